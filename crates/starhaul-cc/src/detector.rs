@@ -54,17 +54,21 @@ impl DetectorConfig {
     }
 }
 
-impl Default for DetectorConfig {
+impl DetectorConfig {
     /// LeoCC §5.1: a probe each 10 ms, Δ_outage 45 ms. Refractory time 500 ms, no timetable, and a probe each second
     /// while at rest.
+    pub const DEFAULT: Self = Self {
+        probe_interval: Duration::from_millis(10),
+        idle_interval: Duration::from_secs(1),
+        outage_threshold: Duration::from_millis(45),
+        refractory: Duration::from_millis(500),
+        schedule: None,
+    };
+}
+
+impl Default for DetectorConfig {
     fn default() -> Self {
-        Self {
-            probe_interval: Duration::from_millis(10),
-            idle_interval: Duration::from_secs(1),
-            outage_threshold: Duration::from_millis(45),
-            refractory: Duration::from_millis(500),
-            schedule: None,
-        }
+        Self::DEFAULT
     }
 }
 

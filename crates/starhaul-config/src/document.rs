@@ -304,10 +304,24 @@ fn matching(directory: &Path, pattern: &str) -> Result<Vec<PathBuf>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Keys;
+    use crate::{Definition, Key};
 
-    const KEYS: Keys = &[&["include", "name", "size", "peer", "egress"]];
-    const PEER: Keys = &[&["name"]];
+    static TOP: Definition = Definition {
+        introduction: "",
+        keys: &[&[
+            Key::texts("include", "files"),
+            Key::text("name", "text"),
+            Key::whole("size", 1..=9),
+            Key::tables("peer", &PEER),
+            Key::table("egress", &PEER),
+        ]],
+        examples: &[],
+    };
+    static PEER: Definition = Definition {
+        introduction: "",
+        keys: &[&[Key::text("name", "text")]],
+        examples: &[],
+    };
 
     /// A folder with files.
     fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
@@ -334,12 +348,12 @@ mod tests {
                 document.set(variable, key, value);
             }
             let tree = document.tree()?;
-            let top = document.top(&tree, KEYS)?;
-            top.integer("size", 1..=9)?;
+            let top = document.top(&tree, &TOP)?;
+            top.whole_if("size")?;
             let name = |table: &crate::Table<'_>| {
-                table.required("name", |text| Ok::<_, String>(text.to_owned()))
+                table.text("name", |text| Ok::<_, String>(text.to_owned()))
             };
-            let peers = top.tables("peer", PEER)?;
+            let peers = top.tables("peer")?;
             peers.iter().map(name).collect()
         };
         let read: Result<_, Error> = read(&mut document);

@@ -1,16 +1,25 @@
-//! Configuration files (TOML), read key by key, so that each error names file, line, key and the nearest valid key.
+//! Configuration files (TOML), read key by key, so that each error names file, line, key and the nearest valid key. What a file
+//! may hold is in a [`Definition`], from which the reader takes kinds, ranges and defaults, and of which sample, reference and
+//! manual page are made.
 
+pub mod definition;
 mod document;
 mod quotes;
+pub mod reference;
+mod sample;
 mod secret;
+mod show;
 pub mod size;
 mod table;
+pub mod trials;
 
 use std::path::PathBuf;
 
+pub use definition::{Definition, Example, Key};
 pub use document::Document;
+pub use sample::sample;
 pub use secret::secret_file;
-pub use table::{Keys, Table, nearest};
+pub use table::{Table, nearest};
 
 /// What is wrong with a configuration, and where.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

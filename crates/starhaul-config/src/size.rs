@@ -1,6 +1,7 @@
-//! Sizes as operators write them: a number and `B`, `kB`, `MB`, `GB`, `TB`, `KiB`, `MiB` or `GiB`.
+//! Sizes as operators write them: a number and `B`, `kB`, `MB`, `GB`, `TB`, `KiB`, `MiB`, `GiB` or `TiB`.
 
-const UNITS: [(&str, u64); 8] = [
+const UNITS: [(&str, u64); 9] = [
+    ("TiB", 1 << 40),
     ("GiB", 1 << 30),
     ("MiB", 1 << 20),
     ("KiB", 1 << 10),
@@ -15,7 +16,7 @@ const UNITS: [(&str, u64); 8] = [
 pub fn parse(text: &str) -> Result<u64, String> {
     let error = || {
         format!(
-            "{text:?} is not a size: write a whole number and B, kB, MB, GB, TB, KiB, MiB or GiB, for example 64MiB"
+            "{text:?} is not a size: write a whole number and B, kB, MB, GB, TB, KiB, MiB, GiB or TiB, for example 64MiB"
         )
     };
     let trimmed = text.trim();
@@ -41,10 +42,12 @@ pub fn between(least: u64, most: u64) -> impl Fn(&str) -> Result<usize, String> 
     }
 }
 
-/// In the largest binary unit that keeps it whole.
+/// In the unit with the least number of those that keep it whole.
 pub fn show(bytes: u64) -> String {
-    let fits = |(_, unit): &&(&str, u64)| bytes >= *unit && bytes.is_multiple_of(*unit);
-    let (name, unit) = UNITS.iter().take(3).find(fits).unwrap_or(&("B", 1));
+    let whole = |(_, unit): &&(&str, u64)| bytes.is_multiple_of(*unit);
+    let whole = UNITS.iter().filter(whole);
+    let shortest = whole.min_by_key(|(_, unit)| bytes / unit);
+    let (name, unit) = shortest.filter(|_| bytes > 0).unwrap_or(&("B", 1));
     format!("{} {name}", bytes / unit)
 }
 
@@ -56,9 +59,11 @@ mod tests {
     fn reads_what_operators_write() {
         for (text, bytes, shown) in [
             ("64MiB", 64 << 20, "64 MiB"),
-            ("200 MB", 200_000_000, "200000000 B"),
+            ("200 MB", 200_000_000, "200 MB"),
             ("1GiB", 1 << 30, "1 GiB"),
-            ("2TB", 2_000_000_000_000, "1953125000 KiB"),
+            ("2TB", 2_000_000_000_000, "2 TB"),
+            ("8192TiB", 1 << 53, "8192 TiB"),
+            ("0B", 0, "0 B"),
             ("7B", 7, "7 B"),
         ] {
             assert_eq!(parse(text), Ok(bytes), "{text}");

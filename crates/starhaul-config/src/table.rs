@@ -1,23 +1,27 @@
 //! Reads tables of a TOML document key by key, so that every complaint names file, line, key and, for a key that
 //! does not exist, the nearest one that does.
 
-use std::{fmt::Display, ops::RangeInclusive, time::Duration};
+use std::{fmt::Display, time::Duration};
 
-use starhaul_units::parse_duration_in;
+use starhaul_units::{Bandwidth, parse_duration_in};
 use toml::{
     Spanned,
     de::{DeTable, DeValue},
 };
 
-use crate::{Document, Error};
+use crate::{
+    Document, Error, choice, definition,
+    definition::{Definition, Key, Kind, Preset},
+    size,
+};
 
-/// The keys that a table may have, in groups that tables share.
-pub type Keys = &'static [&'static [&'static str]];
-
-/// A table of the document, all of whose keys are known ones.
+/// A table of the document, all of whose keys are defined. A method with a key gives what is written, else its default, else the
+/// error that it is missing; with `_if` nothing in place of that error.
 pub struct Table<'d> {
     document: &'d Document<'d>,
-    entries: &'d DeTable<'d>,
+    /// `None`: it is not written.
+    entries: Option<&'d DeTable<'d>>,
+    definition: &'static Definition,
     /// For messages: `[[session]]`, or nothing at the top.
     title: String,
     start: usize,
@@ -25,14 +29,22 @@ pub struct Table<'d> {
 
 impl<'d> Document<'d> {
     /// The top table.
-    pub fn top(&'d self, tree: &'d Spanned<DeTable<'d>>, keys: Keys) -> Result<Table<'d>, Error> {
+    ///
+    /// # Errors
+    /// A key that is not defined.
+    pub fn top(
+        &'d self,
+        tree: &'d Spanned<DeTable<'d>>,
+        definition: &'static Definition,
+    ) -> Result<Table<'d>, Error> {
         let table = Table {
             document: self,
-            entries: tree.get_ref(),
+            entries: Some(tree.get_ref()),
+            definition,
             title: String::new(),
             start: 0,
         };
-        table.refuse_unknown(keys)?;
+        table.refuse_unknown()?;
         Ok(table)
     }
 }
@@ -47,58 +59,130 @@ impl<'d> Table<'d> {
     /// An error about one key, whether it is there or not.
     pub fn key_problem(&self, key: &str, problem: impl Display) -> Error {
         let start = self
-            .entries
-            .get(key)
+            .entry(key)
             .map_or(self.start, |value| value.span().start);
         self.document
             .error(Some(start), self.titled(&format!("{key}: {problem}")))
     }
 
+    /// Whether such a table may have the key.
+    pub fn defines(&self, key: &str) -> bool {
+        self.definition.key(key).is_some()
+    }
+
     /// Whether the key is there.
     pub fn has(&self, key: &str) -> bool {
-        self.entries.contains_key(key)
+        debug_assert!(self.definition.key(key).is_some(), "undefined: {key}");
+        self.entry(key).is_some()
     }
 
-    /// A text that `read` understands.
-    pub fn text<T, E: Display>(
-        &self,
-        key: &str,
-        read: impl FnOnce(&str) -> Result<T, E>,
-    ) -> Result<Option<T>, Error> {
-        let Some(value) = self.entries.get(key) else {
-            return Ok(None);
-        };
-        match value.get_ref() {
-            DeValue::String(text) => read(text)
-                .map(Some)
-                .map_err(|error| self.key_problem(key, error)),
-            other => {
-                Err(self.key_problem(key, format!("write a text in quotes, not {}", kind(other))))
-            }
-        }
-    }
-
-    /// A text under a key that must be there.
-    pub fn required<T, E: Display>(
-        &self,
-        key: &str,
-        read: impl FnOnce(&str) -> Result<T, E>,
-    ) -> Result<T, Error> {
-        self.text(key, read)?.ok_or_else(|| self.missing(key))
+    /// The first of these keys that is written; a table that does not define one of them has none of that name.
+    pub fn first_of<'k>(&self, keys: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
+        keys.into_iter().find(|key| self.entry(key).is_some())
     }
 
     /// The error for a key that must be there.
     pub fn missing(&self, key: &str) -> Error {
-        self.problem(format!("the key {key:?} is missing"))
+        self.problem(format!(
+            "the key {key:?} is missing{}",
+            self.suggestion(key, ": write ")
+        ))
     }
 
-    /// A duration in `range`.
-    pub fn duration(
+    /// A text that `read` understands.
+    ///
+    /// # Errors
+    /// It is missing, or wrong, as with all that follow.
+    pub fn text<T, E: Display>(
         &self,
         key: &str,
-        range: RangeInclusive<Duration>,
-    ) -> Result<Option<Duration>, Error> {
-        self.text(key, |text| parse_duration_in(range, text))
+        read: impl FnOnce(&str) -> Result<T, E>,
+    ) -> Result<T, Error> {
+        self.text_if(key, read)?.ok_or_else(|| self.missing(key))
+    }
+
+    /// The same where it may be absent.
+    pub fn text_if<T, E: Display>(
+        &self,
+        key: &str,
+        read: impl FnOnce(&str) -> Result<T, E>,
+    ) -> Result<Option<T>, Error> {
+        let defined = self.defined(key)?;
+        let text = match (self.entry(key).map(Spanned::get_ref), defined.default) {
+            (Some(DeValue::String(text)), _) => text,
+            (Some(other), _) => {
+                let example = self.suggestion(key, ", for example ");
+                let problem = format!("write a text in quotes, not {}{example}", kind(other));
+                return Err(self.key_problem(key, problem));
+            }
+            (None, Preset::Text(text)) => text,
+            (None, _) => return Ok(None),
+        };
+        let read = read(text).map(Some);
+        read.map_err(|error| self.key_problem(key, error))
+    }
+
+    /// One of the choices, whose names are the words of the key.
+    pub fn choice<T: Copy>(&self, key: &str, choices: &[(&str, T)]) -> Result<T, Error> {
+        self.text(key, |text| choice(text, choices))
+    }
+
+    /// The same where it may be absent.
+    pub fn choice_if<T: Copy>(&self, key: &str, choices: &[(&str, T)]) -> Result<Option<T>, Error> {
+        self.text_if(key, |text| choice(text, choices))
+    }
+
+    /// A rate above zero.
+    pub fn rate(&self, key: &str) -> Result<Bandwidth, Error> {
+        self.rate_if(key)?.ok_or_else(|| self.missing(key))
+    }
+
+    /// The same where it may be absent.
+    pub fn rate_if(&self, key: &str) -> Result<Option<Bandwidth>, Error> {
+        match self.defined(key)?.kind {
+            Kind::Rate => self.text_if(key, definition::rate),
+            _ => Err(self.undefined(key)),
+        }
+    }
+
+    /// A duration in the key's range.
+    pub fn duration(&self, key: &str) -> Result<Duration, Error> {
+        self.duration_if(key)?.ok_or_else(|| self.missing(key))
+    }
+
+    /// The same where it may be absent.
+    pub fn duration_if(&self, key: &str) -> Result<Option<Duration>, Error> {
+        let defined = self.defined(key)?;
+        let Kind::Duration(range) = &defined.kind else {
+            return Err(self.undefined(key));
+        };
+        let written = self.text_if(key, |text| parse_duration_in(range.clone(), text))?;
+        Ok(written.or(match defined.default {
+            Preset::Duration(duration) => Some(duration),
+            _ => None,
+        }))
+    }
+
+    /// A size in the key's range, in bytes.
+    pub fn size(&self, key: &str) -> Result<u64, Error> {
+        self.size_if(key)?.ok_or_else(|| self.missing(key))
+    }
+
+    /// The same where it may be absent.
+    pub fn size_if(&self, key: &str) -> Result<Option<u64>, Error> {
+        let defined = self.defined(key)?;
+        let Kind::Size(range) = &defined.kind else {
+            return Err(self.undefined(key));
+        };
+        let written = self.text_if(key, size::between(*range.start(), *range.end()))?;
+        let written = written.map(|bytes| bytes as u64);
+        Ok(written.or(counted(defined)))
+    }
+
+    /// A size in the key's range that memory can hold, in bytes.
+    pub fn bytes(&self, key: &str) -> Result<usize, Error> {
+        let bytes = self.size(key)?;
+        Ok(usize::try_from(bytes).unwrap_or(usize::MAX))
     }
 
     /// One text or a list of texts; empty when absent.
@@ -107,11 +191,12 @@ impl<'d> Table<'d> {
         key: &str,
         read: impl Fn(&str) -> Result<T, E>,
     ) -> Result<Vec<T>, Error> {
-        let Some(value) = self.entries.get(key) else {
+        self.defined(key)?;
+        let Some(value) = self.entry(key) else {
             return Ok(Vec::new());
         };
         let DeValue::Array(items) = value.get_ref() else {
-            return Ok(self.text(key, read)?.into_iter().collect());
+            return Ok(self.text_if(key, read)?.into_iter().collect());
         };
         let item_problem = |item: &Spanned<DeValue<'_>>, problem: &str| {
             self.document.error(
@@ -119,98 +204,123 @@ impl<'d> Table<'d> {
                 self.titled(&format!("{key}: {problem}")),
             )
         };
+        let wrong = |other: &DeValue<'_>| {
+            let example = self.suggestion(key, ", for example ");
+            format!("write texts in quotes, not {}{example}", kind(other))
+        };
         items
             .iter()
             .map(|item| match item.get_ref() {
                 DeValue::String(text) => {
                     read(text).map_err(|error| item_problem(item, &error.to_string()))
                 }
-                other => Err(item_problem(
-                    item,
-                    &format!("write texts in quotes, not {}", kind(other)),
-                )),
+                other => Err(item_problem(item, &wrong(other))),
             })
             .collect()
     }
 
-    /// A whole number in `range`.
-    pub fn integer(&self, key: &str, range: RangeInclusive<u64>) -> Result<Option<u64>, Error> {
-        let Some(value) = self.entries.get(key) else {
-            return Ok(None);
-        };
-        let number = match value.get_ref() {
-            DeValue::Integer(text) => u64::from_str_radix(text.as_str(), text.radix()).ok(),
-            _ => None,
-        };
-        match number {
-            Some(number) if range.contains(&number) => Ok(Some(number)),
-            _ => Err(self.key_problem(
-                key,
-                format!(
-                    "write a whole number from {} to {}",
-                    range.start(),
-                    range.end()
-                ),
-            )),
-        }
+    /// A whole number in the key's range.
+    pub fn whole(&self, key: &str) -> Result<u64, Error> {
+        self.whole_if(key)?.ok_or_else(|| self.missing(key))
     }
 
-    /// A whole number in `range`, or `default`.
-    pub fn count(
-        &self,
-        key: &str,
-        range: RangeInclusive<u64>,
-        default: usize,
-    ) -> Result<usize, Error> {
-        let number = self.integer(key, range)?;
-        Ok(number.map_or(default, |number| {
-            usize::try_from(number).unwrap_or(usize::MAX)
-        }))
+    /// The same where it may be absent.
+    pub fn whole_if(&self, key: &str) -> Result<Option<u64>, Error> {
+        let defined = self.defined(key)?;
+        let Kind::Whole(range) = &defined.kind else {
+            return Err(self.undefined(key));
+        };
+        let number = match self.entry(key).map(Spanned::get_ref) {
+            None => return Ok(counted(defined)),
+            Some(DeValue::Integer(text)) => u64::from_str_radix(text.as_str(), text.radix()).ok(),
+            Some(_) => None,
+        };
+        let number = number.filter(|number| range.contains(number));
+        number.map(Some).ok_or_else(|| {
+            let (least, most) = (range.start(), range.end());
+            self.key_problem(key, format!("write a whole number from {least} to {most}"))
+        })
     }
 
-    /// A number in `range`.
-    pub fn number(&self, key: &str, range: RangeInclusive<f64>) -> Result<Option<f64>, Error> {
-        let Some(value) = self.entries.get(key) else {
-            return Ok(None);
+    /// A whole number in the key's range, as a count of things.
+    pub fn count(&self, key: &str) -> Result<usize, Error> {
+        let number = self.whole(key)?;
+        Ok(usize::try_from(number).unwrap_or(usize::MAX))
+    }
+
+    /// A number in the key's range.
+    pub fn number(&self, key: &str) -> Result<f64, Error> {
+        let defined = self.defined(key)?;
+        let Kind::Number(range) = &defined.kind else {
+            return Err(self.undefined(key));
         };
-        let number: Option<f64> = match value.get_ref() {
-            DeValue::Integer(text) if text.radix() == 10 => text.as_str().parse().ok(),
-            DeValue::Float(text) => text.as_str().parse().ok(),
-            _ => None,
+        let number: Option<f64> = match (self.entry(key).map(Spanned::get_ref), defined.default) {
+            (Some(DeValue::Integer(text)), _) if text.radix() == 10 => text.as_str().parse().ok(),
+            (Some(DeValue::Float(text)), _) => text.as_str().parse().ok(),
+            (Some(_), _) => None,
+            (None, Preset::Number(number)) => Some(number),
+            (None, _) => return Err(self.missing(key)),
         };
-        match number {
-            Some(number) if range.contains(&number) => Ok(Some(number)),
-            _ => Err(self.key_problem(
-                key,
-                format!("write a number from {} to {}", range.start(), range.end()),
-            )),
-        }
+        let number = number.filter(|number| range.contains(number));
+        number.ok_or_else(|| {
+            let (least, most) = (range.start(), range.end());
+            self.key_problem(key, format!("write a number from {least} to {most}"))
+        })
     }
 
     /// `true` or `false`.
-    pub fn flag(&self, key: &str) -> Result<Option<bool>, Error> {
-        match self.entries.get(key).map(Spanned::get_ref) {
-            None => Ok(None),
-            Some(DeValue::Boolean(flag)) => Ok(Some(*flag)),
+    pub fn flag(&self, key: &str) -> Result<bool, Error> {
+        let default = match self.defined(key)? {
+            Key {
+                kind: Kind::Flag,
+                default: Preset::Flag(flag),
+                ..
+            } => *flag,
+            _ => return Err(self.undefined(key)),
+        };
+        match self.entry(key).map(Spanned::get_ref) {
+            None => Ok(default),
+            Some(DeValue::Boolean(flag)) => Ok(*flag),
             Some(_) => Err(self.key_problem(key, "write true or false")),
         }
     }
 
+    /// The table `[key]`; as an empty one where it is not written.
+    pub fn table(&self, key: &str) -> Result<Table<'d>, Error> {
+        let Kind::Table(definition) = self.defined(key)?.kind else {
+            return Err(self.undefined(key));
+        };
+        let absent = || Table {
+            document: self.document,
+            entries: None,
+            definition,
+            title: format!("[{key}]"),
+            start: self.start,
+        };
+        Ok(self.table_if(key)?.unwrap_or_else(absent))
+    }
+
     /// The table `[key]`.
-    pub fn table(&self, key: &str, keys: Keys) -> Result<Option<Table<'d>>, Error> {
-        let Some(value) = self.entries.get(key) else {
+    pub fn table_if(&self, key: &str) -> Result<Option<Table<'d>>, Error> {
+        let Kind::Table(definition) = self.defined(key)?.kind else {
+            return Err(self.undefined(key));
+        };
+        let Some(value) = self.entry(key) else {
             return Ok(None);
         };
         let DeValue::Table(entries) = value.get_ref() else {
             return Err(self.key_problem(key, format!("write a table: [{key}]")));
         };
-        self.child(entries, format!("[{key}]"), value.span().start, keys)
+        self.child(entries, format!("[{key}]"), value.span().start, definition)
             .map(Some)
     }
 
     /// The tables `[[key]]`.
-    pub fn tables(&self, key: &str, keys: Keys) -> Result<Vec<Table<'d>>, Error> {
-        let Some(value) = self.entries.get(key) else {
+    pub fn tables(&self, key: &str) -> Result<Vec<Table<'d>>, Error> {
+        let Kind::Tables(definition) = self.defined(key)?.kind else {
+            return Err(self.undefined(key));
+        };
+        let Some(value) = self.entry(key) else {
             return Ok(Vec::new());
         };
         let title = match self.title.trim_matches(['[', ']']) {
@@ -225,11 +335,37 @@ impl<'d> Table<'d> {
             .iter()
             .map(|item| match item.get_ref() {
                 DeValue::Table(entries) => {
-                    self.child(entries, title.clone(), item.span().start, keys)
+                    self.child(entries, title.clone(), item.span().start, definition)
                 }
                 _ => Err(wrong()),
             })
             .collect()
+    }
+
+    fn entry(&self, key: &str) -> Option<&'d Spanned<DeValue<'d>>> {
+        self.entries?.get(key)
+    }
+
+    /// The definition of a key that the reader asks for.
+    fn defined(&self, key: &str) -> Result<&'static Key, Error> {
+        let defined = self.definition.key(key);
+        defined.ok_or_else(|| self.undefined(key))
+    }
+
+    /// The reader asks for a key, or a kind of it, that is not defined.
+    fn undefined(&self, key: &str) -> Error {
+        debug_assert!(false, "{}: not defined so: {key}", self.title);
+        self.key_problem(
+            key,
+            "it is not defined so: this is a mistake of the program",
+        )
+    }
+
+    /// What could be written for a key.
+    fn suggestion(&self, key: &str, before: &str) -> String {
+        let value = self.definition.key(key).map(Key::value);
+        let value = value.filter(|value| !value.is_empty());
+        value.map_or_else(String::new, |value| format!("{before}{key} = {value}"))
     }
 
     fn child(
@@ -237,24 +373,25 @@ impl<'d> Table<'d> {
         entries: &'d DeTable<'d>,
         title: String,
         start: usize,
-        keys: Keys,
+        definition: &'static Definition,
     ) -> Result<Table<'d>, Error> {
         let table = Table {
             document: self.document,
-            entries,
+            entries: Some(entries),
+            definition,
             title,
             start,
         };
-        table.refuse_unknown(keys)?;
+        table.refuse_unknown()?;
         Ok(table)
     }
 
-    fn refuse_unknown(&self, keys: Keys) -> Result<(), Error> {
-        let keys = keys.concat();
-        for (key, _) in self.entries {
+    fn refuse_unknown(&self) -> Result<(), Error> {
+        for (key, _) in self.entries.into_iter().flatten() {
             let name: &str = key.get_ref();
-            if !keys.contains(&name) {
-                let problem = format!("unknown key {name:?}; {}", nearest(name, &keys));
+            if self.definition.key(name).is_none() {
+                let near = nearest(name, &self.definition.names());
+                let problem = format!("unknown key {name:?}; {near}");
                 return Err(self
                     .document
                     .error(Some(key.span().start), self.titled(&problem)));
@@ -269,6 +406,14 @@ impl<'d> Table<'d> {
         } else {
             format!("{}: {problem}", self.title)
         }
+    }
+}
+
+/// The default of a number or size.
+fn counted(defined: &Key) -> Option<u64> {
+    match defined.default {
+        Preset::Count(count) => Some(count),
+        _ => None,
     }
 }
 

@@ -683,7 +683,7 @@ fn the_sample_and_wrong_configurations() {
         Config::parse(text, Path::new("node.toml"), Moment::default())
             .map_err(|error| error.to_string())
     };
-    let config = parse(Config::sample()).unwrap();
+    let config = parse(&Config::sample()).unwrap();
     let described = config.describe(Moment::default());
     for said in [
         "node ipn:1.0",
@@ -698,7 +698,7 @@ fn the_sample_and_wrong_configurations() {
         (
             "light_time =",
             "light_tim =",
-            "node.toml:35: [[ltp.peer]]: unknown key \"light_tim\"; did you mean \"light_time\"?",
+            "node.toml:45: [[ltp.peer]]: unknown key \"light_tim\"; did you mean \"light_time\"?",
         ),
         (
             "kind = \"disk\"",

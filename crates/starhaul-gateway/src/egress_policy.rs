@@ -40,13 +40,18 @@ pub struct EgressLimits {
     pub max_targets: usize,
 }
 
+impl EgressLimits {
+    /// Where the configuration says nothing.
+    pub const DEFAULT: Self = Self {
+        max_streams: 4096,
+        max_lookups: 256,
+        max_targets: 1024,
+    };
+}
+
 impl Default for EgressLimits {
     fn default() -> Self {
-        Self {
-            max_streams: 4096,
-            max_lookups: 256,
-            max_targets: 1024,
-        }
+        Self::DEFAULT
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::{ops::RangeInclusive, time::Duration};
 
-/// The longest duration that can be written.
+/// The longest duration that can be written where no range is given.
 const DAY: Duration = Duration::from_secs(86_400);
 
 /// The text is not a duration, or not one that is possible at its place.
@@ -26,6 +26,12 @@ pub struct ParseShareError(String);
 /// # Errors
 /// The text is not such a duration.
 pub fn parse_duration(text: &str) -> Result<Duration, ParseDurationError> {
+    let duration = unbounded_duration(text)?;
+    let form = || ParseDurationError::Form(text.to_owned());
+    (duration <= DAY).then_some(duration).ok_or_else(form)
+}
+
+fn unbounded_duration(text: &str) -> Result<Duration, ParseDurationError> {
     let error = || ParseDurationError::Form(text.to_owned());
     let trimmed = text.trim();
     let unit = trimmed.find(|c: char| !c.is_ascii_digit() && c != '.');
@@ -40,11 +46,10 @@ pub fn parse_duration(text: &str) -> Result<Duration, ParseDurationError> {
         _ => return Err(error()),
     };
     let seconds = parse_decimal(number).ok_or_else(error)? * seconds_per_unit;
-    let duration = Duration::try_from_secs_f64(seconds).map_err(|_| error())?;
-    (duration <= DAY).then_some(duration).ok_or_else(error)
+    Duration::try_from_secs_f64(seconds).map_err(|_| error())
 }
 
-/// Reads a duration in `range`.
+/// Reads a duration in `range`, which may go beyond a day.
 ///
 /// # Errors
 /// The text is not a duration, or is out of range.
@@ -52,7 +57,7 @@ pub fn parse_duration_in(
     range: RangeInclusive<Duration>,
     text: &str,
 ) -> Result<Duration, ParseDurationError> {
-    let duration = parse_duration(text)?;
+    let duration = unbounded_duration(text)?;
     match range.contains(&duration) {
         true => Ok(duration),
         false => Err(ParseDurationError::Range(text.to_owned(), range)),
@@ -121,6 +126,8 @@ mod tests {
         assert_eq!(read, Ok(Duration::from_millis(100)));
         let error = parse_duration_in(range, "1s").unwrap_err();
         assert_eq!(error.to_string(), "1s is outside of 2ms to 100ms");
+        let month = Duration::from_secs(30 * 86_400);
+        assert_eq!(parse_duration_in(DAY..=month, "720h"), Ok(month));
     }
 
     #[test]

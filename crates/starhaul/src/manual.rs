@@ -12,6 +12,8 @@ use anyhow::Context as _;
 use clap_mangen::Man;
 use roff::{Roff, bold, roman};
 
+use self::reference::File;
+
 #[derive(clap::Args)]
 pub(crate) struct CompletionsArguments {
     /// For which shell
@@ -66,6 +68,21 @@ const RUNTIME_DIRECTORY: Entry = (
     "XDG_RUNTIME_DIR",
     "Where the control socket is, unless the configuration says.",
 );
+#[cfg(feature = "dtn")]
+const FILES_OF_NODE: &[Entry] = &[
+    ("FILE", "The configuration. Read at the start alone."),
+    (
+        "$XDG_RUNTIME_DIR/starhaul/dtn.sock, /run/starhaul-dtn/dtn.sock",
+        "The socket of a node whose configuration names none; the second where that variable is not set.",
+    ),
+];
+const FILES_OF_RELAY: &[Entry] = &[
+    ("FILE", "The configuration. Read at the start alone."),
+    (
+        "the key files",
+        "One for each neighbour, made by starhaul-keygen(1). Only the relay should be able to read them (chmod 600).",
+    ),
+];
 const FACTS: &[Facts] = &[
     Facts {
         command: "starhaul-gateway",
@@ -185,17 +202,51 @@ fn write_all(directory: &Path) -> io::Result<()> {
     let mut command = command().disable_help_subcommand(true);
     command.build();
     write_command(&command, directory)?;
-    let mut page = reference::page();
-    entries(&mut page, "FILES", &[FACTS[0].files]);
-    see_also(
-        &mut page,
-        &[
-            "starhaul-gateway(1)",
-            "starhaul-keygen(1)",
-            "starhaul-status(1)",
-        ],
-    );
-    std::fs::write(directory.join("starhaul-gateway.toml.5"), page.render())
+    write_files(directory)
+}
+
+/// Writes a page for each configuration file.
+fn write_files(directory: &Path) -> io::Result<()> {
+    let write = |file: &File, mut page: Roff, files: &'static [Entry], commands: &str| {
+        entries(&mut page, "FILES", &[files]);
+        see_also(&mut page, &[commands]);
+        std::fs::write(directory.join(format!("{}.5", file.name)), page.render())
+    };
+    let gateway = File {
+        name: "starhaul-gateway.toml",
+        of: "a Starhaul gateway",
+        sample_command: "starhaul gateway sample",
+        sample: starhaul_gateway::Config::sample(),
+    };
+    let commands = "starhaul-gateway(1), starhaul-keygen(1), starhaul-status(1)";
+    let page = reference::gateway(&gateway);
+    write(&gateway, page, FACTS[0].files, commands)?;
+    let relay = File {
+        name: "starhaul-relay.toml",
+        of: "a relay of LEOTP",
+        sample_command: "starhaul relay --sample",
+        sample: starhaul_contents::config::Config::sample(),
+    };
+    let commands = "starhaul-relay(1), starhaul-keygen(1)";
+    let page = reference::other(&relay, starhaul_contents::config::Config::definition());
+    write(&relay, page, FILES_OF_RELAY, commands)?;
+    #[cfg(feature = "dtn")]
+    {
+        let node = File {
+            name: "starhaul-dtn.toml",
+            of: "a bundle node",
+            sample_command: "starhaul dtn sample",
+            sample: starhaul_dtn::Config::sample(),
+        };
+        let page = reference::other(&node, starhaul_dtn::Config::definition());
+        write(
+            &node,
+            page,
+            FILES_OF_NODE,
+            "starhaul-dtn(1), starhaul-dtn-node(1)",
+        )?;
+    }
+    Ok(())
 }
 
 /// Writes a page for the command and for each of its subcommands.
@@ -241,8 +292,9 @@ fn write_command(command: &clap::Command, directory: &Path) -> io::Result<()> {
     if let Some((above, _)) = name.rsplit_once('-') {
         others.insert(0, page_of(above));
     }
-    if name.starts_with("starhaul-gateway") {
-        others.push("starhaul-gateway.toml(5)".to_owned());
+    let pages = ["starhaul-gateway", "starhaul-dtn", "starhaul-relay"];
+    if let Some(page) = pages.iter().find(|page| name.starts_with(**page)) {
+        others.push(format!("{page}.toml(5)"));
     }
     see_also(
         &mut more,

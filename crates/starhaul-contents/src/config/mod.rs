@@ -1,18 +1,14 @@
 //! The configuration of a relay.
 
+mod definition;
+
 use std::{collections::BTreeSet, fmt::Write as _, fs, net::SocketAddr, path::Path};
 
-use starhaul_config::{Document, Keys, Table, nearest, secret_file, size};
+use starhaul_config::{Definition, Document, Table, nearest, secret_file};
 use starhaul_leotp::NeighbourKey;
 
+use self::definition::{MOST_NEIGHBOURS, TOP};
 use crate::{Error, file_error, keys::neighbour_key};
-
-const TOP: Keys = &[&["listen", "metrics", "cache", "upstream", "neighbour"]];
-const NEIGHBOUR: Keys = &[&["name", "address", "key"]];
-
-const DEFAULT_CACHE: u64 = 256 << 20;
-/// A datagram of an unknown address is compared with the keys of all neighbours.
-const MOST_NEIGHBOURS: usize = 256;
 
 /// A relay: where it listens, what it keeps, and who its neighbours are.
 #[derive(Debug)]
@@ -41,30 +37,36 @@ pub struct Neighbour {
 }
 
 impl Config {
-    /// Reads and checks a file, and the keys that it names.
+    /// Reads and checks a file, those that it includes, and the keys that it names.
     ///
     /// # Errors
     /// [`Error::Config`] names file, line, key and the nearest valid key; [`Error::File`] and [`Error::Key`].
     pub fn load(file: &Path) -> Result<Self, Error> {
         let text = fs::read_to_string(file).map_err(file_error(file))?;
-        Self::parse(&text, file)
+        let mut document = Document::new(file, &text);
+        document.include()?;
+        Self::read(&document, file)
     }
 
-    /// The same for text; `name` stands for the file, and keys are sought beside it.
+    /// The same for text alone; `include` has no effect. `name` stands for the file, and keys are sought beside it.
     ///
     /// # Errors
     /// As [`Config::load`].
     pub fn parse(text: &str, name: &Path) -> Result<Self, Error> {
-        let document = Document::new(name, text);
+        Self::read(&Document::new(name, text), name)
+    }
+
+    fn read(document: &Document<'_>, name: &Path) -> Result<Self, Error> {
         let tree = document.tree()?;
-        let top = document.top(&tree, TOP)?;
+        let top = document.top(&tree, &TOP)?;
         let folder = name.parent().unwrap_or(Path::new(""));
-        let listen = top.required("listen", |text| {
+        top.texts("include", |text| file_name(text).map(|_| ()))?;
+        let listen = top.text("listen", |text| {
             text.parse()
                 .map_err(|_| format!("{text:?} is no address: write it as 0.0.0.0:4511"))
         })?;
-        let cache = top.text("cache", size::parse)?.unwrap_or(DEFAULT_CACHE);
-        let tables = top.tables("neighbour", NEIGHBOUR)?;
+        let cache_bytes = top.bytes("cache")?;
+        let tables = top.tables("neighbour")?;
         if !(2..=MOST_NEIGHBOURS).contains(&tables.len()) {
             let problem = format!("a relay has 2 to {MOST_NEIGHBOURS} neighbours");
             return Err(top.key_problem("neighbour", problem).into());
@@ -79,7 +81,7 @@ impl Config {
             }
             neighbours.push(neighbour);
         }
-        let upstream = top.text("upstream", |text| {
+        let upstream = top.text_if("upstream", |text| {
             let names: Vec<&str> = names.iter().map(String::as_str).collect();
             match names.contains(&text) {
                 true => Ok(text.to_owned()),
@@ -91,8 +93,8 @@ impl Config {
         })?;
         Ok(Self {
             listen,
-            metrics: top.text("metrics", starhaul_metrics::address)?,
-            cache_bytes: usize::try_from(cache).unwrap_or(usize::MAX),
+            metrics: top.text_if("metrics", starhaul_metrics::address)?,
+            cache_bytes,
             upstream,
             neighbours,
         })
@@ -134,24 +136,38 @@ impl Config {
             .and_then(|address| starhaul_metrics::warning(address, told))
     }
 
-    /// A commented sample.
-    pub const fn sample() -> &'static str {
-        include_str!("sample.toml")
+    /// What a file may hold, of which sample, reference and manual page are made.
+    pub fn definition() -> &'static Definition {
+        &TOP
+    }
+
+    /// A commented sample, in which every key appears.
+    pub fn sample() -> String {
+        starhaul_config::sample(&TOP)
+    }
+}
+
+fn file_name(text: &str) -> Result<&str, &'static str> {
+    match text.is_empty() {
+        true => Err("write the path of a file"),
+        false => Ok(text),
     }
 }
 
 fn read_neighbour(table: &Table<'_>, folder: &Path) -> Result<Neighbour, Error> {
-    let name = table.required("name", |text| match text {
+    let name = table.text("name", |text| match text {
         "" => Err("a name has a letter at least".to_owned()),
         name => Ok(name.to_owned()),
     })?;
-    let address = table.text("address", |text| match text.rsplit_once(':') {
+    let address = table.text_if("address", |text| match text.rsplit_once(':') {
         Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok() => {
             Ok(text.to_owned())
         }
         _ => Err(format!("{text:?} is no address: write it as host:port")),
     })?;
-    let key = table.required("key", |text| Ok::<_, String>(secret_file(folder, text)))?;
+    let key = table.text("key", |text| {
+        file_name(text).map(|name| secret_file(folder, name))
+    })?;
     Ok(Neighbour {
         name,
         address,
@@ -161,6 +177,8 @@ fn read_neighbour(table: &Table<'_>, folder: &Path) -> Result<Neighbour, Error> 
 
 #[cfg(test)]
 mod tests {
+    use starhaul_config::trials;
+
     use super::*;
 
     fn parse(text: &str) -> Result<Config, String> {
@@ -174,7 +192,7 @@ mod tests {
 
     #[test]
     fn the_sample_is_valid_and_described() {
-        let config = parse(Config::sample()).unwrap();
+        let config = parse(&Config::sample()).unwrap();
         assert_eq!(config.upstream.as_deref(), Some("server"));
         let text = config.describe();
         assert!(
@@ -221,5 +239,54 @@ mod tests {
         }
         let error = parse("listen = \"0.0.0.0:1\"").unwrap_err();
         assert!(error.contains("neighbours"), "{error}");
+    }
+
+    /// A folder with the keys that the sample names.
+    fn folder() -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        for name in trials::files(&TOP, "file") {
+            fs::write(folder.path().join(name), "0123456789abcdef\n").unwrap();
+        }
+        folder
+    }
+
+    fn parse_in(folder: &tempfile::TempDir, text: &str) -> Result<Config, String> {
+        let name = folder.path().join("relay.toml");
+        Config::parse(text, &name).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn every_key_is_read_and_its_mistakes_are_told() {
+        assert_eq!(trials::unsound(&TOP), Vec::<String>::new());
+        let folder = folder();
+        for mistake in trials::mistakes(&TOP) {
+            let error = parse_in(&folder, &mistake.text).expect_err(&mistake.text);
+            for said in &mistake.says {
+                assert!(error.contains(said), "{error}: {said} of\n{}", mistake.text);
+            }
+        }
+        let opened = trials::opened(&TOP);
+        assert!(parse_in(&folder, &opened).is_ok(), "{opened}");
+        let (short, long) = trials::spelled_out(&TOP);
+        let [short, long] = [short, long].map(|text| parse_in(&folder, &text).unwrap());
+        assert_eq!(format!("{short:?}"), format!("{long:?}"));
+    }
+
+    #[test]
+    fn the_reference_is_as_defined() {
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/leotp.md");
+        trials::pinned(Path::new(file), &TOP).unwrap();
+    }
+
+    #[test]
+    fn neighbours_may_be_in_files_of_their_own() {
+        let folder = folder();
+        let main = folder.path().join("relay.toml");
+        let sample = Config::sample();
+        let (top, neighbours) = sample.split_once("# Each neighbour").unwrap();
+        fs::write(&main, format!("include = \"n/*.toml\"\n{top}")).unwrap();
+        fs::create_dir(folder.path().join("n")).unwrap();
+        fs::write(folder.path().join("n/all.toml"), format!("# {neighbours}")).unwrap();
+        assert_eq!(Config::load(&main).unwrap().neighbours.len(), 2);
     }
 }

@@ -1,7 +1,10 @@
 //! The configuration of a node.
 
+mod definition;
 mod describe;
 mod read;
+#[cfg(test)]
+mod tests;
 
 use std::{
     net::SocketAddr,
@@ -10,6 +13,7 @@ use std::{
 };
 
 use hardy_eid_patterns::EidPattern;
+use starhaul_config::{Definition, Document};
 use starhaul_ltp::{AuthKey, EngineId};
 use starhaul_units::Bandwidth;
 
@@ -122,21 +126,23 @@ pub struct TcpPeer {
 }
 
 impl Config {
-    /// Reads and checks a file, and the files that it names. Relative times of the plan count from `start`.
+    /// Reads and checks a file, those that it includes, and the files that it names. Relative times of the plan count from `start`.
     ///
     /// # Errors
     /// [`Error::Config`] names file, line, key and the nearest valid key; [`Error::Read`].
     pub fn load(file: &Path, start: Moment) -> Result<Self, Error> {
         let text = read_file(file)?;
-        Self::parse(&text, file, start)
+        let mut document = Document::new(file, &text);
+        document.include()?;
+        read::read(&document, file, start)
     }
 
-    /// The same for text; `name` stands for the file, and other files are sought beside it.
+    /// The same for text alone; `include` has no effect. `name` stands for the file, and other files are sought beside it.
     ///
     /// # Errors
     /// As [`Config::load`].
     pub fn parse(text: &str, name: &Path, start: Moment) -> Result<Self, Error> {
-        read::read(text, name, start)
+        read::read(&Document::new(name, text), name, start)
     }
 
     /// What it configures, for people.
@@ -151,9 +157,14 @@ impl Config {
             .and_then(|address| starhaul_metrics::warning(address, told))
     }
 
-    /// A commented sample.
-    pub const fn sample() -> &'static str {
-        include_str!("sample.toml")
+    /// What a file may hold, of which sample, reference and manual page are made.
+    pub fn definition() -> &'static Definition {
+        &definition::TOP
+    }
+
+    /// A commented sample, in which every key appears.
+    pub fn sample() -> String {
+        starhaul_config::sample(&definition::TOP)
     }
 }
 

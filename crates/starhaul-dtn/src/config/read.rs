@@ -3,85 +3,50 @@
 use std::{
     collections::BTreeSet,
     net::{SocketAddr, ToSocketAddrs as _},
-    ops::RangeInclusive,
     path::{Path, PathBuf},
 };
 
 use hardy_eid_patterns::EidPattern;
-use starhaul_config::{Document, Keys, Table, choice, secret_file, size};
+use starhaul_config::{Document, Table, secret_file};
 use starhaul_ltp::{AuthKey, EngineId};
 
-use super::{Config, DatabaseUrl, LtpConfig, LtpPeer, Storage, TcpConfig, TcpPeer, read_file};
+use super::{
+    Config, DatabaseUrl, LtpConfig, LtpPeer, Storage, TcpConfig, TcpPeer,
+    definition::{KINDS, TOP},
+    read_file,
+};
 use crate::{
     Error,
     plan::{self, ContactPlan, Moment, NodeId},
     security,
 };
 
-const TOP: Keys = &[&[
-    "node",
-    "control",
-    "metrics",
-    "plan",
-    "epoch",
-    "contact",
-    "storage",
-    "ltp",
-    "tcp",
-    "route",
-    "security",
-    "status_reports",
-]];
-const STORAGE: Keys = &[&[
-    "kind",
-    "folder",
-    "sync",
-    "database",
-    "max_bytes",
-    "max_bundles",
-    "max_bundle_bytes",
-]];
-const LTP: Keys = &[&["engine", "listen", "peer"]];
-const LTP_PEER: Keys = &[&["node", "engine", "address", "light_time", "rate", "key"]];
-const TCP: Keys = &[&["listen", "peer", "accept_unknown"]];
-const TCP_PEER: Keys = &[&["node", "address"]];
-const ROUTE: Keys = &[&["to", "via"]];
-const SECURITY: Keys = &[&["sign_key", "encrypt_key", "require"]];
-
-const ENGINES: RangeInclusive<u64> = 1..=u64::MAX;
-const BUNDLES: RangeInclusive<u64> = 1..=100_000_000;
-
 const DEFAULT_BYTES: u64 = 10 << 30;
 /// What memory keeps when no limit is set.
 const DEFAULT_MEMORY_BYTES: u64 = 1 << 30;
-const DEFAULT_BUNDLES: usize = 1_000_000;
-const DEFAULT_BUNDLE_BYTES: u64 = 64 << 20;
 
-pub(super) fn read(text: &str, name: &Path, start: Moment) -> Result<Config, Error> {
-    let document = Document::new(name, text);
+pub(super) fn read(document: &Document<'_>, name: &Path, start: Moment) -> Result<Config, Error> {
     let tree = document.tree()?;
-    let top = document.top(&tree, TOP)?;
+    let top = document.top(&tree, &TOP)?;
     let folder = name.parent().unwrap_or(Path::new(""));
-    let node = top.required("node", plan::node)?;
+    top.texts("include", |text| path(folder, text))?;
+    let node = top.text("node", plan::node)?;
     let config = Config {
-        control: top.text("control", |text| path(folder, text))?,
-        metrics: top.text("metrics", starhaul_metrics::address)?,
+        control: top.text_if("control", |text| path(folder, text))?,
+        metrics: top.text_if("metrics", starhaul_metrics::address)?,
         storage: read_storage(&top, folder)?,
         ltp: top
-            .table("ltp", LTP)?
+            .table_if("ltp")?
             .map(|table| read_ltp(&table, &node, folder))
             .transpose()?,
         tcp: top
-            .table("tcp", TCP)?
+            .table_if("tcp")?
             .map(|table| read_tcp(&table, &node))
             .transpose()?,
         routes: read_routes(&top, &node)?,
         plan: read_plan(&top, folder, start)?,
-        keys: match top.table("security", SECURITY)? {
-            Some(table) => read_keys(&table, folder)?,
-            None => security::Keys::default(),
-        },
-        status_reports: top.flag("status_reports")?.unwrap_or(false),
+        keys: read_keys(&top.table("security")?, folder)?,
+        status_reports: top.flag("status_reports")?,
         node,
     };
     if config.ltp.is_none() && config.tcp.is_none() {
@@ -93,50 +58,31 @@ pub(super) fn read(text: &str, name: &Path, start: Moment) -> Result<Config, Err
 }
 
 fn read_storage(top: &Table<'_>, folder: &Path) -> Result<Storage, Error> {
-    let disk = Storage {
-        folder: Some(folder.join("bundles")),
-        sync: true,
-        database: None,
-        bytes: DEFAULT_BYTES,
-        bundles: DEFAULT_BUNDLES,
-        bundle_bytes: DEFAULT_BUNDLE_BYTES,
-    };
-    let Some(table) = top.table("storage", STORAGE)? else {
-        return Ok(disk);
-    };
-    let kinds = [("disk", true), ("memory", false)];
-    let on_disk = table
-        .text("kind", |text| choice(text, &kinds))?
-        .unwrap_or(true);
-    for key in ["folder", "sync", "database"] {
-        if !on_disk && table.has(key) {
-            return Err(table
-                .key_problem(
-                    key,
-                    "memory has no such thing: remove it, or write kind = \"disk\"",
-                )
-                .into());
-        }
+    let table = top.table("storage")?;
+    let on_disk = table.choice("kind", &KINDS)?;
+    let of_disk = table.first_of(["folder", "sync", "database"]);
+    if let Some(key) = of_disk.filter(|_| !on_disk) {
+        return Err(table
+            .key_problem(
+                key,
+                "memory has no such thing: remove it, or write kind = \"disk\"",
+            )
+            .into());
     }
-    let database = table.text("database", |text| database(folder, text))?;
+    let database = table.text_if("database", |text| database(folder, text))?;
     let default_bytes = if on_disk {
         DEFAULT_BYTES
     } else {
         DEFAULT_MEMORY_BYTES
     };
-    let bytes = table.text("max_bytes", size::between(1 << 10, 1 << 50))?;
-    let bundle_bytes = table.text("max_bundle_bytes", size::between(1 << 10, 4 << 30))?;
+    let folder = table.text("folder", |text| path(folder, text))?;
     let storage = Storage {
-        folder: match table.text("folder", |text| path(folder, text))? {
-            _ if !on_disk => None,
-            Some(folder) => Some(folder),
-            None => disk.folder,
-        },
-        sync: table.flag("sync")?.unwrap_or(true),
+        folder: on_disk.then_some(folder),
+        sync: table.flag("sync")?,
         database,
-        bytes: bytes.map_or(default_bytes, |bytes| bytes as u64),
-        bundles: table.count("max_bundles", BUNDLES, DEFAULT_BUNDLES)?,
-        bundle_bytes: bundle_bytes.map_or(DEFAULT_BUNDLE_BYTES, |bytes| bytes as u64),
+        bytes: table.size_if("max_bytes")?.unwrap_or(default_bytes),
+        bundles: table.count("max_bundles")?,
+        bundle_bytes: table.size("max_bundle_bytes")?,
     };
     if storage.bundle_bytes > storage.bytes {
         return Err(table
@@ -171,19 +117,17 @@ fn database(folder: &Path, file: &str) -> Result<DatabaseUrl, String> {
 
 fn read_ltp(table: &Table<'_>, own: &NodeId, folder: &Path) -> Result<LtpConfig, Error> {
     let own_number = number_of(own);
-    let engine = table.integer("engine", ENGINES)?.or(own_number);
+    let engine = table.whole_if("engine")?.or(own_number);
     let engine = engine.ok_or_else(|| table.missing("engine"))?;
     let mut config = LtpConfig {
         engine: EngineId(engine),
-        listen: table
-            .text("listen", address)?
-            .unwrap_or(SocketAddr::from(([0; 16], starhaul_net::ltp::PORT))),
+        listen: table.text("listen", address)?,
         peers: Vec::new(),
     };
     let mut engines = BTreeSet::from([config.engine]);
-    for table in table.tables("peer", LTP_PEER)? {
+    for table in table.tables("peer")? {
         let node = peer_node(&table, own, config.peers.iter().map(|peer| &peer.node))?;
-        let engine = table.integer("engine", ENGINES)?.or(number_of(&node));
+        let engine = table.whole_if("engine")?.or(number_of(&node));
         let engine = EngineId(engine.ok_or_else(|| table.missing("engine"))?);
         if !engines.insert(engine) {
             return Err(table
@@ -193,7 +137,7 @@ fn read_ltp(table: &Table<'_>, own: &NodeId, folder: &Path) -> Result<LtpConfig,
                 )
                 .into());
         }
-        let key = table.text("key", |text| secret(folder, text))?;
+        let key = table.text_if("key", |text| secret(folder, text))?;
         let key = key.map(|file| {
             let key = std::fs::read(&file).map_err(|reason| Error::Read { file, reason })?;
             let key = AuthKey::new(key.trim_ascii(), b"");
@@ -202,11 +146,9 @@ fn read_ltp(table: &Table<'_>, own: &NodeId, folder: &Path) -> Result<LtpConfig,
         config.peers.push(LtpPeer {
             node,
             engine,
-            address: table.text("address", address)?,
-            light_time: table
-                .duration("light_time", plan::LIGHT_TIMES)?
-                .unwrap_or_default(),
-            rate: table.text("rate", plan::rate)?,
+            address: table.text_if("address", address)?,
+            light_time: table.duration("light_time")?,
+            rate: table.rate_if("rate")?,
             key: key.transpose()?,
         });
     }
@@ -220,13 +162,13 @@ fn read_ltp(table: &Table<'_>, own: &NodeId, folder: &Path) -> Result<LtpConfig,
 
 fn read_tcp(table: &Table<'_>, own: &NodeId) -> Result<TcpConfig, Error> {
     let mut config = TcpConfig {
-        listen: table.text("listen", address)?,
+        listen: table.text_if("listen", address)?,
         peers: Vec::new(),
-        accepts_unknown: table.flag("accept_unknown")?.unwrap_or(false),
+        accepts_unknown: table.flag("accept_unknown")?,
     };
-    for peer in table.tables("peer", TCP_PEER)? {
+    for peer in table.tables("peer")? {
         let node = peer_node(&peer, own, config.peers.iter().map(|peer| &peer.node))?;
-        let address = peer.text("address", address)?;
+        let address = peer.text_if("address", address)?;
         if address.is_none() && config.listen.is_none() {
             return Err(peer
                 .problem("write its address, or listen in [tcp] for its connection")
@@ -248,7 +190,7 @@ fn peer_node<'a>(
     own: &NodeId,
     mut others: impl Iterator<Item = &'a NodeId>,
 ) -> Result<NodeId, Error> {
-    let node = table.required("node", plan::node)?;
+    let node = table.text("node", plan::node)?;
     if node == *own {
         return Err(table.key_problem("node", "this is the node itself").into());
     }
@@ -262,14 +204,14 @@ fn peer_node<'a>(
 
 fn read_routes(top: &Table<'_>, own: &NodeId) -> Result<Vec<(EidPattern, NodeId)>, Error> {
     let mut routes = Vec::new();
-    for table in top.tables("route", ROUTE)? {
-        let to = table.required("to", |text| {
+    for table in top.tables("route")? {
+        let to = table.text("to", |text| {
             let wrong = || {
                 format!("{text:?} is no pattern of endpoints: write ipn:3.* or dtn://station/**")
             };
             text.parse::<EidPattern>().map_err(|_| wrong())
         })?;
-        let via = table.required("via", plan::node)?;
+        let via = table.text("via", plan::node)?;
         if via == *own {
             return Err(table.key_problem("via", "this is the node itself").into());
         }
@@ -279,7 +221,7 @@ fn read_routes(top: &Table<'_>, own: &NodeId) -> Result<Vec<(EidPattern, NodeId)
 }
 
 fn read_plan(top: &Table<'_>, folder: &Path, start: Moment) -> Result<ContactPlan, Error> {
-    let Some(file) = top.text("plan", |text| path(folder, text))? else {
+    let Some(file) = top.text_if("plan", |text| path(folder, text))? else {
         return Ok(plan::read_contacts(top, start)?);
     };
     if top.has("contact") {
@@ -293,7 +235,7 @@ fn read_plan(top: &Table<'_>, folder: &Path, start: Moment) -> Result<ContactPla
 
 fn read_keys(table: &Table<'_>, folder: &Path) -> Result<security::Keys, Error> {
     let key = |name| {
-        let file = table.text(name, |text| secret(folder, text))?;
+        let file = table.text_if(name, |text| secret(folder, text))?;
         let key = file.map(|file| {
             let bytes = std::fs::read(&file).map_err(|reason| Error::Read { file, reason })?;
             Ok::<Vec<u8>, Error>(bytes)
@@ -301,7 +243,7 @@ fn read_keys(table: &Table<'_>, folder: &Path) -> Result<security::Keys, Error> 
         key.transpose()
     };
     let (sign, encrypt) = (key("sign_key")?, key("encrypt_key")?);
-    let require = table.flag("require")?.unwrap_or(false);
+    let require = table.flag("require")?;
     security::Keys::new(sign.as_deref(), encrypt.as_deref(), require)
         .map_err(|error| table.problem(error).into())
 }

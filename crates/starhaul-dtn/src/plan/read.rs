@@ -1,37 +1,83 @@
 //! Contact plans in TOML. Times are absolute (RFC 3339) or count from the plan's epoch (`+2min`).
 
-use std::{ops::RangeInclusive, path::Path, time::Duration};
+use std::{path::Path, time::Duration};
 
-use starhaul_config::{Document, Error, Keys, Table};
-use starhaul_units::{Bandwidth, parse_duration};
+use starhaul_config::{Definition, Document, Error, Example, Key, Table};
+use starhaul_units::parse_duration;
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
 use super::{Contact, ContactPlan, Moment, NodeId};
 
-/// The keys of a file that holds a plan.
-const PLAN_KEYS: Keys = &[&["epoch", "contact"]];
-/// The keys of a contact.
-const CONTACT_KEYS: Keys = &[&[
-    "from",
-    "to",
-    "start",
-    "end",
-    "rate",
-    "light_time",
-    "both_ways",
-    "every",
-    "count",
-]];
+/// A file that holds a plan.
+static PLAN: Definition = Definition {
+    introduction: "",
+    keys: &[&[EPOCH, CONTACTS]],
+    examples: &[],
+};
+pub(crate) const EPOCH: Key = Key::text("epoch", "time (RFC 3339)")
+    .or_none("the start of the node")
+    .such_as("\"2027-03-01T12:00:00Z\"")
+    .means("From when times like `+2min` count.");
+pub(crate) const CONTACTS: Key = Key::tables("contact", &CONTACT).means("When the nodes can talk.");
+static CONTACT: Definition = Definition {
+    introduction: "When the nodes can talk. A neighbour that no contact names can be talked to at any time.",
+    keys: &[&[
+        Key::text("from", "node")
+            .such_as("\"ipn:1.0\"")
+            .means("The node that sends."),
+        Key::text("to", "node")
+            .such_as("\"ipn:2.0\"")
+            .means("The node that receives."),
+        Key::text("start", "time")
+            .such_as("\"+0s\"")
+            .means("When it begins: RFC 3339, or counted from `epoch` as `+2min`."),
+        Key::text("end", "time")
+            .such_as("\"+10min\"")
+            .means("When it ends."),
+        Key::rate("rate")
+            .such_as("\"155mbit\"")
+            .means("How much it carries."),
+        LIGHT_TIME,
+        Key::flag("both_ways")
+            .or_flag(true)
+            .means("The same contact backwards."),
+        Key::duration(
+            "every",
+            Duration::from_millis(1)..=Duration::from_secs(86_400),
+        )
+        .or_none("it is not repeated")
+        .such_as("\"95min\"")
+        .means("It is repeated so often. Needs `count`."),
+        // Greatest number of contacts that one table may stand for.
+        Key::whole("count", 1..=100_000)
+            .or_none("required with `every`")
+            .such_as("15")
+            .with(&[("every", "\"95min\"")])
+            .means("How many contacts these are."),
+    ]],
+    examples: &[Example {
+        comment: "",
+        written: &[
+            ("from", "\"ipn:1.0\""),
+            ("to", "\"ipn:2.0\""),
+            ("start", "\"+0s\""),
+            ("end", "\"+10min\""),
+            ("rate", "\"155mbit\""),
+            ("light_time", "\"1.28s\""),
+            ("every", "\"95min\""),
+            ("count", "15"),
+        ],
+    }],
+};
+/// Up to that of the solar system's edge, generously.
+pub(crate) const LIGHT_TIME: Key =
+    Key::duration("light_time", Duration::ZERO..=Duration::from_secs(86_400))
+        .or_duration(Duration::ZERO)
+        .such_as("\"1.28s\"")
+        .means("How long a signal takes. Where it is not known, answers are measured.");
 
-/// Greatest number of contacts that one table may stand for.
-const MOST_REPEATS: RangeInclusive<u64> = 1..=100_000;
 /// Greatest number of contacts of a plan.
 const MOST_CONTACTS: usize = 1_000_000;
-/// The light time of the solar system's edge, generously.
-pub(crate) const LIGHT_TIMES: RangeInclusive<Duration> =
-    Duration::ZERO..=Duration::from_secs(86_400);
-const PERIODS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(86_400);
-
 /// Reads a file that holds nothing but a plan. Times like `+2min` count from its `epoch`, else from `start`.
 ///
 /// # Errors
@@ -39,7 +85,7 @@ const PERIODS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::f
 pub fn read_plan(text: &str, name: &Path, start: Moment) -> Result<ContactPlan, Error> {
     let document = Document::new(name, text);
     let tree = document.tree()?;
-    let top = document.top(&tree, PLAN_KEYS)?;
+    let top = document.top(&tree, &PLAN)?;
     read_contacts(&top, start)
 }
 
@@ -48,9 +94,9 @@ pub fn read_plan(text: &str, name: &Path, start: Moment) -> Result<ContactPlan, 
 /// # Errors
 /// As [`read_plan`].
 pub(crate) fn read_contacts(top: &Table<'_>, start: Moment) -> Result<ContactPlan, Error> {
-    let epoch = top.text("epoch", absolute)?.unwrap_or(start);
+    let epoch = top.text_if("epoch", absolute)?.unwrap_or(start);
     let mut contacts = Vec::new();
-    for table in top.tables("contact", CONTACT_KEYS)? {
+    for table in top.tables("contact")? {
         read_contact(&table, epoch, &mut contacts)?;
         if contacts.len() > MOST_CONTACTS {
             return Err(table.problem(format!("a plan has at most {MOST_CONTACTS} contacts")));
@@ -66,14 +112,12 @@ fn read_contact(
 ) -> Result<(), Error> {
     let time = |text: &str| moment(text, epoch);
     let first = Contact {
-        from: table.required("from", node)?,
-        to: table.required("to", node)?,
-        start: table.required("start", time)?,
-        end: table.required("end", time)?,
-        rate: table.required("rate", rate)?,
-        light_time: table
-            .duration("light_time", LIGHT_TIMES)?
-            .unwrap_or_default(),
+        from: table.text("from", node)?,
+        to: table.text("to", node)?,
+        start: table.text("start", time)?,
+        end: table.text("end", time)?,
+        rate: table.rate("rate")?,
+        light_time: table.duration("light_time")?,
     };
     if first.from == first.to {
         return Err(table.key_problem("to", "a node has no contact with itself"));
@@ -81,8 +125,8 @@ fn read_contact(
     if first.end <= first.start {
         return Err(table.key_problem("end", "a contact ends after its start"));
     }
-    let every = table.duration("every", PERIODS)?;
-    let count = table.integer("count", MOST_REPEATS)?;
+    let every = table.duration_if("every")?;
+    let count = table.whole_if("count")?;
     let (every, count) = match (every, count) {
         (None, None) => (Duration::ZERO, 1),
         (Some(every), Some(count)) => (every, count),
@@ -92,7 +136,7 @@ fn read_contact(
     if count > 1 && every < first.end.since(first.start) {
         return Err(table.key_problem("every", "the next contact begins before this one ends"));
     }
-    let both_ways = table.flag("both_ways")?.unwrap_or(true);
+    let both_ways = table.flag("both_ways")?;
     for index in 0..u32::try_from(count).unwrap_or(u32::MAX) {
         let later = every.saturating_mul(index);
         let contact = Contact {
@@ -119,14 +163,6 @@ pub(crate) fn node(text: &str) -> Result<NodeId, String> {
     match text.parse::<NodeId>() {
         Ok(NodeId::LocalNode) | Err(_) => Err(wrong()),
         Ok(node) => Ok(node),
-    }
-}
-
-pub(crate) fn rate(text: &str) -> Result<Bandwidth, String> {
-    match text.parse::<Bandwidth>() {
-        Ok(Bandwidth::ZERO) => Err("a rate of zero carries nothing".to_owned()),
-        Ok(rate) => Ok(rate),
-        Err(error) => Err(error.to_string()),
     }
 }
 

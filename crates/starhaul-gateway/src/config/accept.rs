@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use starhaul_cc::ControllerConfig;
-use starhaul_config::{Error, Keys, Table};
+use starhaul_config::{Definition, Error, Example, Key, Table};
 
 use super::{
     ControllerRule, Detection, LinkKind,
@@ -12,11 +12,41 @@ use super::{
     values::interface_name,
 };
 
-pub(super) const KEYS: Keys = &[
-    &["max_sessions", "max_sessions_per_peer"],
-    controllers::KEYS,
-    detection::KEYS,
-];
+pub(super) static ACCEPT: Definition = Definition {
+    introduction: "Sessions that peers open to us, and all their paths.",
+    keys: &[
+        &[
+            Key::whole("max_sessions", 1..=65_536)
+                .or_count(DEFAULT_MAX_SESSIONS as u64)
+                .means("Greatest number of sessions at once, opened and accepted together. Further peers are refused."),
+            Key::whole("max_sessions_per_peer", 1..=65_536)
+                .or_none("a quarter of `max_sessions`")
+                .such_as("64")
+                .means("Greatest number of them opened by one key. A further one replaces that key's session with the longest silence, if that is at least 2 s more than `keepalive`; else it is refused."),
+            Key::words("link", &detection::LINK_NAMES)
+                .or("other")
+                .such_as("\"leo\"")
+                .means("`leo`: all of these paths use a dish of ours. If the dish is the peer's, only the peer's configuration needs it."),
+            Key::text("interface", "interface")
+                .or_none("none")
+                .such_as("\"eth1\"")
+                .means("Network interface of the dish, which probes must use. `listen` is not bound to it."),
+            Key::words("controller", &ControllerConfig::NAMES)
+                .or_none("`leocc2` on paths that either side configures as `leo`, else `bbr`")
+                .such_as("\"bbr\"")
+                .means("Congestion [controller](#controllers) of our direction, of all these paths."),
+        ],
+        controllers::RATES,
+        &[Key::words("detect", &detection::WISH_NAMES)
+            .or("auto")
+            .means("Whether [reconfigurations](reconfigurations.md#behind-a-gateway-that-only-accepts) of our dish are detected while a peer's path is up. `auto`: with `link = \"leo\"`.")],
+        detection::KEYS,
+    ],
+    examples: &[Example {
+        comment: "",
+        written: &[],
+    }],
+};
 const DEFAULT_MAX_SESSIONS: usize = 256;
 /// By default one key may hold one of so many parts of them.
 const SHARE: usize = 4;
@@ -56,15 +86,16 @@ impl Default for AcceptRule {
 
 pub(super) fn read(table: &Table<'_>, directory: &Path) -> Result<AcceptRule, Error> {
     let link = detection::read_link(table)?;
-    let max_sessions = table.count("max_sessions", 1..=65_536, DEFAULT_MAX_SESSIONS)?;
-    let of_one = (max_sessions / SHARE).max(1);
+    let max_sessions = table.count("max_sessions")?;
+    let of_one = table.whole_if("max_sessions_per_peer")?;
+    let of_one = of_one.and_then(|sessions| usize::try_from(sessions).ok());
     // A controller that uses reconfigurations does not mean that this end has a dish.
     let detection = detection::read(table, link == LinkKind::Leo)?;
     Ok(AcceptRule {
         max_sessions,
-        max_sessions_per_peer: table.count("max_sessions_per_peer", 1..=65_536, of_one)?,
+        max_sessions_per_peer: of_one.unwrap_or((max_sessions / SHARE).max(1)),
         link,
-        interface: table.text("interface", interface_name)?,
+        interface: table.text_if("interface", interface_name)?,
         detection,
         controller: read_controller(table, directory, default_controller(link))?,
         // A configured controller holds for all paths.

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use starhaul_config::{Error, Keys, Table, nearest, size};
+use starhaul_config::{Definition, Error, Example, Key, Table, nearest};
 use starhaul_dtn_client::carriage::far_endpoint;
 
 use super::{
@@ -15,8 +15,54 @@ use super::{
     values::{path, rule_name},
 };
 
-pub(super) const KEYS: Keys = &[&["socket", "service", "max_flows", "window", "peer"]];
-pub(super) const PEER: Keys = &[&["name", "endpoint"]];
+pub(super) static BUNDLE: Definition = Definition {
+    introduction: "A bundle node (starhaul dtn node) on this host, which stores flows of rules whose \"service\" is \"bundle\" and forwards them when contacts open, to the gateways at other nodes. What comes from those obeys [egress].",
+    keys: &[&[
+        Key::text("socket", "file")
+            .or_none("the node's default places")
+            .such_as("\"dtn.sock\"")
+            .means("The node's socket, `control` of its configuration. The node need not be there: the gateway connects again every second."),
+        Key::text("service", "text")
+            .or_none("`101`, or `gateway` of a node with a name")
+            .such_as("\"101\"")
+            .means("Number or name of this gateway's endpoint."),
+        Key::whole("max_flows", 1..=65_536)
+            .or_count(256)
+            .means("Flows that each far gateway may have open here, and this one there. So many streams, and as many flows of datagrams; more streams are refused, of datagrams the flow that was silent for longest gives way."),
+        Key::size("window", 1 << 20..=1 << 30)
+            .or_count(4 << 20)
+            .means("Bytes of a stream that may come before its application reads them. Beyond them the far gateway stops reading its own."),
+        Key::tables("peer", &PEER)
+            .or_none("at least one")
+            .means("[The far gateways](#bundlepeer). Bundles of others are dropped."),
+    ]],
+    examples: &[Example {
+        comment: "",
+        written: &[("socket", "\"dtn.sock\"")],
+    }],
+};
+
+static PEER: Definition = Definition {
+    introduction: "",
+    keys: &[&[
+        Key::text("name", "name")
+            .such_as("\"base\"")
+            .means("Unique among the far gateways."),
+        Key::text("endpoint", "endpoint")
+            .such_as("\"ipn:2.0\"")
+            .means("Its node (`ipn:2.0`, `dtn://station/`), or its endpoint (`ipn:2.101`)."),
+    ]],
+    examples: &[Example {
+        comment: "",
+        written: &[("name", "\"base\""), ("endpoint", "\"ipn:2.0\"")],
+    }],
+};
+
+/// Of a rule whose flows travel as bundles.
+pub(super) const LIFETIME: Key = Key::duration("lifetime", LIFETIMES)
+    .or_duration(DEFAULT_LIFETIME)
+    .with(&[("service", "\"bundle\"")])
+    .means("How long bundles live, in both directions. A connection of which one has expired is reset.");
 
 /// How long the bundles of a rule live that names no lifetime.
 pub(super) const DEFAULT_LIFETIME: Duration = Duration::from_secs(3600);
@@ -56,7 +102,7 @@ impl BundleRule {
     /// The far gateway that a rule names by `peer`, or the only one.
     pub(super) fn peer_of(&self, table: &Table<'_>) -> Result<String, Error> {
         let names = self.names();
-        let peer = table.text("peer", |text| match names.contains(&text) {
+        let peer = table.text_if("peer", |text| match names.contains(&text) {
             true => Ok(text.to_owned()),
             false => {
                 let near = nearest(text, &names);
@@ -77,11 +123,11 @@ impl BundleRule {
 pub(super) fn read(table: &Table<'_>, directory: &Path) -> Result<BundleRule, Error> {
     let (mut names, mut endpoints) = (BTreeSet::new(), BTreeSet::new());
     let mut peers = Vec::new();
-    for table in table.tables("peer", PEER)? {
+    for table in table.tables("peer")? {
         let endpoint = |text: &str| far_endpoint(text).map_err(|error| error.to_string());
         let peer = BundlePeer {
-            name: table.required("name", rule_name)?,
-            endpoint: table.required("endpoint", endpoint)?,
+            name: table.text("name", rule_name)?,
+            endpoint: table.text("endpoint", endpoint)?,
         };
         if !names.insert(peer.name.clone()) {
             let problem = format!("{:?} is the name of two far gateways", peer.name);
@@ -100,20 +146,18 @@ pub(super) fn read(table: &Table<'_>, directory: &Path) -> Result<BundleRule, Er
         true => Err("write the number of a service, or its name"),
         false => Ok(text.to_owned()),
     };
-    let window = table.text("window", size::between(1 << 20, 1 << 30))?;
     Ok(BundleRule {
-        socket: table.text("socket", |text| path(directory, text))?,
-        service: table.text("service", service)?,
-        max_flows: table.count("max_flows", 1..=65_536, 256)?,
-        window: window.map_or(4 << 20, |bytes| bytes as u64),
+        socket: table.text_if("socket", |text| path(directory, text))?,
+        service: table.text_if("service", service)?,
+        max_flows: table.count("max_flows")?,
+        window: table.size("window")?,
         peers,
     })
 }
 
 /// The key `lifetime` of a rule whose flows travel as bundles.
 pub(super) fn read_lifetime(table: &Table<'_>) -> Result<Duration, Error> {
-    let lifetime = table.duration("lifetime", LIFETIMES)?;
-    Ok(lifetime.unwrap_or(DEFAULT_LIFETIME))
+    table.duration("lifetime")
 }
 
 /// The far gateway of a rule over bundles, which has nothing of sessions.
@@ -122,16 +166,14 @@ pub(super) fn check(
     transport: Transport,
     bundle: Option<&BundleRule>,
 ) -> Result<String, Error> {
-    let of_sessions = ["priority"].iter().chain(DELIVERY);
-    for key in of_sessions {
-        let is_known = transport == Transport::Udp && *key == "ordered";
-        if table.has(key) && !is_known {
-            let problem = match *key {
-                "deadline" => "bundles have a \"lifetime\" instead",
-                _ => "this is of sessions: with service = \"bundle\" it has no effect",
-            };
-            return Err(table.key_problem(key, problem));
-        }
+    let of_sessions = ["priority"].into_iter().chain(DELIVERY);
+    let of_sessions = of_sessions.filter(|key| transport != Transport::Udp || *key != "ordered");
+    if let Some(key) = table.first_of(of_sessions) {
+        let problem = match key {
+            "deadline" => "bundles have a \"lifetime\" instead",
+            _ => "this is of sessions: with service = \"bundle\" it has no effect",
+        };
+        return Err(table.key_problem(key, problem));
     }
     let bundle = bundle.ok_or_else(|| {
         let problem = "\"bundle\" needs a table [bundle] with a [[bundle.peer]]";

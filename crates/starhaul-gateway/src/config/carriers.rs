@@ -1,6 +1,6 @@
 //! The key `service`: what carries the flows of a rule.
 
-use starhaul_config::{Error, Table, choice};
+use starhaul_config::{Error, Table};
 
 use super::{
     addresses::Transport,
@@ -10,12 +10,15 @@ use super::{
 
 /// The carrier of a rule.
 pub(super) fn read_carrier(table: &Table<'_>, transport: Transport) -> Result<Carrier, Error> {
-    let carriers = match transport {
-        Transport::Udp => DATAGRAM_CARRIERS,
-        Transport::Tcp => CARRIERS,
+    // RTP has no other carrier than the session.
+    if !table.defines("service") {
+        return Ok(Carrier::Session);
+    }
+    let carriers: &[(&str, Carrier)] = match transport {
+        Transport::Udp => &DATAGRAM_CARRIERS,
+        Transport::Tcp => &CARRIERS,
     };
-    let carrier = table.text("service", |text| choice(text, carriers))?;
-    match carrier.unwrap_or_default() {
+    match table.choice("service", carriers)? {
         Carrier::Bundle(_) => Ok(Carrier::Bundle(bundle::read_lifetime(table)?)),
         _ if table.has("lifetime") => {
             let problem = "this is of bundles: it needs service = \"bundle\"";

@@ -4,15 +4,28 @@ use std::path::Path;
 
 use starhaul_cc::{ControllerConfig, LeoCcOptions};
 
-use starhaul_config::{Error, Table, nearest};
+use starhaul_config::{Error, Key, Table, nearest};
 
-use super::{
-    ControllerRule, LinkKind,
-    values::{path, positive_rate},
-};
+use super::{ControllerRule, LinkKind, values::path};
 
-/// The keys that are read here.
-pub(super) const KEYS: &[&str] = &["controller", "rate", "rate_feed"];
+/// The controller of a path.
+pub(super) const CONTROLLER: Key = Key::words("controller", &ControllerConfig::NAMES)
+    .or_none("`leocc2` with `link = \"leo\"`, else `bbr`")
+    .such_as("\"leocc2\"")
+    .means("Congestion [controller](#controllers) of our direction.");
+/// What belongs to one controller alone.
+pub(super) const RATES: &[Key] = &[
+    Key::rate("rate")
+        .or_none("required with `dedicated`, refused else")
+        .such_as("\"15mbit\"")
+        .with(&[("controller", "\"dedicated\"")])
+        .means("The known rate; with `rate_feed` the initial one. 98 % of it is used."),
+    Key::text("rate_feed", "file")
+        .or_none("none; `dedicated` only")
+        .such_as("\"/run/modem/rate\"")
+        .with(&[("controller", "\"dedicated\""), ("rate", "\"15mbit\"")])
+        .means("File or local stream socket from which the rate is read repeatedly. [Format](gateway.md#a-modem-that-reports-its-rate)."),
+];
 /// The controller of a path whose table names none.
 pub(super) const DEFAULT_CONTROLLER: ControllerConfig = ControllerConfig::Bbr;
 /// The same for a LEO path: as fast there, with half of BBR's queue.
@@ -33,18 +46,16 @@ pub(super) fn read_controller(
     default: ControllerConfig,
 ) -> Result<ControllerRule, Error> {
     let name = table
-        .text("controller", controller_name)?
+        .text_if("controller", controller_name)?
         .unwrap_or(default.name());
     if name == "dedicated" {
         return Ok(ControllerRule::Dedicated {
-            rate: table.required("rate", positive_rate)?,
-            feed: table.text("rate_feed", |file| path(directory, file))?,
+            rate: table.rate("rate")?,
+            feed: table.text_if("rate_feed", |file| path(directory, file))?,
         });
     }
-    for key in ["rate", "rate_feed"] {
-        if table.has(key) {
-            return Err(table.key_problem(key, "only controller = \"dedicated\" has a rate"));
-        }
+    if let Some(key) = table.first_of(RATES.iter().map(|key| key.name)) {
+        return Err(table.key_problem(key, "only controller = \"dedicated\" has a rate"));
     }
     let config = ControllerConfig::from_name(name, None)
         .map_err(|error| table.key_problem("controller", error.to_string()))?;

@@ -3,15 +3,13 @@
 
 use std::{ffi::OsString, path::PathBuf};
 
-use starhaul_config::{Document, Error, Keys, nearest};
+use starhaul_config::{Definition, Document, Error, definition::Kind, nearest};
 
-use super::rules::{ALL_KEYS, INCLUDE};
+use super::keys::{INCLUDE, TOP};
 
 const PREFIX: &str = "STARHAUL_GATEWAY_";
 /// How Kubernetes tells containers of a service that is called `starhaul-gateway`.
 const OF_SERVICES: [&str; 2] = ["SERVICE_", "PORT"];
-/// Tables of which there is one at most; others are values of their key as a whole.
-const TABLES: [&str; 5] = ["identity", "accept", "leotp", "bundle", "egress"];
 
 /// Puts the variables in place of what files say. An empty one counts as unset.
 pub(super) fn apply(
@@ -43,18 +41,18 @@ pub(super) fn apply(
     Ok(())
 }
 
-/// The key that a variable stands for, with dots.
+/// The key that a variable stands for, with dots: one at the top, or one of a table of which there is one at most. Tables of which
+/// there are more are values of their key as a whole.
 fn key_of(name: &str) -> Result<String, String> {
-    let keys = |table: &str| -> Keys {
-        let found = ALL_KEYS.iter().find(|(name, _)| *name == table);
-        found.map_or(&[], |(_, keys)| *keys)
-    };
-    let top = keys("").concat();
-    let top = top.iter().filter(|key| **key != INCLUDE);
-    let top = top.map(|key| ((*key).to_owned(), (*key).to_owned()));
-    let below = TABLES.iter().flat_map(|table| {
-        let keys = keys(table).concat().into_iter();
-        keys.map(move |key| (format!("{table}_{key}"), format!("{table}.{key}")))
+    let names = |table: &Definition| table.keys().map(|key| key.name);
+    let top = names(&TOP).filter(|key| *key != INCLUDE);
+    let top = top.map(|key| (key.to_owned(), key.to_owned()));
+    let tables = TOP.keys().filter_map(|key| match key.kind {
+        Kind::Table(table) => Some((key.name, table)),
+        _ => None,
+    });
+    let below = tables.flat_map(|(table, keys)| {
+        names(keys).map(move |key| (format!("{table}_{key}"), format!("{table}.{key}")))
     });
     let mut known: Vec<(String, String)> = top.chain(below).collect();
     if let Some(found) = known.iter().position(|(variable, _)| variable == name) {
@@ -108,8 +106,7 @@ mod tests {
         let error = set("STARHAUL_GATEWAY_METRIC").unwrap_err();
         assert!(error.contains("METRICS"), "{error}");
         // None of them hides a key.
-        let keys = ALL_KEYS.iter().filter(|(table, _)| table.is_empty());
-        let mut keys = keys.flat_map(|(_, keys)| keys.concat());
+        let mut keys = TOP.keys().map(|key| key.name);
         let is_hidden = |key: &str| {
             let key = key.to_ascii_uppercase();
             OF_SERVICES.iter().any(|service| key.starts_with(service))

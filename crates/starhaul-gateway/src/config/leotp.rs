@@ -7,26 +7,78 @@ use std::{
     time::Duration,
 };
 
-use starhaul_config::{Error, Keys, Table, nearest};
+use starhaul_config::{Definition, Error, Example, Key, Table, definition::names, nearest};
 
 use super::bundle::DEFAULT_LIFETIME;
 use super::values::{rule_name, secret, socket_address, target};
 use crate::target::Target;
 
-pub(super) const KEYS: Keys = &[&["listen", "secret", "upstream", "neighbour"]];
-pub(super) const NEIGHBOUR: Keys = &[&["name", "address", "key"]];
+pub(super) static LEOTP: Definition = Definition {
+    introduction: "A chain of relays that recover losses on each hop (starhaul relay), with a gateway at each end. Connections of rules whose \"service\" is \"leotp\" go along it; those that come obey [egress].",
+    keys: &[&[
+        Key::text("listen", "address")
+            .such_as("\"0.0.0.0:4511\"")
+            .means("UDP address toward the neighbours."),
+        Key::text("secret", "file")
+            .such_as("\"chain.key\"")
+            .means("Secret of the gateways at both ends, any text of 16 bytes or more. Relays do not need it. Who has it and a way through the relays may reach what `[egress]` allows."),
+        Key::text("upstream", "name")
+            .or_none("none")
+            .such_as("\"orbiter\"")
+            .means("Neighbour toward the gateway that accepts connections. Rules with `service = \"leotp\"` need it."),
+        Key::tables("neighbour", &NEIGHBOUR)
+            .or_none("at least one")
+            .means("[The relays or gateways beside this one](#leotpneighbour)."),
+    ]],
+    examples: &[Example {
+        comment: "",
+        written: &[
+            ("listen", "\"0.0.0.0:4511\""),
+            ("secret", "\"chain.key\""),
+            ("upstream", "\"orbiter\""),
+        ],
+    }],
+};
+
+static NEIGHBOUR: Definition = Definition {
+    introduction: "",
+    keys: &[&[
+        Key::text("name", "name")
+            .such_as("\"orbiter\"")
+            .means("Unique in the chain."),
+        Key::text("address", "target")
+            .or_none("where its packets come from")
+            .such_as("\"192.0.2.20:4511\"")
+            .means("Where it is. A name is resolved at the start."),
+        Key::text("key", "file")
+            .such_as("\"orbiter.key\"")
+            .means("The key shared with this neighbour."),
+    ]],
+    examples: &[Example {
+        comment: "",
+        written: &[
+            ("name", "\"orbiter\""),
+            ("address", "\"192.0.2.20:4511\""),
+            ("key", "\"orbiter.key\""),
+        ],
+    }],
+};
 
 /// The carriers that a rule for connections may name.
-pub(super) const CARRIERS: &[(&str, Carrier)] = &[
+pub(super) const CARRIERS: [(&str, Carrier); 3] = [
     ("session", Carrier::Session),
     ("leotp", Carrier::Leotp),
     ("bundle", Carrier::Bundle(DEFAULT_LIFETIME)),
 ];
 /// The carriers that a rule for datagrams may name.
-pub(super) const DATAGRAM_CARRIERS: &[(&str, Carrier)] = &[
+pub(super) const DATAGRAM_CARRIERS: [(&str, Carrier); 2] = [
     ("session", Carrier::Session),
     ("bundle", Carrier::Bundle(DEFAULT_LIFETIME)),
 ];
+
+pub(super) const CARRIER_NAMES: [&str; CARRIERS.len()] = names(&CARRIERS);
+pub(super) const DATAGRAM_CARRIER_NAMES: [&str; DATAGRAM_CARRIERS.len()] =
+    names(&DATAGRAM_CARRIERS);
 
 /// What carries the flows of a rule to the far gateway.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -67,11 +119,11 @@ pub struct LeotpNeighbour {
 pub(super) fn read(table: &Table<'_>, directory: &Path) -> Result<LeotpRule, Error> {
     let mut names = BTreeSet::new();
     let mut neighbours = Vec::new();
-    for table in table.tables("neighbour", NEIGHBOUR)? {
+    for table in table.tables("neighbour")? {
         let neighbour = LeotpNeighbour {
-            name: table.required("name", rule_name)?,
-            address: table.text("address", target)?,
-            key: table.required("key", |text| secret(directory, text))?,
+            name: table.text("name", rule_name)?,
+            address: table.text_if("address", target)?,
+            key: table.text("key", |text| secret(directory, text))?,
         };
         if !names.insert(neighbour.name.clone()) {
             let problem = format!("{:?} is the name of two neighbours", neighbour.name);
@@ -82,7 +134,7 @@ pub(super) fn read(table: &Table<'_>, directory: &Path) -> Result<LeotpRule, Err
     if neighbours.is_empty() {
         return Err(table.problem("no [[leotp.neighbour]]: a chain begins with one"));
     }
-    let upstream = table.text("upstream", |text| {
+    let upstream = table.text_if("upstream", |text| {
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         match names.contains(&text) {
             true => Ok(text.to_owned()),
@@ -93,8 +145,8 @@ pub(super) fn read(table: &Table<'_>, directory: &Path) -> Result<LeotpRule, Err
         }
     })?;
     Ok(LeotpRule {
-        listen: table.required("listen", socket_address)?,
-        secret: table.required("secret", |text| secret(directory, text))?,
+        listen: table.text("listen", socket_address)?,
+        secret: table.text("secret", |text| secret(directory, text))?,
         upstream,
         neighbours,
     })

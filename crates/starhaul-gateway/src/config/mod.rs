@@ -10,6 +10,7 @@ mod delivery;
 mod describe;
 mod detection;
 mod environment;
+mod keys;
 mod leotp;
 mod rules;
 mod service;
@@ -28,7 +29,7 @@ use std::{
 };
 
 use starhaul_cc::{ControllerConfig, RateFeed};
-use starhaul_config::Document;
+use starhaul_config::{Definition, Document};
 use starhaul_endpoint::{Detection, LinkKind, QlogFolder};
 use starhaul_quic::{Identity, PublicKey};
 use starhaul_session::{Mode, SchedulerChoice};
@@ -104,14 +105,13 @@ pub struct SessionLimits {
     pub max_receive_bytes: usize,
 }
 
-impl Default for SessionLimits {
-    fn default() -> Self {
-        Self {
-            max_streams: 4096,
-            max_send_bytes: 64 << 20,
-            max_receive_bytes: 64 << 20,
-        }
-    }
+impl SessionLimits {
+    /// Where the configuration says nothing.
+    pub const DEFAULT: Self = Self {
+        max_streams: 4096,
+        max_send_bytes: 64 << 20,
+        max_receive_bytes: 64 << 20,
+    };
 }
 
 /// The place of the secret key.
@@ -348,9 +348,14 @@ impl Config {
         Ok(config)
     }
 
+    /// What a file may hold, of which sample, reference and manual page are made.
+    pub fn definition() -> &'static Definition {
+        &keys::TOP
+    }
+
     /// A commented sample, in which every key appears.
-    pub fn sample() -> &'static str {
-        include_str!("sample.toml")
+    pub fn sample() -> String {
+        starhaul_config::sample(&keys::TOP)
     }
 
     /// Warnings of valid settings that are hardly intended, one line each; reads the host's network interfaces.

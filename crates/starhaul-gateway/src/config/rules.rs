@@ -4,129 +4,38 @@ use std::{
     collections::{HashMap, HashSet},
     io::Read as _,
     net::{IpAddr, SocketAddr},
-    ops::RangeInclusive,
     path::{Path, PathBuf},
     time::Duration,
 };
 
-use starhaul_config::{Document, Error, Keys, Table, choice, nearest, size};
-use starhaul_quic::{Identity, LEAST_PACKET_BYTES, MAX_PATHS, MOST_PACKET_BYTES, PublicKey};
-use starhaul_session::{SchedulerChoice, SessionConfig};
+use starhaul_config::{Document, Error, Table, nearest};
+use starhaul_quic::{Identity, MAX_PATHS, MOST_PACKET_BYTES, PublicKey};
+use starhaul_session::SchedulerChoice;
 
 use super::{
-    AcceptRule, ClientLimits, Config, ConnectionLimits, ConnectionService, ConnectionTargets,
-    ControlPath, Credentials, DatagramService, Framing, IdentitySource, IngressRule, LinkKind,
-    PathRule, Peer, SessionLimits, SessionRule, accept,
+    ClientLimits, Config, ConnectionLimits, ConnectionService, ConnectionTargets, ControlPath,
+    Credentials, DatagramService, Framing, IdentitySource, IngressRule, LinkKind, PathRule, Peer,
+    SessionLimits, SessionRule, accept,
     addresses::{Addresses, Taken, Transport},
     bundle::{self, BundleRule},
     carriers::read_carrier,
-    controllers::{self, default_controller, read_controller},
+    controllers::{default_controller, read_controller},
     delivery::{DELIVERY, read_delivery, read_priority},
-    detection, leotp,
+    detection,
+    keys::{CODECS, INCLUDE, LONGEST_IDLE_TIMEOUT, TOP},
+    leotp,
     leotp::{Carrier, LeotpRule},
     service, transparent,
     tunnels::{self, TunnelRule},
     values::{
-        interface_name, is_for_many, network, path, positive_rate, public_key, rule_name, secret,
-        socket_address, target,
+        interface_name, is_for_many, network, path, public_key, rule_name, secret, socket_address,
+        target,
     },
 };
 use crate::{
     egress_policy::{EgressLimits, EgressPolicy, EgressRule},
-    rtp::Codec,
     target::Host,
 };
-
-/// Names further files; [`Document::include`] has read them.
-pub(super) const INCLUDE: &str = "include";
-const TOP: Keys = &[&[
-    INCLUDE,
-    "identity",
-    "listen",
-    "accept",
-    "control",
-    "control_group",
-    "metrics",
-    "state",
-    "packet_bytes",
-    "keepalive",
-    "scheduler",
-    "max_streams",
-    "max_send_bytes",
-    "max_receive_bytes",
-    "peer",
-    "session",
-    "udp",
-    "rtp",
-    "tcp",
-    "tproxy",
-    "socks5",
-    "tun",
-    "leotp",
-    "bundle",
-    "egress",
-]];
-const IDENTITY: Keys = &[&["file", "secret"]];
-const PEER: Keys = &[&["name", "public_key"]];
-const SESSION: Keys = &[&["peer", "path"]];
-const PATH: Keys = &[
-    &["name", "local", "remote", "cost", "limit"],
-    controllers::KEYS,
-    detection::KEYS,
-    service::KEYS,
-];
-const UDP: Keys = &[RULE, &["target"], CARRIER, DELIVERY, CLIENTS];
-const RTP: Keys = &[
-    RULE,
-    &["target", "codec", "frame_timeout"],
-    DELIVERY,
-    CLIENTS,
-];
-const TCP: Keys = &[RULE, &["target"], CARRIER, CONNECTIONS];
-const TPROXY: Keys = &[RULE, transparent::KEYS, CARRIER, CONNECTIONS];
-const SOCKS5: Keys = &[
-    RULE,
-    &["username", "password", "password_file"],
-    CARRIER,
-    DELIVERY,
-    CONNECTIONS,
-];
-const EGRESS: Keys = &[&[
-    "allow",
-    "deny",
-    "clients",
-    "max_streams",
-    "max_lookups",
-    "max_targets",
-]];
-
-/// The keys that several tables have.
-const RULE: &[&str] = &["name", "listen", "peer", "priority"];
-const CLIENTS: &[&str] = &[
-    "max_clients",
-    "idle_timeout",
-    "answered_timeout",
-    "max_queued",
-];
-const CARRIER: &[&str] = &["service", "lifetime"];
-const CONNECTIONS: &[&str] = &["max_connections", "idle_timeout"];
-
-const CODECS: &[(&str, Codec)] = &[
-    ("none", Codec::None),
-    ("audio", Codec::Audio),
-    ("h264", Codec::H264),
-    ("h265", Codec::H265),
-];
-
-const MILLISECOND: Duration = Duration::from_millis(1);
-const SECOND: Duration = Duration::from_secs(1);
-const IDLE_TIMEOUTS: RangeInclusive<Duration> =
-    Duration::from_millis(100)..=Duration::from_secs(86_400);
-
-/// Deadline of UDP through a SOCKS5 rule that names none: a conversation bears about a second.
-const DEFAULT_SOCKS5_DEADLINE: Duration = Duration::from_secs(1);
-/// Covers the pause between packets of a frame that its sender paces over two frame intervals.
-const DEFAULT_FRAME_TIMEOUT: Duration = Duration::from_millis(50);
 
 /// Longest path of a local socket (unix(7)), without the zero at its end.
 const MAX_SOCKET_PATH_BYTES: usize = 107;
@@ -138,7 +47,7 @@ pub(super) fn read(
     own_key: impl Fn(&IdentitySource) -> Option<PublicKey>,
 ) -> Result<Config, Error> {
     let tree = document.tree()?;
-    let top = document.top(&tree, TOP)?;
+    let top = document.top(&tree, &TOP)?;
     let directory = name.parent().unwrap_or(Path::new(""));
 
     top.texts(INCLUDE, |file| path(directory, file))?;
@@ -149,15 +58,12 @@ pub(super) fn read(
     let own_key = identity.as_ref().ok().and_then(own_key);
     let peers = read_peers(&top, own_key)?;
     let sessions = read_sessions(&top, &peers, directory, &mut addresses)?;
-    let accept = match top.table("accept", accept::KEYS)? {
-        Some(table) => accept::read(&table, directory)?,
-        None => AcceptRule::default(),
-    };
-    let leotp = match top.table("leotp", leotp::KEYS)? {
+    let accept = accept::read(&top.table("accept")?, directory)?;
+    let leotp = match top.table_if("leotp")? {
         Some(table) => Some(read_leotp(&table, directory, &mut addresses)?),
         None => None,
     };
-    let bundle = top.table("bundle", bundle::KEYS)?;
+    let bundle = top.table_if("bundle")?;
     let bundle = bundle
         .map(|table| bundle::read(&table, directory))
         .transpose()?;
@@ -176,14 +82,14 @@ pub(super) fn read(
     let config = Config {
         identity: identity?,
         datagram_rules: [
-            rules.read(&top, "udp", UDP, Transport::Udp, read_udp)?,
-            rules.read(&top, "rtp", RTP, Transport::Udp, read_rtp)?,
+            rules.read(&top, "udp", Transport::Udp, read_udp)?,
+            rules.read(&top, "rtp", Transport::Udp, read_rtp)?,
         ]
         .concat(),
         connection_rules: [
-            rules.read(&top, "tcp", TCP, Transport::Tcp, read_tcp)?,
-            rules.read(&top, "tproxy", TPROXY, Transport::Tcp, read_tproxy)?,
-            rules.read(&top, "socks5", SOCKS5, Transport::Tcp, |table| {
+            rules.read(&top, "tcp", Transport::Tcp, read_tcp)?,
+            rules.read(&top, "tproxy", Transport::Tcp, read_tproxy)?,
+            rules.read(&top, "socks5", Transport::Tcp, |table| {
                 read_socks5(table, directory)
             })?,
         ]
@@ -191,12 +97,12 @@ pub(super) fn read(
         tunnels: rules.read_tunnels(&top)?,
         egress: read_egress(&top)?,
         control: read_control(&top, directory)?,
-        control_group: top.text("control_group", group_name)?,
+        control_group: top.text_if("control_group", group_name)?,
         metrics,
         state: read_state(&top, &sessions, directory)?,
         qlog: None,
         packet_bytes: read_packet_bytes(&top)?,
-        keepalive: read_keepalive(&top)?,
+        keepalive: top.duration("keepalive")?,
         scheduler: read_scheduler(&top)?,
         session_limits: read_session_limits(&top)?,
         listen,
@@ -242,7 +148,7 @@ fn read_listen(top: &Table<'_>, addresses: &mut Addresses) -> Result<Vec<SocketA
 }
 
 fn read_metrics(top: &Table<'_>, addresses: &mut Addresses) -> Result<Option<SocketAddr>, Error> {
-    let Some(address) = top.text("metrics", socket_address)? else {
+    let Some(address) = top.text_if("metrics", socket_address)? else {
         return Ok(None);
     };
     let taken = addresses.take(Taken {
@@ -262,7 +168,7 @@ fn read_state(
     sessions: &[SessionRule],
     directory: &Path,
 ) -> Result<Option<PathBuf>, Error> {
-    let state = top.text("state", |text| path(directory, text))?;
+    let state = top.text_if("state", |text| path(directory, text))?;
     let mut paths = sessions.iter().flat_map(|session| &session.paths);
     match paths.find(|path| path.quota.is_some()) {
         Some(path) if state.is_none() => Err(top.problem(format!(
@@ -291,15 +197,15 @@ fn read_leotp(
 }
 
 fn read_identity(top: &Table<'_>, name: &Path, directory: &Path) -> Result<IdentitySource, Error> {
-    let table = top.table("identity", IDENTITY)?.ok_or_else(|| {
+    let table = top.table_if("identity")?.ok_or_else(|| {
         top.problem("the table [identity] is missing; make a key with: starhaul keygen --out FILE")
     })?;
     match (table.has("file"), table.has("secret")) {
         (true, false) => table
-            .required("file", |file| secret(directory, file))
+            .text("file", |file| secret(directory, file))
             .map(IdentitySource::File),
         (false, true) => table
-            .required("secret", Identity::from_secret_text)
+            .text("secret", Identity::from_secret_text)
             .map(IdentitySource::Inline),
         _ => Err(table.problem(format!(
             "write either \"file\" or \"secret\" ({} names the key file relative to itself)",
@@ -309,7 +215,7 @@ fn read_identity(top: &Table<'_>, name: &Path, directory: &Path) -> Result<Ident
 }
 
 fn read_control(top: &Table<'_>, directory: &Path) -> Result<ControlPath, Error> {
-    let control = top.text("control", |text| match text {
+    let control = top.text_if("control", |text| match text {
         "off" => Ok(ControlPath::Off),
         file => {
             let path = path(directory, file)?;
@@ -333,32 +239,20 @@ fn group_name(text: &str) -> Result<String, &'static str> {
 }
 
 fn read_packet_bytes(top: &Table<'_>) -> Result<u16, Error> {
-    let range = u64::from(LEAST_PACKET_BYTES)..=u64::from(MOST_PACKET_BYTES);
-    let bytes = top.integer("packet_bytes", range)?;
-    let bytes = bytes.and_then(|bytes| u16::try_from(bytes).ok());
-    Ok(bytes.unwrap_or(MOST_PACKET_BYTES))
+    let bytes = top.whole("packet_bytes")?;
+    Ok(u16::try_from(bytes).unwrap_or(MOST_PACKET_BYTES))
 }
 
 fn read_scheduler(top: &Table<'_>) -> Result<SchedulerChoice, Error> {
     let choices = SchedulerChoice::ALL.map(|choice| (choice.name(), choice));
-    let scheduler = top.text("scheduler", |text| choice(text, &choices))?;
-    Ok(scheduler.unwrap_or_default())
-}
-
-fn read_keepalive(top: &Table<'_>) -> Result<Duration, Error> {
-    let keepalive = top.duration("keepalive", SECOND..=SECOND * 60)?;
-    Ok(keepalive.unwrap_or(SessionConfig::default().keepalive))
+    top.choice("scheduler", &choices)
 }
 
 fn read_session_limits(top: &Table<'_>) -> Result<SessionLimits, Error> {
-    let default = SessionLimits::default();
-    let size = size::between(1 << 20, 64 << 30);
-    let send = top.text("max_send_bytes", &size)?;
-    let receive = top.text("max_receive_bytes", &size)?;
     Ok(SessionLimits {
-        max_streams: top.count("max_streams", 16..=65_536, default.max_streams)?,
-        max_send_bytes: send.unwrap_or(default.max_send_bytes),
-        max_receive_bytes: receive.unwrap_or(default.max_receive_bytes),
+        max_streams: top.count("max_streams")?,
+        max_send_bytes: top.bytes("max_send_bytes")?,
+        max_receive_bytes: top.bytes("max_receive_bytes")?,
     })
 }
 
@@ -366,12 +260,12 @@ fn read_peers(top: &Table<'_>, own_key: Option<PublicKey>) -> Result<Vec<Peer>, 
     let mut names = HashSet::new();
     let mut keys = HashMap::new();
     let mut peers = Vec::new();
-    for table in top.tables("peer", PEER)? {
-        let name = table.required("name", rule_name)?;
+    for table in top.tables("peer")? {
+        let name = table.text("name", rule_name)?;
         if !names.insert(name.clone()) {
             return Err(table.key_problem("name", format!("{name:?} is the name of two peers")));
         }
-        let public_key = table.required("public_key", public_key)?;
+        let public_key = table.text("public_key", public_key)?;
         if Some(public_key) == own_key {
             return Err(table.key_problem(
                 "public_key",
@@ -393,7 +287,7 @@ fn read_sessions(
     addresses: &mut Addresses,
 ) -> Result<Vec<SessionRule>, Error> {
     let mut sessions: Vec<SessionRule> = Vec::new();
-    for table in top.tables("session", SESSION)? {
+    for table in top.tables("session")? {
         let peer = read_peer_name(&table, peers)?;
         if sessions.iter().any(|other| other.peer == peer) {
             return Err(table.key_problem(
@@ -403,7 +297,7 @@ fn read_sessions(
         }
         let mut names = HashSet::new();
         let mut paths = Vec::new();
-        for path in table.tables("path", PATH)? {
+        for path in table.tables("path")? {
             if paths.len() == MAX_PATHS {
                 return Err(path.problem(format!(
                     "a session has at most {MAX_PATHS} paths; remove this one and those after it"
@@ -427,8 +321,8 @@ fn read_sessions(
 }
 
 fn read_path(table: &Table<'_>, directory: &Path) -> Result<PathRule, Error> {
-    let remote = table.required("remote", target)?;
-    let local = table.text("local", local_address)?;
+    let remote = table.text("remote", target)?;
+    let local = table.text_if("local", local_address)?;
     if let (Host::Ip(remote), Some(local)) = (&remote.host, local)
         && remote.is_ipv4() != local.is_ipv4()
     {
@@ -442,12 +336,12 @@ fn read_path(table: &Table<'_>, directory: &Path) -> Result<PathRule, Error> {
     let controller = read_controller(table, directory, default_controller(link))?;
     let listens = link == LinkKind::Leo || controller.heeds_reconfigurations();
     Ok(PathRule {
-        name: table.required("name", rule_name)?,
+        name: table.text("name", rule_name)?,
         local,
-        interface: table.text("interface", interface_name)?,
+        interface: table.text_if("interface", interface_name)?,
         remote,
-        cost: table.number("cost", 0.0..=1e12)?.unwrap_or(0.0),
-        limit: table.text("limit", positive_rate)?,
+        cost: table.number("cost")?,
+        limit: table.rate_if("limit")?,
         quota,
         hours,
         link,
@@ -489,12 +383,11 @@ impl IngressRules<'_> {
         &mut self,
         top: &Table<'_>,
         kind: &'static str,
-        keys: Keys,
         transport: Transport,
         read_service: impl Fn(&Table<'_>) -> Result<S, Error>,
     ) -> Result<Vec<IngressRule<S>>, Error> {
         let mut rules = Vec::new();
-        for table in top.tables(kind, keys)? {
+        for table in top.tables(kind)? {
             let name = self.name(&table)?;
             let peer = match read_carrier(&table, transport)? {
                 Carrier::Session => self.peer(&table)?,
@@ -503,7 +396,7 @@ impl IngressRules<'_> {
             };
             let rule = IngressRule {
                 kind,
-                listen: table.required("listen", socket_address)?,
+                listen: table.text("listen", socket_address)?,
                 peer,
                 priority: read_priority(&table)?,
                 service: read_service(&table)?,
@@ -527,7 +420,7 @@ impl IngressRules<'_> {
     /// The rules `[[tun]]`.
     fn read_tunnels(&mut self, top: &Table<'_>) -> Result<Vec<TunnelRule>, Error> {
         let mut rules: Vec<TunnelRule> = Vec::new();
-        for table in top.tables("tun", tunnels::KEYS)? {
+        for table in top.tables("tun")? {
             let name = self.name(&table)?;
             let peer = self.peer(&table)?;
             let rule = tunnels::read(&table, name, peer)?;
@@ -544,7 +437,7 @@ impl IngressRules<'_> {
 
     /// A name that no other rule has.
     fn name(&mut self, table: &Table<'_>) -> Result<String, Error> {
-        let name = table.required("name", rule_name)?;
+        let name = table.text("name", rule_name)?;
         match self.names.insert(name.clone()) {
             true => Ok(name),
             false => Err(table.key_problem("name", format!("{name:?} is the name of two rules"))),
@@ -567,12 +460,10 @@ impl IngressRules<'_> {
 
     /// A rule over LEOTP leads to the gateway at the far end of the chain, which is no peer.
     fn check_leotp(&self, table: &Table<'_>) -> Result<String, Error> {
-        let of_sessions = ["peer", "priority"].iter().chain(DELIVERY);
-        for key in of_sessions {
-            if table.has(key) {
-                let problem = "this is of sessions: with service = \"leotp\" it has no effect";
-                return Err(table.key_problem(key, problem));
-            }
+        let of_sessions = ["peer", "priority"].into_iter().chain(DELIVERY);
+        if let Some(key) = table.first_of(of_sessions) {
+            let problem = "this is of sessions: with service = \"leotp\" it has no effect";
+            return Err(table.key_problem(key, problem));
         }
         match self.leotp.is_some_and(|leotp| leotp.upstream.is_some()) {
             true => Ok(String::new()),
@@ -592,8 +483,8 @@ fn read_udp(table: &Table<'_>) -> Result<DatagramService, Error> {
     };
     Ok(DatagramService {
         carrier,
-        target: table.required("target", target)?,
-        delivery: read_delivery(table, lifetime, false)?,
+        target: table.text("target", target)?,
+        delivery: read_delivery(table, lifetime)?,
         clients: read_clients(table, lifetime)?,
         framing: Framing::Datagrams,
     })
@@ -602,31 +493,26 @@ fn read_udp(table: &Table<'_>) -> Result<DatagramService, Error> {
 fn read_rtp(table: &Table<'_>) -> Result<DatagramService, Error> {
     Ok(DatagramService {
         carrier: Carrier::Session,
-        target: table.required("target", target)?,
-        // A receiver without a buffer for reordering loses what comes after a later frame.
-        delivery: read_delivery(table, None, true)?,
+        target: table.text("target", target)?,
+        delivery: read_delivery(table, None)?,
         clients: read_clients(table, None)?,
         framing: Framing::Rtp {
-            codec: table
-                .text("codec", |text| choice(text, CODECS))?
-                .unwrap_or(Codec::None),
-            frame_timeout: table
-                .duration("frame_timeout", MILLISECOND..=SECOND)?
-                .unwrap_or(DEFAULT_FRAME_TIMEOUT),
+            codec: table.choice("codec", &CODECS)?,
+            frame_timeout: table.duration("frame_timeout")?,
         },
     })
 }
 
 fn read_tcp(table: &Table<'_>) -> Result<ConnectionService, Error> {
     Ok(ConnectionService {
-        targets: ConnectionTargets::Fixed(table.required("target", target)?),
+        targets: ConnectionTargets::Fixed(table.text("target", target)?),
         carrier: read_carrier(table, Transport::Tcp)?,
         limits: read_connections(table)?,
     })
 }
 
 fn read_tproxy(table: &Table<'_>) -> Result<ConnectionService, Error> {
-    let listen = table.required("listen", socket_address)?;
+    let listen = table.text("listen", socket_address)?;
     if listen.port() == 0 {
         return Err(table.key_problem("listen", "write a port: the kernel must know it"));
     }
@@ -660,9 +546,9 @@ fn read_socks5(table: &Table<'_>, directory: &Path) -> Result<ConnectionService,
         1..=255 => Ok(text.to_owned()),
         _ => Err("write 1 to 255 bytes (RFC 1929)"),
     };
-    let username = table.text("username", credential)?;
-    let password = table.text("password", credential)?;
-    let of_file = table.text("password_file", |file| {
+    let username = table.text_if("username", credential)?;
+    let password = table.text_if("password", credential)?;
+    let of_file = table.text_if("password_file", |file| {
         let file = secret(directory, file)?;
         let password = credential(&read_password(&file)?);
         let password = password.map_err(|error| format!("{}: {error}", file.display()))?;
@@ -688,7 +574,7 @@ fn read_socks5(table: &Table<'_>, directory: &Path) -> Result<ConnectionService,
     Ok(ConnectionService {
         targets: ConnectionTargets::Socks5 {
             credentials,
-            delivery: read_delivery(table, Some(DEFAULT_SOCKS5_DEADLINE), false)?,
+            delivery: read_delivery(table, None)?,
         },
         carrier: read_carrier(table, Transport::Tcp)?,
         limits: read_connections(table)?,
@@ -697,39 +583,35 @@ fn read_socks5(table: &Table<'_>, directory: &Path) -> Result<ConnectionService,
 
 /// Bounds on clients; answers by bundles may take their lifetime.
 fn read_clients(table: &Table<'_>, lifetime: Option<Duration>) -> Result<ClientLimits, Error> {
-    let longest = lifetime.map(|lifetime| lifetime.min(*IDLE_TIMEOUTS.end()));
+    let idle_timeout = match lifetime {
+        Some(lifetime) if !table.has("idle_timeout") => lifetime.min(LONGEST_IDLE_TIMEOUT),
+        _ => table.duration("idle_timeout")?,
+    };
     Ok(ClientLimits {
-        max_clients: table.count("max_clients", 1..=65_536, 1024)?,
-        idle_timeout: table
-            .duration("idle_timeout", IDLE_TIMEOUTS)?
-            .unwrap_or(longest.unwrap_or(SECOND * 120)),
-        answered_timeout: table
-            .duration("answered_timeout", IDLE_TIMEOUTS)?
-            .unwrap_or(SECOND * 10),
-        max_queued: table.count("max_queued", 16..=65_536, 1024)?,
+        max_clients: table.count("max_clients")?,
+        idle_timeout,
+        answered_timeout: table.duration("answered_timeout")?,
+        max_queued: table.count("max_queued")?,
     })
 }
 
 fn read_connections(table: &Table<'_>) -> Result<ConnectionLimits, Error> {
     Ok(ConnectionLimits {
-        max_connections: table.count("max_connections", 1..=65_536, 4096)?,
-        idle_timeout: table.duration("idle_timeout", IDLE_TIMEOUTS)?,
+        max_connections: table.count("max_connections")?,
+        idle_timeout: table.duration_if("idle_timeout")?,
     })
 }
 
 fn read_egress(top: &Table<'_>) -> Result<EgressPolicy, Error> {
-    let Some(table) = top.table("egress", EGRESS)? else {
-        return Ok(EgressPolicy::default());
-    };
-    let default = EgressLimits::default();
+    let table = top.table("egress")?;
     Ok(EgressPolicy {
         allow: table.texts("allow", str::parse::<EgressRule>)?,
         deny: table.texts("deny", str::parse::<EgressRule>)?,
         clients: table.texts("clients", network)?,
         limits: EgressLimits {
-            max_streams: table.count("max_streams", 1..=65_536, default.max_streams)?,
-            max_lookups: table.count("max_lookups", 1..=4096, default.max_lookups)?,
-            max_targets: table.count("max_targets", 1..=65_536, default.max_targets)?,
+            max_streams: table.count("max_streams")?,
+            max_lookups: table.count("max_lookups")?,
+            max_targets: table.count("max_targets")?,
         },
     })
 }
@@ -737,7 +619,7 @@ fn read_egress(top: &Table<'_>) -> Result<EgressPolicy, Error> {
 /// The key `peer`, which may be left out when there is only one.
 fn read_peer_name(table: &Table<'_>, peers: &[Peer]) -> Result<String, Error> {
     let names: Vec<&str> = peers.iter().map(|peer| peer.name.as_str()).collect();
-    let peer = table.text("peer", |name| {
+    let peer = table.text_if("peer", |name| {
         if names.contains(&name) {
             Ok(name.to_owned())
         } else {
@@ -767,25 +649,3 @@ fn local_address(text: &str) -> Result<SocketAddr, String> {
         false => Ok(address),
     }
 }
-
-/// All keys by their tables: for variables, and for the tests that sample and reference show each of them.
-pub(super) const ALL_KEYS: &[(&str, Keys)] = &[
-    ("", TOP),
-    ("identity", IDENTITY),
-    ("accept", accept::KEYS),
-    ("peer", PEER),
-    ("session", SESSION),
-    ("session.path", PATH),
-    ("udp", UDP),
-    ("rtp", RTP),
-    ("tcp", TCP),
-    ("tproxy", TPROXY),
-    ("socks5", SOCKS5),
-    ("tun", tunnels::KEYS),
-    ("tun.class", tunnels::CLASS),
-    ("leotp", leotp::KEYS),
-    ("leotp.neighbour", leotp::NEIGHBOUR),
-    ("bundle", bundle::KEYS),
-    ("bundle.peer", bundle::PEER),
-    ("egress", EGRESS),
-];

@@ -4,7 +4,9 @@ mod bundles;
 
 use std::path::Path;
 
-use super::{rules::ALL_KEYS, *};
+use starhaul_config::trials;
+
+use super::{keys::TOP, *};
 
 const KEY: &str = "11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo=";
 
@@ -40,7 +42,7 @@ fn errors_name_file_line_key_and_the_nearest_valid_key() {
         (
             "zzzzzzzzzz = 1",
             "",
-            &["gw.toml:1:", "possible here: include, identity, listen"],
+            &["gw.toml:1:", "possible here: include, listen, control"],
         ),
         ("x = [", "", &["gw.toml:2:"]),
         ("", "[egres]", &["gw.toml:8:", "did you mean \"egress\"?"]),
@@ -460,37 +462,40 @@ fn as_many_paths_and_as_large_packets_as_the_transport_takes_are_taken() {
     assert_eq!(config.sessions[0].paths.len(), 16);
 }
 
+/// Whoever adds a key has it read, checked, shown and told by these tests.
 #[test]
-fn the_sample_is_right_and_shows_every_key() {
-    let sample = Config::sample();
-    let config = Config::parse(sample, Path::new("sample.toml")).unwrap();
+fn every_key_is_read_and_its_mistakes_are_told() {
+    assert_eq!(trials::unsound(&TOP), Vec::<String>::new());
+    for mistake in trials::mistakes(&TOP) {
+        let error = parse(&mistake.text).expect_err(&mistake.text).to_string();
+        for said in &mistake.says {
+            assert!(error.contains(said), "{error}: {said} of\n{}", mistake.text);
+        }
+    }
+}
+
+#[test]
+fn the_defaults_that_the_sample_shows_are_those_in_force() {
+    let config = parse(&Config::sample()).unwrap();
     assert_eq!(
         (config.datagram_rules.len(), config.connection_rules.len()),
         (3, 4)
     );
-    // Split at table headers; a key counts as shown where it begins a line, commented out or not.
-    let mut section = String::new();
-    let mut shown = std::collections::HashSet::new();
-    for line in sample.lines() {
-        if line.starts_with('[') {
-            section = line.trim_matches(['[', ']']).to_owned();
-            shown.insert((String::new(), section.clone()));
-            if let Some((parent, child)) = section.split_once('.') {
-                shown.insert((parent.to_owned(), child.to_owned()));
-            }
-        }
-        if let Some((key, _)) = line.trim_start_matches("# ").split_once(" = ") {
-            shown.insert((section.clone(), key.to_owned()));
-        }
-    }
-    for (section, keys) in ALL_KEYS {
-        for key in keys.concat() {
-            assert!(
-                shown.contains(&((*section).to_owned(), key.to_owned())),
-                "[{section}] {key} is not in the sample"
-            );
-        }
-    }
+    let (short, long) = trials::spelled_out(&TOP);
+    assert_eq!(
+        format!("{config:?}"),
+        format!("{:?}", parse(&short).unwrap())
+    );
+    assert!(long.lines().count() > short.lines().count() + 50, "{long}");
+    let long = parse(&long).unwrap_or_else(|error| panic!("{error}\n{long}"));
+    assert_eq!(format!("{config:?}"), format!("{long:?}"));
+}
+
+/// It is the manual page starhaul-gateway.toml(5), too.
+#[test]
+fn the_reference_is_as_defined() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/configuration.md");
+    trials::pinned(Path::new(file), &TOP).unwrap();
 }
 
 #[test]
@@ -539,57 +544,6 @@ fn files_are_included_passwords_lie_in_files_and_secrets_are_warned_of() {
     );
 }
 
-/// It is the manual page starhaul-gateway.toml(5), too.
-#[test]
-fn the_reference_tells_of_every_key() {
-    let reference = include_str!("../../../../docs/configuration.md");
-    // Tables of which the row of `of` tells all keys.
-    let in_rows = ["leotp.neighbour", "bundle.peer"];
-    // Sections whose tables have all keys of another one.
-    let like = [("rtp", "udp"), ("tun.class", "tun")];
-    for (section, keys) in ALL_KEYS {
-        let (table, row) = match section.split_once('.') {
-            Some((table, row)) if in_rows.contains(section) => (table, Some(row)),
-            _ => (*section, None),
-        };
-        let mut rows = rows_of(reference, table);
-        if let Some((_, other)) = like.iter().find(|(name, _)| name == section) {
-            rows.extend(rows_of(reference, other));
-        }
-        for key in keys.concat() {
-            let key = format!("`{key}`");
-            let is_told = rows.iter().any(|cells| match row {
-                None => cells[0].contains(&key),
-                Some(row) => cells[0] == format!("`{row}`") && cells[1].contains(&key),
-            });
-            assert!(is_told, "[{section}] {key} has no row in its section");
-        }
-    }
-}
-
-/// The rows of a section of the reference: the first cell, and the others.
-fn rows_of<'r>(reference: &'r str, table: &str) -> Vec<[&'r str; 2]> {
-    let headings = match table {
-        "" => vec!["## Top level".to_owned()],
-        _ => ["##", "###"]
-            .iter()
-            .flat_map(|level| {
-                [
-                    format!("{level} `[{table}]`"),
-                    format!("{level} `[[{table}]]`"),
-                ]
-            })
-            .collect(),
-    };
-    let mut lines = reference.lines();
-    let found = lines.find(|line| headings.iter().any(|heading| heading == line));
-    assert!(found.is_some(), "[{table}] has no section");
-    let lines = lines.take_while(|line| !line.starts_with('#'));
-    let cells = lines.filter_map(|line| line.strip_prefix("| ")?.split_once(" | "));
-    cells.map(|(first, others)| [first, others]).collect()
-}
-
-/// The commented keys of the sample must be right too: what an operator uncomments has to work.
 #[test]
 fn a_rule_over_leotp_needs_a_chain_and_nothing_of_sessions() {
     let rule =
@@ -643,28 +597,11 @@ fn a_rule_over_leotp_needs_a_chain_and_nothing_of_sessions() {
     }
 }
 
+/// What an operator uncomments has to work.
 #[test]
 fn the_sample_is_right_with_its_comments_opened() {
-    let opened: String = Config::sample()
-        .lines()
-        .map(|line| match line.strip_prefix("# ") {
-            // Alternatives to a key that is written already, and what would need dedicated rates.
-            Some(key)
-                if key.contains(" = ")
-                    && !key.starts_with("secret")
-                    && !key.starts_with("password_file")
-                    && !key.starts_with("lifetime") =>
-            {
-                format!(
-                    "{}\n",
-                    key.replace("controller = \"bbr\"", "controller = \"dedicated\"")
-                )
-            }
-            _ => format!("{line}\n"),
-        })
-        .collect();
-    let config = Config::parse(&opened, Path::new("sample.toml"))
-        .unwrap_or_else(|error| panic!("{error}\n{opened}"));
+    let opened = trials::opened(&TOP);
+    let config = parse(&opened).unwrap_or_else(|error| panic!("{error}\n{opened}"));
     let described = config.describe();
     for said in [
         "session to ground",

@@ -3,14 +3,33 @@
 use std::ops::RangeInclusive;
 
 use ipnet::IpNet;
-use starhaul_config::{Error, Table};
+use starhaul_config::{Error, Key, Table};
 
 use super::{
     ConnectionService, ConnectionTargets, IngressRule,
     values::{interface_name, network, ports},
 };
 
-pub(super) const KEYS: &[&str] = &["networks", "ports", "interface", "keep_client"];
+pub(super) const LISTEN: Key = Key::text("listen", "address")
+    .such_as("\"0.0.0.0:4700\"")
+    .means("Where taken connections arrive. Its port is not 0, its version of IP is that of the connections.");
+pub(super) const KEYS: &[Key] = &[
+    Key::texts("networks", "networks, 1 to 1024")
+        .required()
+        .such_as("[\"10.20.0.0/16\"]")
+        .means("Destinations of the connections, of the IP version of `listen`. This host's own addresses are left alone, and so are connections that are open already. Two rules must not take the same connections."),
+    Key::texts("ports", "ports and ranges, at most 1024")
+        .or_none("all")
+        .such_as("[\"80\", \"8000-8099\"]")
+        .means("Ports of the destination."),
+    Key::text("interface", "interface")
+        .or_none("any")
+        .such_as("\"lan0\"")
+        .means("Interface over which the connections come."),
+    Key::flag("keep_client")
+        .or_flag(false)
+        .means("The peer connects from the client's address, not its own. Its [`[egress]`](#egress) must have it in `clients`."),
+];
 
 /// Most networks, and most ports, of a rule.
 const MAX_ENTRIES: usize = 1024;
@@ -84,8 +103,8 @@ pub(super) fn read(table: &Table<'_>, is_ipv4: bool) -> Result<TransparentTarget
     Ok(TransparentTargets {
         networks,
         ports,
-        interface: table.text("interface", interface_name)?,
-        keep_client: table.flag("keep_client")?.unwrap_or(false),
+        interface: table.text_if("interface", interface_name)?,
+        keep_client: table.flag("keep_client")?,
     })
 }
 

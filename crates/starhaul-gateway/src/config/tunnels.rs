@@ -3,44 +3,134 @@
 use std::{collections::HashSet, ops::RangeInclusive, time::Duration};
 
 use ipnet::IpNet;
-use starhaul_config::{Error, Keys, Table, choice};
+use starhaul_config::{Definition, Error, Example, Key, Table, choice, definition::names};
+use starhaul_session::Mode;
 
 use super::{
     Delivery, SessionRule,
-    delivery::{DELIVERY, MODES, read_delivery_with, read_priority},
+    delivery::{
+        BANDWIDTH, DEADLINES, DEFAULT_PRIORITY, DELIVERY, MAX_CODING_RATE, MODES, ORDERED,
+        PRIORITY, read_delivery_with, read_priority,
+    },
     values::{interface_name, network, ports, rule_name},
 };
 use crate::target::Host;
 
-pub(super) const KEYS: Keys = &[
-    &[
-        "name",
-        "peer",
-        "device",
-        "addresses",
-        "mtu",
-        "networks",
-        "add_routes",
-        "priority",
-        "class",
-    ],
-    DELIVERY,
-];
-pub(super) const CLASS: Keys = &[&["name", "protocol", "ports", "dscp", "priority"], DELIVERY];
+pub(super) static TUN: Definition = Definition {
+    introduction: "An IP tunnel: a network interface whose packets travel to the peer, where a [[tun]] of the same name passes them on. For what no rule above fits: whole networks, any protocol. Needs CAP_NET_ADMIN; interface and routes go when the gateway ends.",
+    keys: &[&[
+        Key::text("name", "name")
+            .such_as("\"vpn\"")
+            .means("Unique among all rules, and the same at both ends."),
+        Key::text("peer", "name")
+            .or_none("the only peer")
+            .such_as("\"ground\"")
+            .means("The peer at the other end."),
+        Key::text("device", "interface")
+            .or("starhaul%d")
+            .means("Name of the interface. With `%d` the kernel chooses a number; `status` shows the name."),
+        Key::texts("addresses", "addresses with prefix length")
+            .required()
+            .such_as("[\"10.9.0.2/24\"]")
+            .means("Addresses of the interface. At least one; the prefix is the network of the tunnel."),
+        Key::texts("networks", "networks, 1 to 1024")
+            .or_none("those of `addresses`")
+            .such_as("[\"10.9.0.0/24\", \"192.168.50.0/24\"]")
+            .means("Networks behind the peer. Packets to any other destination are answered with an ICMP error, and packets of the peer from any other source are dropped; both are counted as `forbidden`."),
+        Key::flag("add_routes")
+            .or_flag(true)
+            .means("Adds a route to each of `networks` through the interface. A network with the address of one of our paths is an error, unless that path has an `interface`: its own packets would enter the tunnel."),
+        Key::whole("mtu", LEAST_MTU..=MOST_MTU)
+            .or_count(1500)
+            .means("Longest packet, also over paths with smaller ones. Packets are cut and put together again."),
+        Key::whole("priority", 0..=255)
+            .or_count(DEFAULT_PRIORITY)
+            .means("Of TCP, and of packets in no class. 0 is the most important."),
+        DEADLINE,
+        MODE,
+        MAX_CODING_RATE,
+        ORDERED,
+        BANDWIDTH,
+        Key::tables("class", &CLASS)
+            .means("[Packets that are carried differently](#tunclass), at most 16."),
+    ]],
+    examples: &[Example {
+        comment: "",
+        written: &[
+            ("name", "\"vpn\""),
+            ("peer", "\"ground\""),
+            ("addresses", "[\"10.9.0.2/24\", \"fd09::2/64\"]"),
+            ("networks", "[\"10.9.0.0/24\", \"fd09::/64\", \"192.168.50.0/24\"]"),
+        ],
+    }],
+};
+
+static CLASS: Definition = Definition {
+    introduction: "The first class that a packet matches says how it is carried.",
+    keys: &[&[
+        Key::text("name", "name")
+            .such_as("\"voice\"")
+            .means("For people; unique in the tunnel."),
+        Key::words("protocol", &PROTOCOL_NAMES)
+            .or_none("any")
+            .such_as("\"udp\"")
+            .means("Protocol within IP."),
+        Key::texts("ports", "ports and ranges")
+            .or_none("any")
+            .such_as("[\"5004\", \"16384-32767\"]")
+            .means("Source or destination port of TCP or UDP. Fragments of IP packets have no ports and match no class that names some."),
+        Key::texts("dscp", "names and numbers: `cs0` to `cs7`, `af11` to `af43`, `ef`, `va`, `le`, 0 to 63")
+            .or_none("any")
+            .such_as("[\"ef\", \"va\"]")
+            .means("DiffServ code point."),
+        PRIORITY,
+        DEADLINE,
+        MODE,
+        MAX_CODING_RATE,
+        ORDERED,
+        BANDWIDTH,
+    ]],
+    examples: &[Example {
+        comment: "",
+        written: &[
+            ("name", "\"voice\""),
+            ("protocol", "\"udp\""),
+            ("ports", "[\"5004\", \"16384-32767\"]"),
+            ("dscp", "[\"ef\", \"va\"]"),
+            ("priority", "0"),
+            ("deadline", "\"200ms\""),
+        ],
+    }],
+};
+
+/// Of packets of which nothing else is said: a conversation bears about a second.
+const DEADLINE: Key = Key::duration("deadline", DEADLINES)
+    .or_duration(Duration::from_secs(1))
+    .means("Time after which a packet is useless.");
+const MODE: Key = Key::words("mode", &MODE_NAMES)
+    .or(Mode::FecRetransmit.name())
+    .means("Protection, as of [datagrams](#udp), or `reliable`. That is in order and nothing lost, as TCP in no class is carried; then no other key of delivery is possible.");
+const MODE_NAMES: [&str; MODES.len() + 1] = {
+    let mut all = ["reliable"; MODES.len() + 1];
+    let mut index = 0;
+    while index < MODES.len() {
+        all[index] = MODES[index].0;
+        index += 1;
+    }
+    all
+};
+const PROTOCOL_NAMES: [&str; PROTOCOLS.len()] = names(&PROTOCOLS);
 
 /// Every packet is matched against these in turn.
 const MAX_CLASSES: usize = 16;
 const MAX_NETWORKS: usize = 1024;
-const DEFAULT_MTU: u64 = 1500;
 /// What IPv6 asks of every link (RFC 8200 §5).
 const LEAST_MTU: u64 = 1280;
 /// The kernel's bound for TUN devices.
 const MOST_MTU: u64 = 65_521;
-/// Deadline of packets of which nothing else is said: a conversation bears about a second.
-const DEFAULT_DEADLINE: Duration = Duration::from_secs(1);
 
 /// Protocols by their names; ICMP has one number for each version of IP.
-const PROTOCOLS: &[(&str, &[u8])] = &[
+const PROTOCOLS: [(&str, &[u8]); 6] = [
     ("tcp", &[6]),
     ("udp", &[17]),
     ("icmp", &[1, 58]),
@@ -140,7 +230,7 @@ pub(super) fn read(table: &Table<'_>, name: String, peer: String) -> Result<Tunn
     let device = read_device(table)?;
     let mut classes = Vec::new();
     let mut names = HashSet::new();
-    for class in table.tables("class", CLASS)? {
+    for class in table.tables("class")? {
         if classes.len() == MAX_CLASSES {
             return Err(class.problem(format!("a tunnel has at most {MAX_CLASSES} classes")));
         }
@@ -190,8 +280,7 @@ fn read_device(table: &Table<'_>) -> Result<DeviceRule, Error> {
             );
         }
     }
-    let mtu = table.integer("mtu", LEAST_MTU..=MOST_MTU)?;
-    let mtu = mtu.unwrap_or(DEFAULT_MTU);
+    let mtu = table.whole("mtu")?;
     if !table.has("networks")
         && addresses
             .iter()
@@ -213,20 +302,18 @@ fn read_device(table: &Table<'_>) -> Result<DeviceRule, Error> {
         return Err(table.key_problem("networks", problem));
     }
     Ok(DeviceRule {
-        name: table
-            .text("device", device_name)?
-            .unwrap_or_else(|| "starhaul%d".to_owned()),
+        name: table.text("device", device_name)?,
         addresses,
         mtu: u16::try_from(mtu).unwrap_or(u16::MAX),
         networks,
-        add_routes: table.flag("add_routes")?.unwrap_or(true),
+        add_routes: table.flag("add_routes")?,
     })
 }
 
 fn read_class(table: &Table<'_>) -> Result<PacketClass, Error> {
-    let protocol = table.text("protocol", |text| choice(text, PROTOCOLS))?;
+    let protocol = table.choice_if("protocol", &PROTOCOLS)?;
     let class = PacketClass {
-        name: table.required("name", rule_name)?,
+        name: table.text("name", rule_name)?,
         matches: PacketMatch {
             protocols: protocol.unwrap_or_default().to_vec(),
             ports: table.texts("ports", ports)?,
@@ -250,19 +337,18 @@ fn read_class(table: &Table<'_>) -> Result<PacketClass, Error> {
 fn read_carriage(table: &Table<'_>) -> Result<Carriage, Error> {
     let is_reliable = table.text("mode", |text| match text {
         "reliable" => Ok(true),
-        text => choice(text, MODES).map(|_| false),
+        text => choice(text, &MODES).map(|_| false),
     })?;
-    if is_reliable != Some(true) {
-        let delivery = read_delivery_with(table, Some(DEFAULT_DEADLINE), false)?;
-        return Ok(Carriage::Deadline(delivery));
+    if !is_reliable {
+        return Ok(Carriage::Deadline(read_delivery_with(table, None)?));
     }
-    for key in DELIVERY.iter().filter(|key| **key != "mode") {
-        if table.has(key) {
+    match table.first_of(DELIVERY.into_iter().filter(|key| *key != "mode")) {
+        Some(key) => {
             let problem = "it has no effect with mode = \"reliable\": nothing is late there";
-            return Err(table.key_problem(key, problem));
+            Err(table.key_problem(key, problem))
         }
+        None => Ok(Carriage::Reliable),
     }
-    Ok(Carriage::Reliable)
 }
 
 /// Refuses networks whose route would lead the packets of a path into the tunnel, which needs the path.

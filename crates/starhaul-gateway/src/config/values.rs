@@ -9,7 +9,6 @@ use std::{
 use ipnet::IpNet;
 use starhaul_config::secret_file;
 use starhaul_quic::PublicKey;
-use starhaul_units::Bandwidth;
 
 use crate::{
     label::is_rule_name,
@@ -64,14 +63,6 @@ pub(super) fn interface_name(text: &str) -> Result<String, &'static str> {
     let good = (1..=15).contains(&text.len()) && text.bytes().all(plain);
     good.then(|| text.to_owned())
         .ok_or("write the name of a network interface, for example eth0")
-}
-
-pub(super) fn positive_rate(text: &str) -> Result<Bandwidth, String> {
-    match text.parse::<Bandwidth>() {
-        Ok(Bandwidth::ZERO) => Err("a rate of zero carries nothing".to_owned()),
-        Ok(rate) => Ok(rate),
-        Err(error) => Err(error.to_string()),
-    }
 }
 
 pub(super) fn path(directory: &Path, text: &str) -> Result<PathBuf, String> {

@@ -64,7 +64,7 @@ impl Action {
     ];
 
     /// Its name in the configuration.
-    pub fn name(self) -> &'static str {
+    pub const fn name(self) -> &'static str {
         match self {
             Self::Warn => "warn",
             Self::Costly => "costly",

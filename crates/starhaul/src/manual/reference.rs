@@ -1,24 +1,70 @@
-//! The manual page of the configuration file, generated from the reference (`docs/configuration.md`) and the sample.
+//! The manual pages of configuration files: that of a gateway from its reference (`docs/configuration.md`), whose tables of keys are
+//! made from the definition, those of a bundle node and a relay from their definitions.
 
 use roff::{Inline, Roff, bold, roman};
-use starhaul_gateway::Config;
+use starhaul_config::{Definition, reference};
 
 const REFERENCE: &str = include_str!("../../../../docs/configuration.md");
 /// The last chapter of the reference about the file.
 const LAST_CHAPTER: &str = "Bounds that cannot be configured";
+/// The chapter whose tables explain all configurations.
+const KINDS: &str = "## Kinds of values";
 
-pub(super) fn page() -> Roff {
+/// A configuration file with a page of its own.
+pub(super) struct File {
+    /// Its name, as `starhaul-dtn.toml`.
+    pub(super) name: &'static str,
+    /// Whose configuration it is.
+    pub(super) of: &'static str,
+    /// The command that prints the sample.
+    pub(super) sample_command: &'static str,
+    /// The sample.
+    pub(super) sample: String,
+}
+
+/// The page of a gateway's configuration.
+pub(super) fn gateway(file: &File) -> Roff {
+    let chapters = REFERENCE.lines();
+    let chapters = chapters.skip_while(|line| !line.starts_with("## "));
+    page(file, chapters)
+}
+
+/// The page of another configuration, whose keys are `defined`.
+pub(super) fn other(file: &File, defined: &'static Definition) -> Roff {
+    let kinds = REFERENCE.lines().skip_while(|line| *line != KINDS);
+    let kinds: Vec<&str> = kinds
+        .enumerate()
+        .take_while(|(index, line)| *index == 0 || !line.starts_with("## "))
+        .map(|(_, line)| line)
+        .collect();
+    let command = file.sample_command;
+    let chapters = format!(
+        "## The file\n\nOne TOML file. Unknown keys and impossible values are errors that name file, line, table, key and a valid \
+         value. Relative paths refer to its directory. `{command}` prints one in which every key appears.\n\n{}\n\n{}",
+        kinds.join("\n"),
+        reference::chapters(defined)
+    );
+    page(file, chapters.lines())
+}
+
+fn page<'l>(file: &File, chapters: impl Iterator<Item = &'l str>) -> Roff {
     let mut page = Roff::new();
     let source = concat!("starhaul ", env!("CARGO_PKG_VERSION"));
-    page.control("TH", ["starhaul-gateway.toml", "5", "", source, ""]);
+    page.control("TH", [file.name, "5", "", source, ""]);
     page.control("SH", ["NAME"]);
-    page.text([roman(
-        "starhaul-gateway.toml - configuration of a Starhaul gateway",
-    )]);
-    let mut lines = REFERENCE
-        .lines()
-        .skip_while(|line| !line.starts_with("## "))
-        .peekable();
+    page.text([roman(format!(
+        "{} - configuration of {}",
+        file.name, file.of
+    ))]);
+    write_chapters(&mut page, chapters);
+    page.control("SH", ["EXAMPLE"]);
+    page.text([roman(format!("What {} prints:", file.sample_command))]);
+    verbatim(&mut page, file.sample.lines());
+    page
+}
+
+fn write_chapters<'l>(page: &mut Roff, lines: impl Iterator<Item = &'l str>) {
+    let mut lines = lines.peekable();
     let mut chapter = "";
     while let Some(line) = lines.next() {
         if let Some(title) = line.strip_prefix("## ") {
@@ -34,26 +80,20 @@ pub(super) fn page() -> Roff {
         } else if let Some(title) = line.strip_prefix("### ") {
             page.control("SS", [title.replace('`', "").as_str()]);
         } else if line.starts_with("```") {
-            verbatim(
-                &mut page,
-                lines.by_ref().take_while(|line| !line.starts_with("```")),
-            );
+            let shown = lines.by_ref().take_while(|line| !line.starts_with("```"));
+            verbatim(page, shown);
         } else if line.starts_with('|') {
             let mut rows = vec![cells(line)];
             while let Some(row) = lines.next_if(|line| line.starts_with('|')) {
                 rows.push(cells(row));
             }
-            table(&mut page, &rows);
+            table(page, &rows);
         } else if line.is_empty() {
             page.control("PP", []);
-        } else {
+        } else if !line.starts_with("<!--") {
             page.text(inline(line));
         }
     }
-    page.control("SH", ["EXAMPLE"]);
-    page.text([roman("What starhaul gateway sample prints:")]);
-    verbatim(&mut page, Config::sample().lines());
-    page
 }
 
 fn verbatim<'l>(page: &mut Roff, lines: impl Iterator<Item = &'l str>) {
@@ -107,7 +147,7 @@ fn table(page: &mut Roff, rows: &[Vec<&str>]) {
 /// Converts Markdown text: code and strong text become bold, links keep their text only.
 fn inline(text: &str) -> Vec<Inline> {
     let mut found = Vec::new();
-    for (index, part) in without_links(text).split('`').enumerate() {
+    for (index, part) in reference::without_links(text).split('`').enumerate() {
         if part.is_empty() {
             continue;
         }
@@ -117,44 +157,6 @@ fn inline(text: &str) -> Vec<Inline> {
         });
     }
     found
-}
-
-fn without_links(text: &str) -> String {
-    let mut out = String::new();
-    let mut rest = text;
-    while let Some((text, target)) = rest.split_once("](") {
-        let Some((_, after)) = target.split_once(')') else {
-            break;
-        };
-        match text.rfind('[') {
-            // Also if the text contains brackets, as a table name in TOML.
-            Some(_) => {
-                let start = start_of_link(text);
-                let (before, linked) = text.split_at(start);
-                out.push_str(before);
-                out.push_str(linked.get(1..).unwrap_or_default());
-            }
-            None => out.push_str(text),
-        }
-        rest = after;
-    }
-    out + rest
-}
-
-/// The index of the bracket that opens the link which ends here.
-fn start_of_link(text: &str) -> usize {
-    let mut depth = 1;
-    for (at, letter) in text.char_indices().rev() {
-        match letter {
-            ']' => depth += 1,
-            '[' => depth -= 1,
-            _ => {}
-        }
-        if depth == 0 {
-            return at;
-        }
-    }
-    0
 }
 
 #[cfg(test)]

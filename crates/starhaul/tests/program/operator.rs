@@ -669,6 +669,14 @@ fn manual_pages_say_exit_status_files_and_environment() {
         );
     }
     assert!(format.contains("starhaul\\-gateway.toml") || format.contains("starhaul-gateway.toml"));
+    for (name, key) in [
+        ("starhaul-dtn.toml.5", "max_bundle_bytes"),
+        ("starhaul-relay.toml.5", "upstream"),
+    ] {
+        let format = page(name);
+        assert!(format.contains(&format!("\\fB{key}\\fR")), "{format}");
+        assert!(format.contains("KINDS OF VALUES"), "{format}");
+    }
 }
 
 /// A mistyped peer has no problem to be found, which would read as health.

@@ -1,0 +1,61 @@
+//! The configuration as it is defined.
+
+use std::{fs, path::Path};
+
+use starhaul_config::trials;
+
+use super::{Config, definition::TOP};
+use crate::plan::Moment;
+
+/// A folder with the keys that the sample names.
+fn folder() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for name in trials::files(&TOP, "file") {
+        let file = folder.path().join(name);
+        fs::write(file, "0123456789abcdef0123456789abcdef").unwrap();
+    }
+    folder
+}
+
+fn parse(folder: &tempfile::TempDir, text: &str) -> Result<Config, String> {
+    let name = folder.path().join("node.toml");
+    Config::parse(text, &name, Moment::default()).map_err(|error| error.to_string())
+}
+
+#[test]
+fn every_key_is_read_and_its_mistakes_are_told() {
+    assert_eq!(trials::unsound(&TOP), Vec::<String>::new());
+    let folder = folder();
+    for mistake in trials::mistakes(&TOP) {
+        let error = parse(&folder, &mistake.text).expect_err(&mistake.text);
+        for said in &mistake.says {
+            assert!(error.contains(said), "{error}: {said} of\n{}", mistake.text);
+        }
+    }
+    let opened = trials::opened(&TOP);
+    parse(&folder, &opened).unwrap_or_else(|error| panic!("{error}\n{opened}"));
+    let (short, long) = trials::spelled_out(&TOP);
+    let [short, long] = [short, long].map(|text| parse(&folder, &text).unwrap());
+    assert_eq!(format!("{short:?}"), format!("{long:?}"));
+}
+
+#[test]
+fn the_reference_is_as_defined() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/dtn.md");
+    trials::pinned(Path::new(file), &TOP).unwrap();
+}
+
+#[test]
+fn neighbours_may_be_in_files_of_their_own() {
+    let folder = folder();
+    let main = folder.path().join("node.toml");
+    fs::write(&main, "node = \"ipn:1.0\"\ninclude = \"ltp.toml\"\n").unwrap();
+    let ltp = "[ltp]\n[[ltp.peer]]\nnode = \"ipn:2.0\"\n";
+    fs::write(folder.path().join("ltp.toml"), ltp).unwrap();
+    let config = Config::load(&main, Moment::default()).unwrap();
+    assert_eq!(config.ltp.unwrap().peers.len(), 1);
+    fs::write(folder.path().join("ltp.toml"), format!("{ltp}kye = 1\n")).unwrap();
+    let error = Config::load(&main, Moment::default()).unwrap_err();
+    let said = "ltp.toml:4: [[ltp.peer]]: unknown key \"kye\"; did you mean \"key\"?";
+    assert!(error.to_string().contains(said), "{error}");
+}
