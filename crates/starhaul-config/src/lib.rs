@@ -8,6 +8,7 @@ mod quotes;
 pub mod reference;
 mod sample;
 mod secret;
+mod service;
 mod show;
 pub mod size;
 mod table;
@@ -19,6 +20,7 @@ pub use definition::{Definition, Example, Key};
 pub use document::Document;
 pub use sample::sample;
 pub use secret::secret_file;
+pub use service::state_folder;
 pub use table::{Table, nearest};
 
 /// What is wrong with a configuration, and where.

@@ -62,7 +62,7 @@ static STORAGE: Definition = Definition {
         Key::text("folder", "file")
             .or("bundles")
             .with(ON_DISK)
-            .means("Folder of the bundles, beside the configuration; one node per folder."),
+            .means("Folder of the bundles, beside the configuration, or without this key in the `StateDirectory=` of a service of systemd; one node per folder."),
         Key::text("database", "file")
             .or_none("none")
             .such_as("\"database.url\"")

@@ -7,7 +7,7 @@ use std::{
 };
 
 use hardy_eid_patterns::EidPattern;
-use starhaul_config::{Document, Table, secret_file};
+use starhaul_config::{Document, Table, secret_file, state_folder};
 use starhaul_ltp::{AuthKey, EngineId};
 
 use super::{
@@ -75,6 +75,9 @@ fn read_storage(top: &Table<'_>, folder: &Path) -> Result<Storage, Error> {
     } else {
         DEFAULT_MEMORY_BYTES
     };
+    // A service may write nothing beside its configuration.
+    let of_service = state_folder().filter(|_| !table.has("folder"));
+    let folder = of_service.as_deref().unwrap_or(folder);
     let folder = table.text("folder", |text| path(folder, text))?;
     let storage = Storage {
         folder: on_disk.then_some(folder),
