@@ -40,6 +40,8 @@ pub(crate) struct Bbr {
 
     max_bandwidth: WindowedFilter<Bandwidth, u64>,
     min_rtt: Option<MinRtt>,
+    /// The least RTT of deliveries that the application limited, which queue behind nothing of their own.
+    unqueued_rtt: WindowedFilter<Duration, Instant>,
     rounds: RoundCounter,
     full_pipe: FullPipe,
 
@@ -79,6 +81,8 @@ struct Recovery {
     newest_sent: u64,
     /// In the first round the window only replaces delivered bytes.
     conserving: bool,
+    /// What was in flight when it began did not fill the path, so that its deliveries do not show the path's rate.
+    below_capacity: bool,
 }
 
 impl Bbr {
@@ -92,6 +96,7 @@ impl Bbr {
             mode: Mode::Startup,
             max_bandwidth: WindowedFilter::max(BANDWIDTH_WINDOW_ROUNDS),
             min_rtt: None,
+            unqueued_rtt: WindowedFilter::min(MIN_RTT_WINDOW),
             rounds: RoundCounter::default(),
             full_pipe: FullPipe::default(),
             pacing_rate: startup_rate(cwnd_bytes, Duration::from_millis(1)),
@@ -108,6 +113,12 @@ impl Bbr {
             && let Some(recovery) = &mut self.recovery
         {
             recovery.conserving = false;
+        }
+        if self
+            .recovery
+            .is_some_and(|recovery| recovery.conserving && recovery.below_capacity)
+        {
+            self.sampler.mark_app_limited();
         }
     }
 
@@ -171,9 +182,17 @@ impl Bbr {
     }
 
     fn update_min_rtt(&mut self, now: Instant, sample: &RateSample, bytes_in_flight: u64) {
-        let expired = self
+        let mut expired = self
             .min_rtt
             .is_some_and(|min| now.saturating_duration_since(min.at) > MIN_RTT_WINDOW);
+        // What the application limited has probed the RTT on the way; a pause for that would only delay it.
+        if sample.app_limited && bytes_in_flight < self.inflight(1.0) {
+            self.unqueued_rtt.update(now, sample.rtt);
+            if let Some(rtt) = self.unqueued_rtt.best().filter(|_| expired) {
+                self.min_rtt = Some(MinRtt { rtt, at: now });
+                expired = false;
+            }
+        }
         if expired || self.min_rtt.is_none_or(|min| sample.rtt <= min.rtt) {
             self.min_rtt = Some(MinRtt {
                 rtt: sample.rtt,
@@ -401,6 +420,7 @@ impl Controller for Bbr {
             self.recovery = Some(Recovery {
                 newest_sent,
                 conserving: false,
+                below_capacity: false,
             });
         } else if let Some(recovery) = &mut self.recovery {
             // Further losses prolong recovery but do not begin a new round of conservation, or
@@ -408,12 +428,17 @@ impl Controller for Bbr {
             recovery.newest_sent = newest_sent;
         } else {
             self.save_cwnd();
+            let in_flight = self.sampler.in_flight_bytes();
+            let below_capacity = in_flight < self.inflight(1.0);
             self.recovery = Some(Recovery {
                 newest_sent,
                 conserving: true,
+                below_capacity,
             });
+            if below_capacity {
+                self.sampler.mark_app_limited();
+            }
             self.rounds.restart(self.sampler.delivered_bytes());
-            let in_flight = self.sampler.in_flight_bytes();
             self.cwnd_bytes = self
                 .cwnd_bytes
                 .min(in_flight.saturating_add(self.max_datagram_bytes));

@@ -141,6 +141,11 @@ impl Connection {
         }
     }
 
+    /// Whether any datagram of the peer came.
+    pub(crate) fn has_heard(&mut self) -> bool {
+        self.quic.stats().udp_rx.datagrams > 0
+    }
+
     pub(crate) fn is_client(&self) -> bool {
         self.quic.side().is_client()
     }

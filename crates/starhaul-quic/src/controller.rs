@@ -81,8 +81,11 @@ pub(crate) struct PathControl {
     /// earlier ones come from three packet number spaces whose numbers overlap.
     shown_from: Option<u64>,
     confirmed: bool,
-    /// The session had nothing for the path when it was last polled.
+    /// The application limits what is sent: the session ran out of data for the path, and the first packet since it had more than
+    /// may leave at once has not left yet.
     idle: bool,
+    /// The session had nothing left for the path when it was last polled.
+    drained: bool,
     /// Datagrams given to the stack that have not left. They leave in this order, one in a packet.
     given: VecDeque<Given>,
     given_bytes: usize,
@@ -142,6 +145,7 @@ impl PathControlHandle {
             shown_from: None,
             confirmed: false,
             idle: false,
+            drained: false,
             given: VecDeque::new(),
             given_bytes: 0,
             matched: None,
@@ -215,9 +219,10 @@ impl PathControl {
         self.path.set_queue_bound(bound);
     }
 
-    /// The session had nothing to send although it might have.
-    pub(crate) fn set_idle(&mut self) {
-        self.idle = true;
+    /// The session was polled for what may leave now, and had less than that if it `drained`.
+    pub(crate) fn on_polled(&mut self, drained: bool) {
+        self.drained = drained;
+        self.idle |= drained;
     }
 
     /// A datagram was given to the stack.
@@ -368,13 +373,12 @@ impl PathControl {
     /// The transport's figures for the session.
     pub(crate) fn update(&mut self, smoothed_rtt: Duration, max_datagram: usize) -> PathUpdate {
         self.smoothed_rtt = Some(smoothed_rtt);
-        let controller = self.path.controller();
-        let window_rate = Bandwidth::from_bytes_over(controller.cwnd(), smoothed_rtt);
+        let window_rate = Bandwidth::from_bytes_over(self.path.controller().cwnd(), smoothed_rtt);
         // An estimate from a handshake reflects only how little was sent; the rate that the controller allows at once is an
         // estimate as well. In steady state half of its window per RTT is at most its estimate.
         let pacing_rate = self.path.pacing_rate(self.smoothed_rtt);
         let allowed = window_rate.scaled(0.5).min(pacing_rate);
-        let estimate = controller.bandwidth_estimate();
+        let estimate = self.path.controller().bandwidth_estimate();
         let bandwidth = estimate.map_or(window_rate, |estimate| estimate.max(allowed));
         let limit = self.path.rate_limit().unwrap_or(Bandwidth::MAX);
         PathUpdate {
@@ -469,6 +473,8 @@ impl congestion::Controller for PathControlHandle {
                 .controller_mut()
                 .on_packet_sent(now, pn, bytes, in_flight, idle);
         }
+        // Until this packet is acknowledged, what the path delivers still shows the pause before it.
+        control.idle &= control.drained;
         control.bytes_in_flight = in_flight.saturating_add(bytes);
     }
 

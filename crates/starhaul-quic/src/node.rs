@@ -5,7 +5,7 @@ use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     net::SocketAddr,
     sync::Arc,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use bytes::Bytes;
@@ -121,6 +121,14 @@ struct PathState {
     local: LocalId,
     conn: Option<ConnectionKey>,
     backoff: Backoff,
+    /// When its connection began, until something is known to have come over it.
+    unanswered_since: Option<Instant>,
+    /// The RTT of its last connection that was up.
+    rtt: Option<Duration>,
+    /// The connection whose handshake was begun anew last.
+    given_up: Option<ConnectionKey>,
+    /// How often an answer came to one that was given up.
+    hasty: u32,
     /// The application has the event that it is down.
     reported_down: bool,
     /// The error that no further attempt can cure, before the session is open.
@@ -620,10 +628,18 @@ impl SessionState {
     fn next_timeout(&self) -> Option<Instant> {
         let give_up = self.no_path_since.map(|since| since + NO_PATH_TIMEOUT);
         let retries = self.paths.values().filter_map(|path| path.backoff.at());
+        let renewals = self.paths.values().filter_map(PathState::renewed_at);
+        let renewals = renewals.filter(|_| self.is_cut_off());
         retries
+            .chain(renewals)
             .chain(give_up)
             .chain(self.session.poll_timeout())
             .min()
+    }
+
+    /// We opened the session, and have no path to the peer any more.
+    fn is_cut_off(&self) -> bool {
+        self.tls.is_some() && self.joined.is_some() && self.no_path_since.is_some()
     }
 }
 
@@ -634,6 +650,10 @@ impl PathState {
             local,
             conn: None,
             backoff: Backoff::default(),
+            unanswered_since: None,
+            rtt: None,
+            given_up: None,
+            hasty: 0,
             reported_down: false,
             failed: None,
             past: PathTotals::default(),

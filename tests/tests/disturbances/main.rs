@@ -95,9 +95,8 @@ fn one_path_is_cut(scheduler: SchedulerChoice, path: usize, ways: &'static [usiz
     }
 }
 
-/// Known fault: after a rest of 20 s two of 500 blocks are late under a plan: what a path carries is learnt anew.
+/// What was learnt of a path outlasts a rest of 20 s.
 #[test]
-#[should_panic(expected = " late")]
 fn a_load_that_begins_again_loses_nothing() {
     each(|scheduler| {
         for seed in 0..6 {
@@ -177,16 +176,14 @@ fn an_outage_of_the_first_path_makes_nothing_late_under_a_plan() {
     }
 }
 
-/// Known fault: one block of 1500 is late 15 s after the cut, when the path is tried again.
+/// Also when the path is tried again.
 #[test]
-#[should_panic(expected = " late")]
 fn a_first_path_that_only_works_towards_the_server_makes_nothing_late_under_a_plan() {
     one_path_is_cut(SchedulerChoice::Optimizer, 0, SERVERS);
 }
 
-/// Known fault: a path that lay idle takes five seconds to learn what it can carry; blocks are late meanwhile.
+/// A path that lay idle soon learns what it can carry.
 #[test]
-#[should_panic(expected = " late")]
 fn an_outage_of_the_first_path_makes_nothing_late_under_rules() {
     for ways in [BOTH_WAYS, CLIENTS, SERVERS] {
         one_path_is_cut(SchedulerChoice::Rules, 0, ways);

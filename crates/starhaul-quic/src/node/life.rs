@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use noq_proto::ConnectionError;
 use starhaul_paths::PathId;
 
-use super::{ConnectionKey, Deferred, Node, NodeEvent};
+use super::{ConnectionKey, Deferred, Node, NodeEvent, PathState};
 use crate::{
     CloseCode, Error, SessionHandle,
     connection::{Connection, Stage},
@@ -39,7 +39,80 @@ impl Backoff {
     }
 }
 
+/// A session without any path waits so long for an answer to the handshake of each …
+const ANSWERED_AFTER: Duration = Duration::from_secs(2);
+/// … or so many of its former RTTs. The pauses between the stack's own repetitions grow to seconds: an outage would last longer for
+/// a session, at its end, than for the path.
+const ANSWERED_AFTER_RTTS: u32 = 3;
+/// That time doubles at most so often, when answers come to what was given up.
+const MOST_DOUBLINGS: u32 = 3;
+
+impl PathState {
+    /// When its handshake begins anew if it is the session's only hope.
+    pub(super) fn renewed_at(&self) -> Option<Instant> {
+        let former = self.rtt.unwrap_or_default();
+        let patience = ANSWERED_AFTER.max(former.saturating_mul(ANSWERED_AFTER_RTTS));
+        let patience = patience.saturating_mul(1 << self.hasty.min(MOST_DOUBLINGS));
+        self.unanswered_since.map(|since| since + patience)
+    }
+}
+
 impl Node {
+    /// Begins the handshakes of a session without any path anew that nothing answers.
+    pub(super) fn renew_handshakes(&mut self, now: Instant, session: SessionHandle) {
+        let Some(state) = self.sessions.get(&session) else {
+            return;
+        };
+        if !state.is_cut_off() {
+            return;
+        }
+        let paths = state.paths.iter();
+        let due = paths.filter(|(_, path)| path.renewed_at().is_some_and(|at| at <= now));
+        let due: Vec<_> = due.map(|(id, _)| *id).collect();
+        for path in due {
+            self.renew_handshake(now, session, path);
+        }
+    }
+
+    fn renew_handshake(&mut self, now: Instant, session: SessionHandle, path: PathId) {
+        let Some(known) = self.path_mut(session, path) else {
+            return;
+        };
+        let (conn, given_up) = (known.conn, known.given_up.take());
+        let mut has_heard = |key: ConnectionKey| self.conns.get_mut(key).map(Connection::has_heard);
+        let was_hasty = given_up.and_then(&mut has_heard) == Some(true);
+        let unanswered = conn.filter(|key| has_heard(*key) == Some(false));
+        let Some(known) = self.path_mut(session, path) else {
+            return;
+        };
+        if was_hasty && unanswered.is_some() {
+            // The path is there, and slower than it was.
+            known.hasty += 1;
+            return;
+        }
+        known.unanswered_since = None;
+        if let Some(key) = unanswered {
+            known.given_up = Some(key);
+            self.begin_anew(now, session, path, key);
+        }
+    }
+
+    /// Replaces the connection of a path whose handshake is under way.
+    pub(super) fn begin_anew(
+        &mut self,
+        now: Instant,
+        session: SessionHandle,
+        path: PathId,
+        key: ConnectionKey,
+    ) {
+        if let Some(known) = self.path_mut(session, path) {
+            known.conn = None;
+            self.close_conn(now, key, CloseCode::PathReplaced, "");
+            self.start_path(now, session, path);
+            self.touch(session);
+        }
+    }
+
     /// Client: a new connection for a path that has none.
     pub(super) fn start_path(&mut self, now: Instant, session: SessionHandle, path: PathId) {
         let packet_bytes = self.packet_bytes();
@@ -69,6 +142,7 @@ impl Node {
                 conn.owner = Some((session, path));
                 if let Some(known) = self.path_mut(session, path) {
                     known.conn = Some(conn.key);
+                    known.unanswered_since = Some(now);
                 }
                 self.put_back(conn);
             }
@@ -96,6 +170,7 @@ impl Node {
             return;
         };
         known.backoff = Backoff::default();
+        known.hasty = 0;
         known.reported_down = false;
         known.failed = None;
         state.no_path_since = None;
@@ -135,7 +210,10 @@ impl Node {
         if state.session.has_path(path) {
             let stats = state.session.path_stats();
             let life = stats.iter().find(|stats| stats.path == path);
-            life.into_iter().for_each(|life| known.past.add(life));
+            if let Some(life) = life {
+                known.past.add(life);
+                known.rtt = Some(life.smoothed_rtt);
+            }
             state.session.remove_path(now, path);
         }
         if let Some(reason) = reason
@@ -221,6 +299,7 @@ impl Node {
             return;
         }
         known.conn = None;
+        known.unanswered_since = None;
         match code {
             Some(
                 CloseCode::SessionClosed

@@ -5,7 +5,7 @@ use std::time::Instant;
 use starhaul_paths::PathId;
 
 use super::{Backoff, ConnectionKey, Node};
-use crate::{CloseCode, LocalId, SessionHandle, connection::Stage};
+use crate::{LocalId, SessionHandle, connection::Stage};
 
 impl Node {
     /// Packets of this socket have another source address now, or take another route. Connections send at once, so that the
@@ -85,10 +85,6 @@ impl Node {
             return self.put_back(conn);
         }
         self.conns.put(conn);
-        if let Some(known) = self.path_mut(session, path) {
-            known.conn = None;
-            self.close_conn(now, key, CloseCode::PathReplaced, "");
-            self.start_path(now, session, path);
-        }
+        self.begin_anew(now, session, path, key);
     }
 }

@@ -165,9 +165,9 @@ impl Node {
             .poll_datagrams(now, path, budget, &mut self.batch);
         let sent = !self.batch.is_empty();
         conn.next.extend(self.batch.drain(..));
+        conn.control.lock().on_polled(drained);
         if drained {
             conn.drained_at = Some(state.version);
-            conn.control.lock().set_idle();
         }
         self.after_asking(conn, sent);
     }

@@ -93,6 +93,7 @@ impl Node {
         for path in retries {
             self.start_path(now, session, path);
         }
+        self.renew_handshakes(now, session);
         self.touch(session);
     }
 

@@ -5,7 +5,7 @@ use starhaul_sim::PathLinks;
 use starhaul_units::Bandwidth;
 
 use super::{
-    net::{CLIENT, Net, SERVER, path_spec, server_identity},
+    net::{CLIENT, Net, SERVER, client_address, path_spec, server_address, server_identity},
     transfer::Transfer,
 };
 
@@ -48,6 +48,47 @@ fn acknowledgements_of_a_former_life_are_not_those_of_the_new_one() {
             upload.run_ms(&mut net, 2000);
             assert!(upload.read > before + 1_000_000, "{what}: stalled");
         }
+    }
+}
+
+/// However long the only path was away, the peer is heard of again soon after it is back: the stack alone would repeat the handshake
+/// after pauses of up to four seconds, and begin another after ten and two more.
+#[test]
+fn a_session_without_a_path_notices_soon_that_one_is_back() {
+    for (link, most_ms) in [(LEO, 1300), (GEO, 3500)] {
+        for outage_ms in (12_000..40_000).step_by(700) {
+            let mut net = Net::new(1, &[link]);
+            net.connect();
+            net.run_ms(3000);
+            net.cut(0);
+            net.run_ms(outage_ms);
+            assert_eq!(net.up(CLIENT), [0; 0], "{outage_ms} ms");
+            net.restore(0);
+            net.run_ms(most_ms);
+            assert_eq!(net.up(CLIENT), [0], "{link}, cut for {outage_ms} ms");
+            assert_alive(&mut net, link);
+        }
+    }
+}
+
+/// A path that comes back with an RTT longer than an answer is waited for is not kept out by handshakes that begin anew.
+#[test]
+fn a_path_that_comes_back_slower_than_answers_are_waited_for_joins() {
+    for one_way_ms in [900, 1100, 1500, 1900] {
+        let slow = format!("rate=10mbit,delay={one_way_ms}ms");
+        let mut net = Net::new(1, &[LEO, &slow]);
+        net.connect_with(server_identity().public_key(), vec![path_spec(0)]);
+        net.run_ms(3000);
+        net.cut(0);
+        net.run_ms(20_000);
+        assert_eq!(net.up(CLIENT), [0; 0], "{one_way_ms} ms");
+        let (client, server, slow) = (client_address(0), server_address(0), net.links[1]);
+        let network = &mut net.sim.network;
+        network.set_route(client, server, &[slow.forward]);
+        network.set_route(server, client, &[slow.backward]);
+        net.run_ms(30_000);
+        assert_eq!(net.up(CLIENT), [0], "{one_way_ms} ms each way");
+        assert_alive(&mut net, &format!("{one_way_ms} ms each way"));
     }
 }
 

@@ -46,6 +46,8 @@ const LEAST_QUERIES: u8 = 6;
 /// … and at most once in this time.
 const LEAST_QUERY_INTERVAL: Duration = Duration::from_millis(20);
 
+/// Redundancy leaves with the data of a block that has no time to be sent again so often.
+const ROUNDS_TO_SPARE: u32 = 2;
 /// Serialisation and jitter of a retransmission sent at the last chance.
 const LAST_CHANCE_MARGIN: Duration = Duration::from_millis(3);
 
@@ -309,9 +311,15 @@ impl BlocksOut {
             };
             keys.clear();
             keys.extend(self.queue.ranked(weigh).take(MAX_EXAMINED));
+            let mut ahead = 0;
             let is_hopeless = |key: &BlockKey| {
-                let block = self.blocks.get(key);
-                block.is_some_and(|block| outlook.is_hopeless(block))
+                self.blocks.get(key).is_some_and(|block| {
+                    let is_hopeless = outlook.is_hopeless(block, ahead);
+                    if !is_hopeless {
+                        ahead += block.waiting_bytes() as u64;
+                    }
+                    is_hopeless
+                })
             };
             let hopeless: Vec<_> = keys.iter().copied().filter(is_hopeless).collect();
             if hopeless.is_empty() {
@@ -364,6 +372,7 @@ impl BlocksOut {
         key: BlockKey,
         scheduler: &mut dyn Scheduler,
     ) -> bool {
+        let is_overloaded = outlook::is_overloaded(self, now, paths);
         let Some(block) = self.blocks.get_mut(&key) else {
             return false;
         };
@@ -381,6 +390,8 @@ impl BlocksOut {
             planned.min(block.max_coding_rate)
         });
         let redundancy_for = redundancy_rule(paths, path, coding_rate);
+        // Where the paths carry less than is asked for, redundancy takes the place of other blocks.
+        let rounds = if is_overloaded { 1 } else { ROUNDS_TO_SPARE };
         if block
             .split(&mut self.codec, capacity, redundancy_for)
             .is_err()
@@ -389,7 +400,7 @@ impl BlocksOut {
             return false;
         }
         block.redundancy_is_urgent =
-            !block.mode.retransmits() || !has_time_for_two_rounds(block, now, paths, path);
+            !block.mode.retransmits() || !has_time_for_rounds(rounds, block, now, paths, path);
         true
     }
 
@@ -742,13 +753,19 @@ fn redundancy_rule(paths: &Paths, path: PathId, max_coding_rate: f64) -> impl Fn
     }
 }
 
-/// A lost fragment could be sent again twice before the deadline.
-fn has_time_for_two_rounds(block: &SendBlock, now: Instant, paths: &Paths, path: PathId) -> bool {
+/// A lost fragment could be sent again so often before the deadline.
+fn has_time_for_rounds(
+    rounds: u32,
+    block: &SendBlock,
+    now: Instant,
+    paths: &Paths,
+    path: PathId,
+) -> bool {
     let Some(path) = paths.get(path) else {
         return false;
     };
     let sent = paths.bandwidth().time_to_send(block.data.len() as u64);
-    let rounds = path.monitor.overdue_after().saturating_mul(2);
+    let rounds = path.monitor.overdue_after().saturating_mul(rounds);
     let needed = sent
         .saturating_add(rounds)
         .saturating_add(paths.least_delay());

@@ -21,6 +21,30 @@ const LIGHT_CLASS: Duration = Duration::from_millis(250);
 /// … and which with all more important ones lately asked for at most this share of the paths, does not wait for its slack to
 /// run out.
 const LIGHT_SHARE: f64 = 0.75;
+/// A block begins with this part of its time to spare at the most.
+const MARGIN_SHARE: u32 = 3;
+
+/// Blocks have waited without a break since `since` for so long that what the paths carry is known.
+fn is_busy(since: Option<Instant>, now: Instant, paths: &Paths) -> bool {
+    let rtt = paths
+        .usable()
+        .map(|(_, path)| path.monitor.smoothed_rtt())
+        .max()
+        .unwrap_or_default();
+    since.is_some_and(|since| {
+        now.saturating_duration_since(since) >= BUSY_BEFORE_TRUST.max(rtt * ROUNDS_BEFORE_TRUST)
+    })
+}
+
+/// The paths are known to carry less than streams ask for.
+pub(super) fn is_overloaded(blocks_out: &BlocksOut, now: Instant, paths: &Paths) -> bool {
+    is_busy(blocks_out.busy_since, now, paths)
+        && blocks_out
+            .demand
+            .by_importance(now)
+            .last()
+            .is_some_and(|(_, wanted)| *wanted > paths.bandwidth())
+}
 
 /// What the paths as they are now mean for all blocks.
 pub(super) struct Outlook<'a> {
@@ -29,25 +53,20 @@ pub(super) struct Outlook<'a> {
     /// By then a fragment of any size would arrive on every path.
     near: Instant,
     least_delay: Duration,
+    /// Time in which the path that tells first tells of a loss.
+    soonest_overdue: Duration,
     bandwidth: Bandwidth,
     fragment_capacity: Option<usize>,
     /// What was offered lately by blocks of each priority and of more important ones.
     demand: Vec<(u8, Bandwidth)>,
     /// The bandwidth was measured under load.
     is_trusted: bool,
+    is_overloaded: bool,
 }
 
 impl<'a> Outlook<'a> {
     pub(super) fn new(blocks_out: &BlocksOut, now: Instant, paths: &'a Paths) -> Self {
-        let rtt = paths
-            .usable()
-            .map(|(_, path)| path.monitor.smoothed_rtt())
-            .max()
-            .unwrap_or_default();
-        let busy_for = blocks_out
-            .busy_since
-            .map(|since| now.saturating_duration_since(since))
-            .unwrap_or_default();
+        let soonest_overdue = paths.usable().map(|(_, path)| path.monitor.overdue_after());
         let slowest = paths
             .usable()
             .map(|(_, path)| flight(path, blocks_out.max_fragment_bytes as u64))
@@ -57,10 +76,12 @@ impl<'a> Outlook<'a> {
             paths,
             near: now + slowest.unwrap_or_default(),
             least_delay: paths.least_delay(),
+            soonest_overdue: soonest_overdue.min().unwrap_or_default(),
             bandwidth: paths.bandwidth(),
             fragment_capacity: paths.fragment_capacity(),
             demand: blocks_out.demand.by_importance(now),
-            is_trusted: busy_for >= BUSY_BEFORE_TRUST.max(rtt * ROUNDS_BEFORE_TRUST),
+            is_trusted: is_busy(blocks_out.busy_since, now, paths),
+            is_overloaded: is_overloaded(blocks_out, now, paths),
         }
     }
 
@@ -113,8 +134,8 @@ impl<'a> Outlook<'a> {
         )
     }
 
-    /// It cannot arrive in time over any path.
-    pub(super) fn is_hopeless(&self, block: &SendBlock) -> bool {
+    /// It cannot arrive in time over any path, behind the `ahead` bytes of those that go first.
+    pub(super) fn is_hopeless(&self, block: &SendBlock, ahead: u64) -> bool {
         if block.deadline < self.near && !self.can_carry_one_more(block) {
             return true;
         }
@@ -127,7 +148,12 @@ impl<'a> Outlook<'a> {
             .wanted(|priority| priority < block.priority)
             .bits_per_second();
         let left = all.saturating_sub(above).max(all / 10);
-        let time = block.deadline.saturating_duration_since(self.now);
+        let mut time = block.deadline.saturating_duration_since(self.now);
+        let mut bytes = block.waiting_bytes() as u128;
+        if self.is_overloaded && block.is_untouched() {
+            time = time.saturating_sub(self.margin(block));
+            bytes += u128::from(ahead);
+        }
         let deliverable: u64 = self
             .paths
             .usable()
@@ -137,7 +163,16 @@ impl<'a> Outlook<'a> {
             })
             .fold(0, u64::saturating_add);
         let ours = u128::from(deliverable) * u128::from(left) / u128::from(all);
-        block.waiting_bytes() as u128 > ours
+        bytes > ours
+    }
+
+    /// In overload, a block begins only if it would arrive so long before its deadline: the time in which a loss is noticed, and at most a part of
+    /// what the paths leave. Without a margin, each block would begin at the last moment, and most would be given up half
+    /// sent for the least of delays.
+    fn margin(&self, block: &SendBlock) -> Duration {
+        let whole = block.deadline.saturating_duration_since(block.born);
+        let most = whole.saturating_sub(self.least_delay) / MARGIN_SHARE;
+        self.soonest_overdue.min(most)
     }
 
     /// Another fragment of the block could arrive in time over some path.
