@@ -698,7 +698,7 @@ fn the_sample_and_wrong_configurations() {
         (
             "light_time =",
             "light_tim =",
-            "node.toml:45: [[ltp.peer]]: unknown key \"light_tim\"; did you mean \"light_time\"?",
+            "[[ltp.peer]]: unknown key \"light_tim\"; did you mean \"light_time\"?",
         ),
         (
             "kind = \"disk\"",
@@ -727,8 +727,16 @@ fn the_sample_and_wrong_configurations() {
         ),
         ("[ltp]", "[lpt]", "did you mean \"ltp\"?"),
     ] {
-        let error = parse(&Config::sample().replacen(from, to, 1)).unwrap_err();
+        let wrong = Config::sample().replacen(from, to, 1);
+        let error = parse(&wrong).unwrap_err();
         assert!(error.contains(said), "{error}");
+        if let Some(line) = wrong
+            .lines()
+            .position(|line| line.starts_with("light_tim ="))
+        {
+            let place = format!("node.toml:{}: ", line + 1);
+            assert!(error.starts_with(&place), "{error}");
+        }
     }
     assert!(
         parse("node = \"ipn:1.0\"")
