@@ -22,6 +22,7 @@ use tokio::{sync::mpsc, task::JoinSet};
 use crate::{
     Error,
     app::{App, Delivery, Desk, MOST_DELIVERING},
+    bundle_log::BundleLog,
     config::{Config, TcpConfig},
     egress::{MOST_BUNDLES, Window},
     filters,
@@ -65,8 +66,9 @@ pub struct Node {
     parts: Arc<Parts>,
     tasks: JoinSet<()>,
     metrics: Option<SocketAddr>,
+    log: Option<Arc<BundleLog>>,
     /// Locks the folder of bundles.
-    _lock: Option<std::fs::File>,
+    _lock: Option<Arc<std::fs::File>>,
 }
 
 struct Parts {
@@ -108,7 +110,7 @@ impl Node {
             .status_reports(config.status_reports)
             .poll_channel_depth(QUEUE)
             .processing_pool_size(PROCESSING);
-        if config.storage.folder.is_none() {
+        if config.storage.database.is_none() {
             // It would hold in memory again what is there anyway.
             agent = agent.no_cache();
         }
@@ -163,6 +165,7 @@ impl Node {
             parts,
             tasks,
             metrics: address,
+            log: stores.log,
             _lock: stores.lock,
         })
     }
@@ -180,7 +183,13 @@ impl Node {
     /// Ends the node; what is stored stays there. Returns `false` if tasks of the agent did not end, and were left.
     pub async fn shutdown(mut self) -> bool {
         self.tasks.shutdown().await;
-        self.parts.end_agent().await
+        let has_ended = self.parts.end_agent().await;
+        if let Some(log) = self.log.take() {
+            let closing = tokio::task::spawn_blocking(move || log.close());
+            // What was taken is in the log anyway; its thread keeps the folder locked as long as it writes.
+            let _ = tokio::time::timeout(MOST_SHUTDOWN, closing).await;
+        }
+        has_ended
     }
 }
 

@@ -10,6 +10,7 @@ use hardy_bpa::storage::{
 
 use crate::{
     Error,
+    bundle_log::{BundleLog, LoggedBundles, upgrade},
     config::Storage,
     journal::Journal,
     schedule::Schedule,
@@ -25,57 +26,87 @@ pub(super) struct Stores {
     pub(super) metadata: Arc<dyn MetadataStorage>,
     pub(super) bundles: Arc<dyn BundleStorage>,
     pub(super) journal: Journal,
+    /// To be closed at the end.
+    pub(super) log: Option<Arc<BundleLog>>,
     /// Kept as long as the folder is in use.
-    pub(super) lock: Option<fs::File>,
+    pub(super) lock: Option<Arc<fs::File>>,
 }
 
 pub(super) async fn open(config: &Storage, stock: &Arc<Stock>) -> Result<Stores, Error> {
-    let (metadata, bundles, lock): (Arc<dyn MetadataStorage>, Arc<dyn BundleStorage>, _) =
-        match &config.folder {
-            None => (
-                Arc::new(Metadata::new(config.bundles.saturating_mul(GONE))),
-                Arc::new(bundles_in_memory(config)),
-                None,
-            ),
-            Some(folder) => {
-                let lock = lock(folder)?;
-                let metadata = match &config.database {
-                    Some(url) => remote::database(url).await?,
-                    None => {
-                        opened({
-                            let settings = hardy_sqlite_storage::Config {
-                                db_dir: folder.clone(),
-                                db_name: "metadata.db".to_owned(),
-                            };
-                            move || hardy_sqlite_storage::new(&settings, true)
-                        })
-                        .await?
-                    }
-                };
-                let settings = hardy_localdisk_storage::Config {
-                    store_dir: folder.join(DATA),
-                    fsync: config.sync,
-                };
-                let open = move || hardy_localdisk_storage::new(&settings, true);
-                let bundles = opened(open).await?;
-                (metadata, bundles, Some(lock))
-            }
-        };
     let folder = config.folder.as_deref();
-    let data = folder.map(|folder| Folder {
-        path: folder.join(DATA),
-        is_synced: config.sync,
-    });
     let journal = Journal::open(folder, Schedule::now()).map_err(|reason| Error::Write {
         file: folder.unwrap_or(Path::new("")).join("delivered"),
         reason,
-    })?;
+    });
+    let (metadata, bundles, log, lock) = match folder {
+        None => {
+            let metadata = Metadata::new(config.bundles.saturating_mul(GONE));
+            let bundles = SteadyBundles::new(Arc::new(bundles_in_memory(config)), None);
+            (
+                Arc::new(metadata) as Arc<dyn MetadataStorage>,
+                bundles as _,
+                None,
+                None,
+            )
+        }
+        Some(folder) => {
+            let lock = Arc::new(lock(folder)?);
+            let files = files(folder, config.sync).await?;
+            match &config.database {
+                Some(url) => (remote::database(url).await?, files as _, None, Some(lock)),
+                None => {
+                    let log = log(folder, config, &lock).await?;
+                    let bundles = LoggedBundles::new(log.clone(), files, folder.to_owned());
+                    (log.clone() as _, bundles as _, Some(log), Some(lock))
+                }
+            }
+        }
+    };
     Ok(Stores {
         metadata: Counted::new(metadata, stock.clone()),
-        bundles: SteadyBundles::new(bundles, data),
-        journal,
+        bundles,
+        journal: journal?,
+        log,
         lock,
     })
+}
+
+/// The files of bundles.
+async fn files(folder: &Path, is_synced: bool) -> Result<Arc<SteadyBundles>, Error> {
+    let path = folder.join(DATA);
+    let settings = hardy_localdisk_storage::Config {
+        store_dir: path.clone(),
+        fsync: is_synced,
+    };
+    let files = opened(move || hardy_localdisk_storage::new(&settings, true)).await?;
+    Ok(SteadyBundles::new(files, Some(Folder { path, is_synced })))
+}
+
+async fn log(
+    folder: &Path,
+    config: &Storage,
+    lock: &Arc<fs::File>,
+) -> Result<Arc<BundleLog>, Error> {
+    let failed = |error: &dyn std::fmt::Display| {
+        let folder = folder.display();
+        Error::Agent(format!(
+            "the log of bundles in {folder} cannot be opened: {error}"
+        ))
+    };
+    let (at, config, lock) = (folder.to_owned(), config.clone(), lock.clone());
+    let open = move || BundleLog::open(&at, &config, lock);
+    let log = opened(open).await?.map_err(|error| failed(&error))?;
+    let log = Arc::new(log);
+    if upgrade::is_needed(folder) {
+        let settings = hardy_sqlite_storage::Config {
+            db_dir: folder.to_owned(),
+            db_name: upgrade::DATABASE.to_owned(),
+        };
+        let database = opened(move || hardy_sqlite_storage::new(&settings, true)).await?;
+        let taken = upgrade::take_over(folder, database, &log).await;
+        taken.map_err(|error| failed(&error))?;
+    }
+    Ok(log)
 }
 
 /// What the libraries open; they panic where a file cannot be.

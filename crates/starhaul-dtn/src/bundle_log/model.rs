@@ -1,0 +1,1 @@
+//! The log against a model.
