@@ -174,40 +174,14 @@ impl Gateway {
         unserved.extend(self.keep_rules_without_bundles(&mut config));
         let Changes { done, mut failed } = self.parts.change(&config).await?;
         failed.extend(unserved);
-        let old = &self.started_with;
-        let needs_restart = [
-            ("identity", identity != self.shared.public_key),
-            ("listen", config.listen != old.listen),
-            ("accept", config.accept != old.accept),
-            ("leotp", config.leotp != old.leotp),
-            ("bundle", config.bundle != old.bundle),
-            ("control", config.control != old.control),
-            ("metrics", config.metrics != old.metrics),
-            ("state", config.state != old.state),
-            ("control_group", config.control_group != old.control_group),
-            ("packet_bytes", config.packet_bytes != old.packet_bytes),
-            ("keepalive", config.keepalive != old.keepalive),
-            ("scheduler", config.scheduler != old.scheduler),
-            (
-                "max_streams",
-                config.session_limits.max_streams != old.session_limits.max_streams,
-            ),
-            (
-                "max_send_bytes",
-                config.session_limits.max_send_bytes != old.session_limits.max_send_bytes,
-            ),
-            (
-                "max_receive_bytes",
-                config.session_limits.max_receive_bytes != old.session_limits.max_receive_bytes,
-            ),
-        ];
-        let needs_restart = needs_restart
-            .into_iter()
-            .filter_map(|(key, changed)| changed.then_some(key));
+        let mut needs_restart = self.started_with.needs_restart(&config);
+        if identity != self.shared.public_key {
+            needs_restart.insert(0, "identity");
+        }
         Ok(Reload {
             changes: done,
             failed,
-            needs_restart: needs_restart.collect(),
+            needs_restart,
         })
     }
 

@@ -16,6 +16,17 @@ impl SchedulerChoice {
     /// All of them.
     pub const ALL: [Self; 2] = [Self::Rules, Self::Optimizer];
 
+    /// Their names, in the same order.
+    pub const NAMES: [&str; Self::ALL.len()] = {
+        let mut names = [""; Self::ALL.len()];
+        let mut index = 0;
+        while index < names.len() {
+            names[index] = Self::ALL[index].name();
+            index += 1;
+        }
+        names
+    };
+
     /// Its name, as configurations spell it.
     pub const fn name(self) -> &'static str {
         match self {
@@ -29,6 +40,18 @@ impl SchedulerChoice {
         match self {
             Self::Rules => Box::new(Rules),
             Self::Optimizer => Box::new(Optimized::default()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scheduler_tells_the_name_by_which_it_is_chosen() {
+        for choice in SchedulerChoice::ALL {
+            assert_eq!(choice.build().status().name, choice.name());
         }
     }
 }

@@ -27,10 +27,6 @@ pub(super) const CODECS: [(&str, Codec); 4] = [
     ("h265", Codec::H265),
 ];
 const CODEC_NAMES: [&str; CODECS.len()] = names(&CODECS);
-const SCHEDULERS: [&str; SchedulerChoice::ALL.len()] = [
-    SchedulerChoice::ALL[0].name(),
-    SchedulerChoice::ALL[1].name(),
-];
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
@@ -73,7 +69,7 @@ pub(super) static TOP: Definition = Definition {
         Key::duration("keepalive", SECOND..=Duration::from_secs(60))
             .or_duration(Duration::from_secs(5))
             .means("Interval of probes on an idle path, by which its failure is detected. It determines [the cost of an idle path](gateway.md#what-an-idle-path-costs). The shorter value of both sides applies."),
-        Key::words("scheduler", &SCHEDULERS)
+        Key::words("scheduler", &SchedulerChoice::NAMES)
             .or(SchedulerChoice::Rules.name())
             .means("Who chooses the path of each packet that *we* send in a session. [Rules](deadlines.md#by-rules), or [a plan](deadlines.md#by-a-plan) that divides the blocks over the paths by their deadlines, losses and costs."),
         Key::whole("max_streams", 16..=65_536)

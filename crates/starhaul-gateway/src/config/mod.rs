@@ -12,6 +12,7 @@ mod detection;
 mod environment;
 mod keys;
 mod leotp;
+mod restart;
 mod rules;
 mod service;
 #[cfg(test)]

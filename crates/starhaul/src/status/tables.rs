@@ -216,12 +216,13 @@ fn session_text(session: &Session, streams: usize) -> String {
 fn plan_text(scheduler: &Scheduler) -> String {
     let Some(reason) = &scheduler.reason else {
         return match scheduler.name.as_str() {
-            "optimizer" => " paths by the optimizer: no plan yet\n".to_owned(),
-            _ => String::new(),
+            "rules" => String::new(),
+            name => format!(" paths by the {name}: no plan yet\n"),
         };
     };
     let mut text = wrapped(&format!(
-        "paths by the optimizer: plan {}, since {}",
+        "paths by the {}: plan {}, since {}",
+        scheduler.name,
         scheduler.plans,
         cut(reason, 60)
     ));
