@@ -73,7 +73,7 @@ fn client(server: &str, secret: &str, more: &[&str]) -> Output {
 
 #[test]
 fn a_flow_over_loopback_goes_either_way_and_is_told_as_json() {
-    let _turn = turn(Load::Heavy);
+    let _turn = turn(Load::Full);
     let server = Server::start(&["--secret", SECRET, "--controller", "bbr"]);
     for (option, toward) in [
         (&["--json"][..], "server"),
@@ -92,7 +92,7 @@ fn a_flow_over_loopback_goes_either_way_and_is_told_as_json() {
 
 #[test]
 fn only_who_knows_the_secret_is_served_and_the_server_says_what_it_made() {
-    let _turn = turn(Load::Heavy);
+    let _turn = turn(Load::Full);
     let server = Server::start(&[]);
     let (_, made) = server.2.split_once("--secret ").unwrap();
     let output = client(&server.1, made.trim(), &[]);
@@ -108,7 +108,7 @@ fn only_who_knows_the_secret_is_served_and_the_server_says_what_it_made() {
 
 #[test]
 fn a_flow_behind_replay_stays_within_the_link() {
-    let _turn = turn(Load::Middle);
+    let _turn = turn(Load::Heavy);
     let link = "rate=8mbit,delay=10ms,queue=60p";
     let server = format!("{STARHAUL} lab flow server");
     let links = ["--up", link, "--down", link, "--json", "--server", &server];
@@ -137,7 +137,7 @@ fn a_flow_behind_replay_stays_within_the_link() {
 
 #[test]
 fn a_flow_of_leocc_is_told_of_the_outage_that_the_satellite_hop_shows() {
-    let _turn = turn(Load::Middle);
+    let _turn = turn(Load::Heavy);
     let link = "rate=8mbit,delay=15ms,outage=4s..4.09s";
     let server = format!("STARHAUL_FLOW_SECRET='{SECRET}' exec {STARHAUL} lab flow server");
     let client = format!(

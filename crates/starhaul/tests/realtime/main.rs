@@ -3,10 +3,12 @@
 
 mod blocks;
 mod chain;
+mod delay;
 mod detect;
 #[path = "../emulated/mod.rs"]
 mod emulated;
 mod flow;
+mod kernel;
 mod record;
 mod replay;
 mod turn;

@@ -105,7 +105,7 @@ fn amiss(summary: &serde_json::Value) -> Option<String> {
 
 #[test]
 fn both_directions_over_loopback_become_traces_that_can_be_read() {
-    let _turn = turn(Load::Middle);
+    let _turn = turn(Load::Light);
     let folder = tempfile::tempdir().unwrap();
     let key = key(folder.path(), "key");
     let server = Server::start(&key);
@@ -145,7 +145,7 @@ fn both_directions_over_loopback_become_traces_that_can_be_read() {
 
 #[test]
 fn a_recording_that_was_killed_still_becomes_a_trace() {
-    let _turn = turn(Load::Middle);
+    let _turn = turn(Load::Light);
     let folder = tempfile::tempdir().unwrap();
     let key = key(folder.path(), "key");
     let server = Server::start(&key);
@@ -247,7 +247,7 @@ fn an_emulated_link_comes_back_in_real_time() {
 
 #[test]
 fn a_satellite_link_comes_back_in_real_time_with_its_outages() {
-    let _turn = turn(Load::Middle);
+    let _turn = turn(Load::Heavy);
     let folder = tempfile::tempdir().unwrap();
     let link = "synth=leo,seed=3";
     let Some(out) = recorded(folder.path(), link, 16) else {

@@ -1,8 +1,6 @@
 //! `starhaul replay` from the user's side, measured from outside by `examples/replay-probe.rs`.
 
-mod iperf3;
 mod pictures;
-mod ping;
 mod remains;
 
 use std::{
@@ -21,7 +19,7 @@ use crate::{
 
 const QUICK: [&str; 4] = ["--up", "delay=0ms", "--down", "delay=0ms"];
 
-fn run(arguments: &[&str]) -> Output {
+pub(crate) fn run(arguments: &[&str]) -> Output {
     replay(arguments).output().unwrap()
 }
 
@@ -31,7 +29,7 @@ fn succeeded(status: ExitStatus) -> bool {
 }
 
 /// Whether this system allows a replay; if not, reports the reason.
-fn allowed() -> bool {
+pub(crate) fn allowed() -> bool {
     let output = run(&[&QUICK[..], &["--", "true"]].concat());
     let refused = is_refused(&output);
     assert!(refused || succeeded(output.status), "{output:?}");
@@ -237,7 +235,7 @@ fn udp_above_capacity_gets_each_second_what_the_trace_offers_and_shows_its_gaps(
     if !allowed() {
         return;
     }
-    let _turn = turn(Load::Middle);
+    let _turn = turn(Load::Heavy);
     let directory = tempfile::tempdir().unwrap();
     let bandwidth = directory.path().join("bw");
     let (text, stamps) = trace();

@@ -8,11 +8,13 @@ use parking_lot::{Condvar, Mutex};
 #[derive(Clone, Copy)]
 pub(crate) enum Load {
     /// Mostly waiting.
-    Light = 15,
+    Light = 6,
     /// Carries some Mbit/s, or starts programs one after the other.
-    Middle = 35,
+    Middle = 15,
     /// Carries tens of Mbit/s.
-    Heavy = 60,
+    Heavy = 35,
+    /// Carries as much as it can.
+    Full = 100,
 }
 
 /// Share of each processor for all tests together; the rest is for other processes.

@@ -61,7 +61,7 @@ const CASES: [Case; 33] = [
     ("a rule has as many connections as it may", rules::limit),
 ];
 /// How many run at once: they mostly wait.
-const AT_ONCE: usize = 4;
+const AT_ONCE: usize = 8;
 
 #[test]
 fn each_planted_cause_is_named_first_and_alone() {

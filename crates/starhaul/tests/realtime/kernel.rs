@@ -5,9 +5,9 @@ use std::{fs, process::Command};
 use serde_json::Value;
 use starhaul_needs::{Need, skip};
 
-use super::{allowed, run};
 use crate::{
     emulated::rows,
+    replay::{allowed, run},
     turn::{Load, turn},
 };
 

@@ -2,9 +2,9 @@
 
 use std::{fs, path::Path};
 
-use super::allowed;
 use crate::{
     emulated::{ATTEMPTS, FREE, Row, probe, recorded_trace, rows, run_exactly_in_time, skip_busy},
+    replay::allowed,
     turn::{Load, turn},
 };
 
