@@ -2,27 +2,40 @@
 //!
 //! Exit codes: 0 done, 1 failed, 2 wrong usage or configuration; `replay` returns that of its command.
 
+#[cfg(feature = "tools")]
 mod address;
+#[cfg(feature = "tools")]
 mod contents;
 mod demo;
+#[cfg(feature = "tools")]
 mod detect;
+#[cfg(feature = "tools")]
 mod doctor;
 #[cfg(feature = "dtn")]
 mod dtn;
 mod gateway;
+#[cfg(feature = "tools")]
 mod init;
 mod keys;
 #[cfg(feature = "lab")]
 mod lab;
 mod logs;
+#[cfg(feature = "tools")]
 mod ltp;
+#[cfg(feature = "tools")]
 mod manual;
+#[cfg(feature = "tools")]
 mod orbit;
 mod output;
 mod path;
+#[cfg(feature = "tools")]
 mod record;
+#[cfg(feature = "tools")]
 mod replay;
 mod status;
+#[cfg(feature = "tools")]
+mod tools;
+#[cfg(feature = "tools")]
 mod trace;
 
 use std::process::ExitCode;
@@ -66,61 +79,17 @@ enum Command {
     /// Text, audio, video and a TCP download cross two gateways and, in the same run and over identical links,
     /// the baseline. Needs no root, no network and no other file.
     Demo(demo::Arguments),
-    /// Run an experiment and report it
-    #[cfg(feature = "lab")]
-    Lab(lab::Arguments),
-    /// Run a command behind emulated links: recorded or modelled, one or several, in real time
-    ///
-    /// The command has a network of its own, whose only way out are the links; the far side is what --server starts, or
-    /// this host. Exit code: the command's; 3 when packets left so late that the run does not count. Needs root, or a
-    /// system whose users may make user namespaces.
-    Replay(replay::Arguments),
-    #[command(name = replay::SUPERVISOR, hide = true)]
-    ReplaySupervisor(replay::SupervisorArguments),
-    /// Show, convert, plot, generate or cut traces of links
-    Trace(trace::Arguments),
-    /// Turn constellations of satellites into paths over time, as links, tables and maps
-    Orbit(orbit::Arguments),
-    /// Measure a real path and write it as a trace that can be replayed
-    Record(record::Arguments),
-    /// Move files over links with long delays and outages by the Licklider Transmission Protocol (RFC 5326)
-    Ltp(ltp::Arguments),
-    /// Carry bundles over links that come and go: store them, and forward them when contacts open (RFC 9171)
-    #[cfg(feature = "dtn")]
-    Dtn(dtn::Arguments),
-    /// Serve files by name over LEOTP, to be fetched over relays
-    Serve(contents::ServeArguments),
-    /// Fetch a file by name over LEOTP; exit code 0 says that it is whole, compared by SHA-256
-    Fetch(contents::FetchArguments),
-    /// Relay LEOTP between neighbours: recover losses hop by hop, and keep what passes for others
-    Relay(contents::RelayArguments),
-    /// Watch a satellite link for reconfigurations, live
-    ///
-    /// Probes the nearest stable address behind the satellite every 10 ms and prints each reconfiguration as it comes.
-    /// Uses ICMP where this user may, else UDP echo to a far end that runs a gateway or `starhaul detect --serve`.
-    Detect(detect::Arguments),
     /// Show what a running gateway does
     Status(status::Arguments),
-    /// Find out why a gateway is slow or does not work, and what to do
-    ///
-    /// Reads the host, the configuration and the running gateway, watches it for two seconds, and changes nothing. Exit code
-    /// 1 if there is a problem.
-    Doctor(doctor::Arguments),
     /// List the paths of a running gateway, and change them: down, up, price, limit
     Path(path::Arguments),
-    /// Set up two gateways: ask for paths and peer, and write the files of both sides
-    ///
-    /// Run it on the side with the paths, which opens the session. What no option says is asked on a terminal, and is the
-    /// default elsewhere. The files of the other side are to be copied there; keys are readable by their owner alone.
-    Init(init::Arguments),
     /// Make a secret key
     Keygen(keys::KeygenArguments),
     /// Print the public key that belongs to a secret key
     Pubkey(keys::PubkeyArguments),
-    /// Print a completion script for a shell
-    Completions(manual::CompletionsArguments),
-    /// Write manual pages into a directory
-    Manpages(manual::ManpagesArguments),
+    #[cfg(feature = "tools")]
+    #[command(flatten)]
+    Tool(tools::Tool),
 }
 
 fn main() -> ExitCode {
@@ -146,31 +115,15 @@ fn main() -> ExitCode {
     let result = match arguments.command {
         Command::Gateway(arguments) => gateway::run(arguments),
         Command::Demo(arguments) => demo::run(arguments),
-        #[cfg(feature = "lab")]
-        Command::Lab(arguments) => lab::run(arguments),
-        Command::Replay(arguments) => match replay::run(arguments) {
+        Command::Status(arguments) => status::run(&arguments),
+        Command::Path(arguments) => path::run(arguments),
+        Command::Keygen(arguments) => keys::keygen(&arguments),
+        Command::Pubkey(arguments) => keys::pubkey(&arguments),
+        #[cfg(feature = "tools")]
+        Command::Tool(tool) => match tool.run() {
             Ok(code) => return code,
             Err(error) => Err(error),
         },
-        Command::ReplaySupervisor(arguments) => return replay::supervisor(&arguments),
-        Command::Trace(arguments) => trace::run(arguments),
-        Command::Orbit(arguments) => orbit::run(arguments),
-        Command::Record(arguments) => record::run(arguments),
-        Command::Ltp(arguments) => ltp::run(arguments),
-        #[cfg(feature = "dtn")]
-        Command::Dtn(arguments) => dtn::run(arguments),
-        Command::Serve(arguments) => contents::serve(&arguments),
-        Command::Fetch(arguments) => contents::fetch(&arguments),
-        Command::Relay(arguments) => contents::relay(&arguments),
-        Command::Detect(arguments) => detect::run(&arguments),
-        Command::Status(arguments) => status::run(&arguments),
-        Command::Doctor(arguments) => doctor::run(&arguments),
-        Command::Path(arguments) => path::run(arguments),
-        Command::Init(arguments) => init::run(arguments),
-        Command::Keygen(arguments) => keys::keygen(&arguments),
-        Command::Pubkey(arguments) => keys::pubkey(&arguments),
-        Command::Completions(arguments) => manual::completions(&arguments),
-        Command::Manpages(arguments) => manual::manpages(&arguments),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -186,7 +139,7 @@ fn main() -> ExitCode {
 /// The command line, where every subcommand also takes `--log LEVEL`, except those that have a `--log` of their own.
 pub(crate) fn command() -> clap::Command {
     Arguments::command().mut_subcommands(|subcommand| match subcommand.get_name() {
-        "replay" | replay::SUPERVISOR => subcommand,
+        name if has_its_own_log(name) => subcommand,
         _ => subcommand.arg(
             Arg::new(LOG_LEVEL)
                 .long("log")
@@ -195,6 +148,15 @@ pub(crate) fn command() -> clap::Command {
                 .help("What to log on standard error: error, warn, info, debug, trace, or rules"),
         ),
     })
+}
+
+/// Whether `--log` of this command is the file of its packets.
+fn has_its_own_log(command: &str) -> bool {
+    #[cfg(feature = "tools")]
+    if command == replay::SUPERVISOR {
+        return true;
+    }
+    command == "replay"
 }
 
 const LOG_LEVEL: &str = "log_level";
@@ -225,18 +187,20 @@ fn exit_code(error: &anyhow::Error) -> u8 {
     let wrong = gateway.is_some_and(starhaul_gateway::Error::is_configuration)
         || demo.is_some_and(starhaul_demo::Error::is_configuration)
         || is_configuration_of_part(error);
-    let asked = error.is::<output::Usage>()
-        || error.is::<starhaul_link::Error>()
-        || error.is::<starhaul_orbit::Error>();
+    let asked = error.is::<output::Usage>() || error.is::<starhaul_link::Error>();
     if wrong || asked { 2 } else { 1 }
 }
 
 /// The same for the parts that the program may be built without.
 #[cfg_attr(
-    not(any(feature = "dtn", feature = "lab")),
+    not(feature = "tools"),
     allow(unused_variables, reason = "there is no such part")
 )]
 fn is_configuration_of_part(error: &anyhow::Error) -> bool {
+    #[cfg(feature = "tools")]
+    if error.is::<starhaul_orbit::Error>() {
+        return true;
+    }
     #[cfg(feature = "dtn")]
     if let Some(error) = error.downcast_ref::<starhaul_dtn::Error>() {
         return error.is_configuration();

@@ -6,6 +6,7 @@ use std::{
     path::Path,
 };
 
+#[cfg(feature = "tools")]
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use starhaul_gateway::QlogFolder;
 
@@ -52,6 +53,7 @@ pub(crate) fn redraws(stream: &impl IsTerminal) -> bool {
 }
 
 /// The progress of a file: a bar on a terminal, nothing elsewhere.
+#[cfg(feature = "tools")]
 pub(crate) fn bar() -> ProgressBar {
     let target = match redraws(&io::stderr()) {
         true => ProgressDrawTarget::stderr(),
@@ -114,6 +116,7 @@ impl Picture {
 ///
 /// # Errors
 /// [`Usage`] with a name that would do.
+#[cfg(feature = "tools")]
 pub(crate) fn check_folder(option: &str, folder: &Path) -> Result<(), Usage> {
     const FILES: [&str; 9] = [
         "html", "htm", "json", "csv", "svg", "png", "pdf", "txt", "gz",
