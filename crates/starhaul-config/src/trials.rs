@@ -8,6 +8,7 @@ use crate::{
     reference,
     sample::{Content, Line, lines},
     size,
+    variables::{self, variable_of},
 };
 
 /// A document with one mistake.
@@ -16,6 +17,21 @@ pub struct Mistake {
     /// The document.
     pub text: String,
     /// What the error says: line, table and key, and what would be right.
+    pub says: [String; 2],
+    /// The same mistake in a variable, if one stands for the key.
+    pub variable: Option<InVariable>,
+}
+
+/// A mistake in a variable of the environment.
+#[derive(Debug)]
+pub struct InVariable {
+    /// The document without the key.
+    pub text: String,
+    /// The variable's name, without the prefix of the program.
+    pub name: String,
+    /// Its value.
+    pub value: String,
+    /// What the error says behind the prefix: variable, table and key, and what would be right.
     pub says: [String; 2],
 }
 
@@ -26,7 +42,8 @@ pub fn mistakes(top: &'static Definition) -> Vec<Mistake> {
     for place in top.tables() {
         for key in place.definition.keys() {
             for (value, right) in wrong_values(&place, key) {
-                found.push(mistake(&lines, &place, key, &value, right));
+                let variable = variable_of(top, &place.path, key);
+                found.push(mistake(&lines, &place, key, &value, right, variable));
             }
         }
     }
@@ -86,7 +103,7 @@ pub fn files(top: &'static Definition, called: &str) -> BTreeSet<String> {
 
 /// What is wrong with a definition itself.
 pub fn unsound(top: &'static Definition) -> Vec<String> {
-    let mut found = Vec::new();
+    let mut found = variables::unsound(top);
     for place in top.tables() {
         let table = place.definition;
         let mut names = BTreeSet::new();
@@ -193,6 +210,7 @@ fn mistake(
     key: &'static Key,
     value: &str,
     right: String,
+    variable: Option<String>,
 ) -> Mistake {
     let below = match place.path.as_str() {
         "" => key.name.to_owned(),
@@ -203,12 +221,16 @@ fn mistake(
         let path = &line.place.path;
         is_table && (*path == below || path.starts_with(&format!("{below}.")))
     };
-    let (mut text, mut at) = (String::new(), 0);
+    let (mut text, mut without, mut at) = (String::new(), String::new(), 0);
     for line in lines.iter().filter(|line| !is_replaced(line)) {
         let is_here = line.place.path == place.path && line.example == 0;
+        let mut add = |line: &str| {
+            text += line;
+            without += line;
+        };
         let is_at = match &line.content {
             Content::Header(_) => {
-                text += &format!("{}\n", line.place.header());
+                add(&format!("{}\n", line.place.header()));
                 is_here && is_table
             }
             Content::Key { key: other, .. } if is_here && other.name == key.name => true,
@@ -227,7 +249,7 @@ fn mistake(
                     None => Some(value.as_str()).filter(|_| is_written(line) && !is_left_out),
                 };
                 if let Some(value) = value {
-                    text += &format!("{} = {value}\n", other.name);
+                    add(&format!("{} = {value}\n", other.name));
                 }
                 false
             }
@@ -241,9 +263,16 @@ fn mistake(
         "" => String::new(),
         header => format!("{header}: "),
     };
+    let variable = variable.map(|name| InVariable {
+        says: [format!("{name}: {title}{}: ", key.name), right.clone()],
+        text: without,
+        name,
+        value: value.to_owned(),
+    });
     Mistake {
         text,
         says: [format!(":{at}: {title}{}: ", key.name), right],
+        variable,
     }
 }
 

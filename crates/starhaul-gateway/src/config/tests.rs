@@ -474,6 +474,31 @@ fn every_key_is_read_and_its_mistakes_are_told() {
     }
 }
 
+/// Each key at the top and of a single table has a variable, which is read as the key is.
+#[test]
+fn a_mistake_in_a_variable_is_told_as_one_in_the_file() {
+    let name = Path::new("/etc/starhaul/gw.toml");
+    let parse = |text: &str, variable: &str, value: &str| {
+        let mut document = Document::new(name, text);
+        let variable = (format!("{VARIABLES}{variable}").into(), value.into());
+        document.set_variables(VARIABLES, &TOP, std::iter::once(variable))?;
+        rules::read(&document, name, |_| None)
+    };
+    let mut known = std::collections::BTreeSet::new();
+    for mistake in trials::mistakes(&TOP) {
+        let Some(wrong) = mistake.variable else {
+            continue;
+        };
+        let error = parse(&wrong.text, &wrong.name, &wrong.value);
+        let error = error.expect_err(&format!("{wrong:?}")).to_string();
+        for said in &wrong.says {
+            assert!(error.contains(said), "{error}: {said} of {wrong:#?}");
+        }
+        known.insert(wrong.name);
+    }
+    assert!(known.len() > 50, "{known:?}");
+}
+
 #[test]
 fn the_defaults_that_the_sample_shows_are_those_in_force() {
     let config = parse(&Config::sample()).unwrap();
