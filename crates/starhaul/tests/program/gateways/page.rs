@@ -169,6 +169,7 @@ status {status:#}"
     let came_over = |path: &str| ways[0][2][path].as_f64() > Some(1e5);
     assert!(came_over("link0") && came_over("link1"), "{ways}");
     fits_into_a_phone(&mut browser);
+    is_light_and_dark(&mut browser);
     let rows =
         "[...document.querySelectorAll('#rules tbody tr')].map(row => row.innerText).join('\\n')";
     let rows = browser.evaluate(rows);
@@ -223,6 +224,25 @@ fn fits_into_a_phone(browser: &mut Browser) {
     let width = browser.evaluate("document.documentElement.scrollWidth");
     assert!(width.as_f64() <= Some(360.0), "{width} px wide");
     browser.call("Emulation.clearDeviceMetricsOverride", json!({}));
+}
+
+/// As the browser prefers it, text and ground change places.
+fn is_light_and_dark(browser: &mut Browser) {
+    let mut colours = |scheme: &str| {
+        let feature = json!([{ "name": "prefers-color-scheme", "value": scheme }]);
+        browser.call("Emulation.setEmulatedMedia", json!({ "features": feature }));
+        // The sum of red, green and blue, of the page's ground and of its text.
+        let sum = |property: &str| {
+            format!(
+                "getComputedStyle(document.body).{property}.match(/[0-9.]+/g).slice(0, 3).reduce((sum, part) => sum + +part, 0)"
+            )
+        };
+        ["backgroundColor", "color"].map(|of| browser.evaluate(&sum(of)).as_f64().unwrap())
+    };
+    let [ground, text] = colours("light");
+    assert!(ground > text + 300.0, "light: {ground} behind {text}");
+    let [ground, text] = colours("dark");
+    assert!(ground + 300.0 < text, "dark: {ground} behind {text}");
 }
 
 /// What a round leaves behind.
