@@ -80,12 +80,87 @@ pub fn spelled_out(top: &'static Definition) -> (String, String) {
             When::With(others) => others.iter().all(|(name, value)| has(name, value)),
             When::InsteadOf(_) | When::In(_) => false,
         };
-        let default = key
-            .default_value()
-            .filter(|_| is_possible && line.example == 0);
+        let default = default_beside(line, &lines, key);
+        let default = default.filter(|_| is_possible && line.example == 0);
         written(line, key, value).or(default.map(|value| (key.name, value)))
     };
     (document(&lines, written), document(&lines, with_defaults))
+}
+
+/// For each default that another key decides, and each value of that: the sample with the other key alone, and with the default, too.
+pub fn decided(top: &'static Definition) -> Vec<(String, String)> {
+    let lines = lines(top);
+    let mut found = Vec::new();
+    for place in top.tables() {
+        for key in place.definition.keys() {
+            for (other, value, default) in cases(place.definition, key) {
+                let with = |also: bool| {
+                    document(&lines, |line, at, shown| {
+                        let is_here = line.place.path == place.path && line.example == 0;
+                        match at.name {
+                            name if is_here && name == other => Some((name, value.clone())),
+                            name if is_here && name == key.name => {
+                                also.then(|| (name, default.clone()))
+                            }
+                            name => is_written(line).then(|| (name, shown.to_owned())),
+                        }
+                    })
+                };
+                found.push((with(false), with(true)));
+            }
+        }
+    }
+    found
+}
+
+/// Values of the other key that decides the default of this one, each with what it is then.
+fn cases(table: &Definition, key: &Key) -> Vec<(&'static str, String, String)> {
+    match key.default {
+        Preset::By(other, cases) => {
+            let cases = cases.iter();
+            let case = |(value, preset): &(&str, Preset)| {
+                Some((other, (*value).to_owned(), key.in_toml(*preset)?))
+            };
+            cases.filter_map(case).collect()
+        }
+        Preset::PartOf(other, parts) => {
+            let range = match table.key(other).map(|key| &key.kind) {
+                Some(Kind::Whole(range)) => range.clone(),
+                _ => return Vec::new(),
+            };
+            let numbers = [*range.start(), *range.end()].into_iter();
+            let case = |whole: u64| (other, whole.to_string(), (whole / parts).max(1).to_string());
+            numbers.map(case).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// The default of a key in TOML beside what the sample writes in its table.
+fn default_beside(line: &Line, lines: &[Line], key: &'static Key) -> Option<String> {
+    let other = match key.default {
+        Preset::By(other, _) | Preset::PartOf(other, _) => other,
+        _ => return key.default_value(),
+    };
+    let written = lines.iter().find_map(|at| match &at.content {
+        Content::Key {
+            key: at_key, value, ..
+        } if is_beside(line, at) && at_key.name == other && is_written(at) => Some(value.clone()),
+        _ => None,
+    });
+    let table = line.place.definition;
+    let written = written.or_else(|| table.key(other)?.default_value())?;
+    match key.default {
+        Preset::PartOf(_, parts) => {
+            let whole: u64 = written.parse().ok()?;
+            Some((whole / parts).max(1).to_string())
+        }
+        _ => {
+            let cases = cases(table, key);
+            let fitting = cases.iter().find(|(_, value, _)| *value == written);
+            fitting.or(cases.last()).map(|case| case.2.clone())
+        }
+    }
 }
 
 /// The files that the sample names in keys of this kind, such as `"file with a key"`.
@@ -119,8 +194,15 @@ pub fn unsound(top: &'static Definition) -> Vec<String> {
             if is_table != key.value().is_empty() {
                 wrong("has neither default nor example, or is a table and has one");
             }
-            if !default_fits(key) {
+            if !default_fits(key, key.default) {
                 wrong("has a default of another kind, or out of range");
+            }
+            if let Preset::By(other, _) | Preset::PartOf(other, _) = key.default
+                && table
+                    .key(other)
+                    .is_none_or(|other| other.default_value().is_none())
+            {
+                wrong("has a default by a key that is not there or has none itself");
             }
             if let When::With(others) = key.when
                 && others.iter().any(|(name, _)| table.key(name).is_none())
@@ -363,8 +445,12 @@ fn wrong_values(place: &Place, key: &Key) -> Vec<(String, String)> {
     }
 }
 
-fn default_fits(key: &Key) -> bool {
-    match (key.default, &key.kind) {
+fn default_fits(key: &Key, default: Preset) -> bool {
+    match (default, &key.kind) {
+        (Preset::By(_, cases), _) => {
+            !cases.is_empty() && cases.iter().all(|(_, preset)| default_fits(key, *preset))
+        }
+        (Preset::PartOf(_, parts), Kind::Whole(range)) => parts > 0 && range.contains(&1),
         (Preset::Required | Preset::None(_), _) => true,
         (Preset::Duration(default), Kind::Duration(range)) => range.contains(&default),
         (Preset::Count(default), Kind::Size(range) | Kind::Whole(range)) => {

@@ -34,9 +34,12 @@ fn every_key_is_read_and_its_mistakes_are_told() {
     }
     let opened = trials::opened(&TOP);
     parse(&folder, &opened).unwrap_or_else(|error| panic!("{error}\n{opened}"));
-    let (short, long) = trials::spelled_out(&TOP);
-    let [short, long] = [short, long].map(|text| parse(&folder, &text).unwrap());
-    assert_eq!(format!("{short:?}"), format!("{long:?}"));
+    let decided = trials::decided(&TOP);
+    assert_eq!(decided.len(), 2, "max_bytes in memory, and on disk");
+    for (short, long) in decided.into_iter().chain([trials::spelled_out(&TOP)]) {
+        let [short, long] = [short, long].map(|text| parse(&folder, &text).unwrap());
+        assert_eq!(format!("{short:?}"), format!("{long:?}"));
+    }
 }
 
 #[test]

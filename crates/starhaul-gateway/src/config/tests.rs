@@ -514,6 +514,15 @@ fn the_defaults_that_the_sample_shows_are_those_in_force() {
     assert!(long.lines().count() > short.lines().count() + 50, "{long}");
     let long = parse(&long).unwrap_or_else(|error| panic!("{error}\n{long}"));
     assert_eq!(format!("{config:?}"), format!("{long:?}"));
+    let decided = trials::decided(&TOP);
+    assert_eq!(decided.len(), 4, "two keys, two values of each other one");
+    for (short, long) in decided {
+        let [short, long] = [short, long].map(|text| {
+            let config = parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+            format!("{config:?}")
+        });
+        assert_eq!(short, long);
+    }
 }
 
 /// It is the manual page starhaul-gateway.toml(5), too.
