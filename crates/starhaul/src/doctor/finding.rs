@@ -189,7 +189,7 @@ impl Finding {
         }
         Self {
             level: Level::Good,
-            found: format!("{}; no rule {rules} is configured", self.found),
+            found: format!("{}; only {rules} would need it", self.found),
             advice: None,
             ..self
         }
@@ -244,7 +244,7 @@ mod tests {
     fn what_nothing_needs_is_told_without_advice() {
         let told = problem(Cause::TunDevice).unless_needed(false, "[[tun]]");
         assert_eq!((told.level, told.advice), (Level::Good, None));
-        assert_eq!(told.found, "; no rule [[tun]] is configured");
+        assert_eq!(told.found, "; only [[tun]] would need it");
         let needed = problem(Cause::TunDevice).unless_needed(true, "[[tun]]");
         assert_eq!(needed, problem(Cause::TunDevice));
     }
