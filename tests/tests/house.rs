@@ -53,7 +53,7 @@ fn documented_fields() -> BTreeSet<String> {
 }
 
 #[test]
-fn the_fields_of_a_gateways_log_are_those_that_are_documented() {
+fn the_fields_of_the_log_are_those_that_are_documented() {
     let mut told = BTreeSet::new();
     for root in LOGGED {
         for (file, event) in events_of_crate(&workspace().join("crates").join(root)).unwrap() {

@@ -88,6 +88,10 @@ pub enum Preset {
     Flag(bool),
     /// This text.
     Text(&'static str),
+    /// What another key of the table decides: the default for each of its values in TOML, the last one for all others.
+    By(&'static str, &'static [(&'static str, Preset)]),
+    /// One of so many parts of the number of another key of the table, at least 1.
+    PartOf(&'static str, u64),
 }
 
 /// Where a key is possible.
@@ -286,6 +290,20 @@ impl Key {
         self.or_preset(Preset::Flag(flag))
     }
 
+    /// It may be left out for what another key decides: the default for each of its values in TOML, the last one for all others.
+    pub const fn or_by(
+        self,
+        other: &'static str,
+        cases: &'static [(&'static str, Preset)],
+    ) -> Self {
+        self.or_preset(Preset::By(other, cases))
+    }
+
+    /// It may be left out for one of so many parts of the number of another key, at least 1.
+    pub const fn or_part_of(self, other: &'static str, parts: u64) -> Self {
+        self.or_preset(Preset::PartOf(other, parts))
+    }
+
     const fn or_preset(self, default: Preset) -> Self {
         Self { default, ..self }
     }
@@ -309,10 +327,17 @@ impl Key {
         Self { when, ..self }
     }
 
-    /// Its default as TOML, if it has one.
+    /// Its default as TOML, if it has one whatever other keys say.
     pub fn default_value(&self) -> Option<String> {
-        Some(match self.default {
-            Preset::Required | Preset::None(_) => return None,
+        self.in_toml(self.default)
+    }
+
+    /// A default of this key as TOML.
+    pub(crate) fn in_toml(&self, preset: Preset) -> Option<String> {
+        Some(match preset {
+            Preset::Required | Preset::None(_) | Preset::By(..) | Preset::PartOf(..) => {
+                return None;
+            }
             Preset::Duration(duration) => format!("\"{}\"", show::duration(duration, "")),
             Preset::Count(bytes) if matches!(self.kind, Kind::Size(_)) => {
                 format!("\"{}\"", size::show(bytes).replace(' ', ""))

@@ -17,7 +17,7 @@ use toml::{
 use crate::{Error, quotes};
 
 /// The key of a file that names further files.
-const INCLUDE: &str = "include";
+pub(crate) const INCLUDE: &str = "include";
 /// More files, and bytes of them together, than anyone writes; a mistaken pattern must not read a whole disk.
 const MOST_FILES: usize = 64;
 const MOST_BYTES: usize = 1 << 20;

@@ -13,6 +13,7 @@ mod show;
 pub mod size;
 mod table;
 pub mod trials;
+mod variables;
 
 use std::path::PathBuf;
 

@@ -215,7 +215,25 @@ pub(crate) fn alternatives(words: &[&str], mark: &str) -> String {
 }
 
 fn default(key: &Key) -> String {
-    match key.default {
+    shown(key, key.default)
+}
+
+/// A default of a key, for people.
+fn shown(key: &Key, preset: Preset) -> String {
+    match preset {
+        Preset::By(other, cases) => {
+            let with = |(value, preset): &(&str, Preset)| {
+                format!("{} with `{other} = {value}`", shown(key, *preset))
+            };
+            match cases.split_last() {
+                Some(((_, last), before)) => {
+                    let before: Vec<String> = before.iter().map(with).collect();
+                    format!("{}, else {}", before.join(", "), shown(key, *last))
+                }
+                None => String::new(),
+            }
+        }
+        Preset::PartOf(other, parts) => format!("`{other}` / {parts}, at least 1"),
         Preset::Required => "required".to_owned(),
         Preset::None(words) => words.to_owned(),
         Preset::Duration(duration) => show::duration(duration, " "),

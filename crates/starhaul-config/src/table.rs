@@ -108,7 +108,7 @@ impl<'d> Table<'d> {
         read: impl FnOnce(&str) -> Result<T, E>,
     ) -> Result<Option<T>, Error> {
         let defined = self.defined(key)?;
-        let text = match (self.entry(key).map(Spanned::get_ref), defined.default) {
+        let text = match (self.entry(key).map(Spanned::get_ref), self.preset(defined)?) {
             (Some(DeValue::String(text)), _) => text,
             (Some(other), _) => {
                 let example = self.suggestion(key, ", for example ");
@@ -157,7 +157,7 @@ impl<'d> Table<'d> {
             return Err(self.undefined(key));
         };
         let written = self.text_if(key, |text| parse_duration_in(range.clone(), text))?;
-        Ok(written.or(match defined.default {
+        Ok(written.or(match self.preset(defined)? {
             Preset::Duration(duration) => Some(duration),
             _ => None,
         }))
@@ -176,7 +176,7 @@ impl<'d> Table<'d> {
         };
         let written = self.text_if(key, size::between(*range.start(), *range.end()))?;
         let written = written.map(|bytes| bytes as u64);
-        Ok(written.or(counted(defined)))
+        Ok(written.or(counted(self.preset(defined)?)))
     }
 
     /// A size in the key's range that memory can hold, in bytes.
@@ -231,7 +231,7 @@ impl<'d> Table<'d> {
             return Err(self.undefined(key));
         };
         let number = match self.entry(key).map(Spanned::get_ref) {
-            None => return Ok(counted(defined)),
+            None => return Ok(counted(self.preset(defined)?)),
             Some(DeValue::Integer(text)) => u64::from_str_radix(text.as_str(), text.radix()).ok(),
             Some(_) => None,
         };
@@ -254,7 +254,8 @@ impl<'d> Table<'d> {
         let Kind::Number(range) = &defined.kind else {
             return Err(self.undefined(key));
         };
-        let number: Option<f64> = match (self.entry(key).map(Spanned::get_ref), defined.default) {
+        let preset = self.preset(defined)?;
+        let number: Option<f64> = match (self.entry(key).map(Spanned::get_ref), preset) {
             (Some(DeValue::Integer(text)), _) if text.radix() == 10 => text.as_str().parse().ok(),
             (Some(DeValue::Float(text)), _) => text.as_str().parse().ok(),
             (Some(_), _) => None,
@@ -346,6 +347,25 @@ impl<'d> Table<'d> {
         self.entries?.get(key)
     }
 
+    /// What holds for a key that is not written, beside the keys that are.
+    fn preset(&self, key: &Key) -> Result<Preset, Error> {
+        match key.default {
+            _ if self.entry(key.name).is_some() => Ok(key.default),
+            Preset::By(other, cases) => {
+                let written = match self.entry(other).map(Spanned::get_ref) {
+                    Some(DeValue::String(text)) => Some(format!("{text:?}")),
+                    _ => self.defined(other)?.default_value(),
+                };
+                let mut fitting = cases.iter();
+                let fitting = fitting.find(|(value, _)| Some(*value) == written.as_deref());
+                let preset = fitting.or(cases.last()).map(|(_, preset)| *preset);
+                Ok(preset.unwrap_or(key.default))
+            }
+            Preset::PartOf(other, parts) => Ok(Preset::Count((self.whole(other)? / parts).max(1))),
+            preset => Ok(preset),
+        }
+    }
+
     /// The definition of a key that the reader asks for.
     fn defined(&self, key: &str) -> Result<&'static Key, Error> {
         let defined = self.definition.key(key);
@@ -410,8 +430,8 @@ impl<'d> Table<'d> {
 }
 
 /// The default of a number or size.
-fn counted(defined: &Key) -> Option<u64> {
-    match defined.default {
+fn counted(preset: Preset) -> Option<u64> {
+    match preset {
         Preset::Count(count) => Some(count),
         _ => None,
     }

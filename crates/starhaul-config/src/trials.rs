@@ -8,6 +8,7 @@ use crate::{
     reference,
     sample::{Content, Line, lines},
     size,
+    variables::{self, variable_of},
 };
 
 /// A document with one mistake.
@@ -16,6 +17,21 @@ pub struct Mistake {
     /// The document.
     pub text: String,
     /// What the error says: line, table and key, and what would be right.
+    pub says: [String; 2],
+    /// The same mistake in a variable, if one stands for the key.
+    pub variable: Option<InVariable>,
+}
+
+/// A mistake in a variable of the environment.
+#[derive(Debug)]
+pub struct InVariable {
+    /// The document without the key.
+    pub text: String,
+    /// The variable's name, without the prefix of the program.
+    pub name: String,
+    /// Its value.
+    pub value: String,
+    /// What the error says behind the prefix: variable, table and key, and what would be right.
     pub says: [String; 2],
 }
 
@@ -26,7 +42,8 @@ pub fn mistakes(top: &'static Definition) -> Vec<Mistake> {
     for place in top.tables() {
         for key in place.definition.keys() {
             for (value, right) in wrong_values(&place, key) {
-                found.push(mistake(&lines, &place, key, &value, right));
+                let variable = variable_of(top, &place.path, key);
+                found.push(mistake(&lines, &place, key, &value, right, variable));
             }
         }
     }
@@ -63,12 +80,87 @@ pub fn spelled_out(top: &'static Definition) -> (String, String) {
             When::With(others) => others.iter().all(|(name, value)| has(name, value)),
             When::InsteadOf(_) | When::In(_) => false,
         };
-        let default = key
-            .default_value()
-            .filter(|_| is_possible && line.example == 0);
+        let default = default_beside(line, &lines, key);
+        let default = default.filter(|_| is_possible && line.example == 0);
         written(line, key, value).or(default.map(|value| (key.name, value)))
     };
     (document(&lines, written), document(&lines, with_defaults))
+}
+
+/// For each default that another key decides, and each value of that: the sample with the other key alone, and with the default, too.
+pub fn decided(top: &'static Definition) -> Vec<(String, String)> {
+    let lines = lines(top);
+    let mut found = Vec::new();
+    for place in top.tables() {
+        for key in place.definition.keys() {
+            for (other, value, default) in cases(place.definition, key) {
+                let with = |also: bool| {
+                    document(&lines, |line, at, shown| {
+                        let is_here = line.place.path == place.path && line.example == 0;
+                        match at.name {
+                            name if is_here && name == other => Some((name, value.clone())),
+                            name if is_here && name == key.name => {
+                                also.then(|| (name, default.clone()))
+                            }
+                            name => is_written(line).then(|| (name, shown.to_owned())),
+                        }
+                    })
+                };
+                found.push((with(false), with(true)));
+            }
+        }
+    }
+    found
+}
+
+/// Values of the other key that decides the default of this one, each with what it is then.
+fn cases(table: &Definition, key: &Key) -> Vec<(&'static str, String, String)> {
+    match key.default {
+        Preset::By(other, cases) => {
+            let cases = cases.iter();
+            let case = |(value, preset): &(&str, Preset)| {
+                Some((other, (*value).to_owned(), key.in_toml(*preset)?))
+            };
+            cases.filter_map(case).collect()
+        }
+        Preset::PartOf(other, parts) => {
+            let range = match table.key(other).map(|key| &key.kind) {
+                Some(Kind::Whole(range)) => range.clone(),
+                _ => return Vec::new(),
+            };
+            let numbers = [*range.start(), *range.end()].into_iter();
+            let case = |whole: u64| (other, whole.to_string(), (whole / parts).max(1).to_string());
+            numbers.map(case).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// The default of a key in TOML beside what the sample writes in its table.
+fn default_beside(line: &Line, lines: &[Line], key: &'static Key) -> Option<String> {
+    let other = match key.default {
+        Preset::By(other, _) | Preset::PartOf(other, _) => other,
+        _ => return key.default_value(),
+    };
+    let written = lines.iter().find_map(|at| match &at.content {
+        Content::Key {
+            key: at_key, value, ..
+        } if is_beside(line, at) && at_key.name == other && is_written(at) => Some(value.clone()),
+        _ => None,
+    });
+    let table = line.place.definition;
+    let written = written.or_else(|| table.key(other)?.default_value())?;
+    match key.default {
+        Preset::PartOf(_, parts) => {
+            let whole: u64 = written.parse().ok()?;
+            Some((whole / parts).max(1).to_string())
+        }
+        _ => {
+            let cases = cases(table, key);
+            let fitting = cases.iter().find(|(_, value, _)| *value == written);
+            fitting.or(cases.last()).map(|case| case.2.clone())
+        }
+    }
 }
 
 /// The files that the sample names in keys of this kind, such as `"file with a key"`.
@@ -86,7 +178,7 @@ pub fn files(top: &'static Definition, called: &str) -> BTreeSet<String> {
 
 /// What is wrong with a definition itself.
 pub fn unsound(top: &'static Definition) -> Vec<String> {
-    let mut found = Vec::new();
+    let mut found = variables::unsound(top);
     for place in top.tables() {
         let table = place.definition;
         let mut names = BTreeSet::new();
@@ -102,8 +194,15 @@ pub fn unsound(top: &'static Definition) -> Vec<String> {
             if is_table != key.value().is_empty() {
                 wrong("has neither default nor example, or is a table and has one");
             }
-            if !default_fits(key) {
+            if !default_fits(key, key.default) {
                 wrong("has a default of another kind, or out of range");
+            }
+            if let Preset::By(other, _) | Preset::PartOf(other, _) = key.default
+                && table
+                    .key(other)
+                    .is_none_or(|other| other.default_value().is_none())
+            {
+                wrong("has a default by a key that is not there or has none itself");
             }
             if let When::With(others) = key.when
                 && others.iter().any(|(name, _)| table.key(name).is_none())
@@ -193,6 +292,7 @@ fn mistake(
     key: &'static Key,
     value: &str,
     right: String,
+    variable: Option<String>,
 ) -> Mistake {
     let below = match place.path.as_str() {
         "" => key.name.to_owned(),
@@ -203,12 +303,16 @@ fn mistake(
         let path = &line.place.path;
         is_table && (*path == below || path.starts_with(&format!("{below}.")))
     };
-    let (mut text, mut at) = (String::new(), 0);
+    let (mut text, mut without, mut at) = (String::new(), String::new(), 0);
     for line in lines.iter().filter(|line| !is_replaced(line)) {
         let is_here = line.place.path == place.path && line.example == 0;
+        let mut add = |line: &str| {
+            text += line;
+            without += line;
+        };
         let is_at = match &line.content {
             Content::Header(_) => {
-                text += &format!("{}\n", line.place.header());
+                add(&format!("{}\n", line.place.header()));
                 is_here && is_table
             }
             Content::Key { key: other, .. } if is_here && other.name == key.name => true,
@@ -227,7 +331,7 @@ fn mistake(
                     None => Some(value.as_str()).filter(|_| is_written(line) && !is_left_out),
                 };
                 if let Some(value) = value {
-                    text += &format!("{} = {value}\n", other.name);
+                    add(&format!("{} = {value}\n", other.name));
                 }
                 false
             }
@@ -241,9 +345,16 @@ fn mistake(
         "" => String::new(),
         header => format!("{header}: "),
     };
+    let variable = variable.map(|name| InVariable {
+        says: [format!("{name}: {title}{}: ", key.name), right.clone()],
+        text: without,
+        name,
+        value: value.to_owned(),
+    });
     Mistake {
         text,
         says: [format!(":{at}: {title}{}: ", key.name), right],
+        variable,
     }
 }
 
@@ -334,8 +445,12 @@ fn wrong_values(place: &Place, key: &Key) -> Vec<(String, String)> {
     }
 }
 
-fn default_fits(key: &Key) -> bool {
-    match (key.default, &key.kind) {
+fn default_fits(key: &Key, default: Preset) -> bool {
+    match (default, &key.kind) {
+        (Preset::By(_, cases), _) => {
+            !cases.is_empty() && cases.iter().all(|(_, preset)| default_fits(key, *preset))
+        }
+        (Preset::PartOf(_, parts), Kind::Whole(range)) => parts > 0 && range.contains(&1),
         (Preset::Required | Preset::None(_), _) => true,
         (Preset::Duration(default), Kind::Duration(range)) => range.contains(&default),
         (Preset::Count(default), Kind::Size(range) | Kind::Whole(range)) => {

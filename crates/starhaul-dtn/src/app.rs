@@ -6,7 +6,7 @@ use std::{
         Arc, OnceLock,
         atomic::{AtomicUsize, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use hardy_bpa::{
@@ -22,6 +22,7 @@ use hardy_bpv7::{
     status_report::ReasonCode,
 };
 use starhaul_dtn_client::Error;
+use starhaul_log::Seldom;
 use time::OffsetDateTime;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
@@ -60,6 +61,8 @@ pub struct Desk {
     pub stock: Arc<Stock>,
     /// Permits for bundles that are being delivered, for whichever application asks first.
     shared: Semaphore,
+    /// Of bundles that are not what they say.
+    log: Seldom,
 }
 
 impl Desk {
@@ -71,6 +74,7 @@ impl Desk {
             journal,
             stock,
             shared,
+            log: Seldom::default(),
         }
     }
 }
@@ -172,7 +176,9 @@ impl App {
             // Another key may be configured before it expires.
             Err(error @ Refused::NoKey) => return Err(internal(&error)),
             Err(error) => {
-                tracing::warn!(%error, "a bundle for an application is dropped");
+                if let Some(others) = self.desk.log.is_due(Instant::now()) {
+                    tracing::warn!(%error, others, "a bundle for an application is dropped");
+                }
                 return Ok(());
             }
         };

@@ -7,12 +7,14 @@ use std::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
+    time::Instant,
 };
 
 use hardy_bpa::{
     Bytes, async_trait,
     cla::{Cla, ClaAddress, ClaAddressType, Error, ForwardBundleResult, Result, Sink},
 };
+use starhaul_log::Seldom;
 
 use crate::{
     plan::{Moment, NodeId},
@@ -43,6 +45,8 @@ struct Door {
     telling: tokio::sync::Mutex<()>,
     sent: AtomicU64,
     received: AtomicU64,
+    /// Of what strangers send.
+    log: Seldom,
 }
 
 #[derive(Clone, Debug)]
@@ -83,6 +87,7 @@ impl Gate {
             telling: tokio::sync::Mutex::default(),
             sent: AtomicU64::new(0),
             received: AtomicU64::new(0),
+            log: Seldom::default(),
         };
         Arc::new(Self {
             layer,
@@ -230,10 +235,13 @@ impl Sink for Entrance {
         let door = &self.0;
         let agent = door.agent.get().ok_or(Error::Disconnected)?;
         if !door.may_enter(node) {
-            tracing::warn!(
-                node = node.map(ToString::to_string),
-                "a bundle of an unknown neighbour is refused"
-            );
+            if let Some(others) = door.log.is_due(Instant::now()) {
+                tracing::warn!(
+                    node = node.map(ToString::to_string),
+                    others,
+                    "a bundle of an unknown neighbour is refused"
+                );
+            }
             return Err(Error::Disconnected);
         }
         let bytes = bundle.len() as u64;

@@ -2,13 +2,21 @@
 //! has. Here such a bundle is refused with the reason, so that its sender keeps it; whatever else fails is tried again until it
 //! succeeds. The agent's task waits for that, which pushes back in the end.
 
-use std::{cell::RefCell, fs::File, future::Future, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    cell::RefCell,
+    fs::File,
+    future::Future,
+    path::PathBuf,
+    sync::{Arc, LazyLock},
+    time::{Duration, Instant},
+};
 
 use hardy_bpa::{
     Bytes, async_trait,
     storage::{BundleStorage, RecoveryResponse, Result},
     stream::Sender,
 };
+use starhaul_log::Seldom;
 
 /// How long a store that failed is left alone.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
@@ -17,6 +25,8 @@ const LOAD_PATIENCE: Duration = Duration::from_secs(60);
 /// Bytes of the disk that new bundles leave free: what is known of bundles is written before one is sent and removed, so that a
 /// disk without any room would never have room again.
 const RESERVE: u64 = 16 << 20;
+/// A full disk refuses bundle after bundle.
+static REFUSED_LOG: LazyLock<Seldom> = LazyLock::new(Seldom::default);
 /// The name of the data of a bundle that could not be stored.
 const REFUSED: &str = "refused";
 
@@ -41,8 +51,10 @@ pub(crate) async fn accept<T>(taking: impl Future<Output = T>) -> std::result::R
 pub(crate) fn refuse(error: &impl std::fmt::Display) -> bool {
     let fault = error.to_string();
     let refused = FAULT.try_with(|held| held.replace(Some(fault)));
-    if refused.is_ok() {
-        tracing::error!(%error, "a bundle is refused: it cannot be stored");
+    if refused.is_ok()
+        && let Some(others) = REFUSED_LOG.is_due(Instant::now())
+    {
+        tracing::error!(%error, others, "a bundle is refused: it cannot be stored");
     }
     refused.is_ok()
 }

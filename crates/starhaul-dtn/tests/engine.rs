@@ -4,6 +4,10 @@
 
 use std::{
     path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::{Duration, Instant, SystemTime},
 };
 
@@ -98,6 +102,53 @@ async fn a_block_that_is_not_all_bundles_is_not_acknowledged() {
         assert_eq!(outcome.acknowledged, 0, "{wrong:?}");
         assert!(node.shutdown().await);
     }
+}
+
+/// Counts lines of the log that say this.
+struct Lines(&'static str, Arc<AtomicUsize>);
+
+impl tracing::Subscriber for Lines {
+    fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        event.record(
+            &mut |field: &tracing::field::Field, value: &dyn std::fmt::Debug| {
+                if field.name() == "message" && format!("{value:?}") == self.0 {
+                    self.1.fetch_add(1, Ordering::Relaxed);
+                }
+            },
+        );
+    }
+
+    fn enter(&self, _: &tracing::span::Id) {}
+
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+/// A neighbour that sends nonsense cannot fill the log: each node has a line a minute.
+#[tokio::test(flavor = "multi_thread")]
+async fn many_blocks_that_cannot_be_read_are_one_line_of_the_log() {
+    let lines = Arc::<AtomicUsize>::default();
+    tracing::subscriber::set_global_default(Lines("a block is refused", lines.clone())).unwrap();
+    let (node, driver) = pair("").await;
+    let wrong = (0..40).map(|_| (blocks::AGGREGATE, Bytes::from_static(&[1, 0x9f, 0x01])));
+    let outcome = send(driver, wrong.collect()).await;
+    assert_eq!(outcome.acknowledged, 0);
+    assert_eq!(node.handle().status().counters.ltp_unreadable, 40);
+    // The nodes of the other tests have theirs.
+    let lines = lines.load(Ordering::Relaxed);
+    assert!((1..=3).contains(&lines), "{lines}");
+    assert!(node.shutdown().await);
 }
 
 /// The limit is for all that is stored, whichever block of a bundle it is in.

@@ -53,7 +53,6 @@ mod qlog;
 mod queue;
 mod reconfiguration;
 mod refused;
-mod seldom;
 mod session;
 mod socket;
 mod state;
@@ -81,7 +80,6 @@ pub use self::{
     log_budget::LogBudget,
     own_paths::PathChange,
     qlog::QlogFolder,
-    seldom::Seldom,
     session::Session,
     stream::{BlockHandle, IncomingStream, RecvStream, SendStream},
 };

@@ -7,16 +7,14 @@ use std::{
 };
 
 use starhaul_cc::{PathEnd, PathSignal, ProbeMethod};
+use starhaul_log::Seldom;
 use starhaul_net::{
     WireMeter,
     prober::{ProbedBy, Prober, ProberConfig, ProberEvent, ProberStatus, Stage, Via},
 };
 use starhaul_quic::{Node, SessionHandle, SignalTarget};
 
-use crate::{
-    inbox::{Inbox, Input, ProberId},
-    seldom::Seldom,
-};
+use crate::inbox::{Inbox, Input, ProberId};
 
 /// A prober rests when its paths carried nothing for this time, which is longer than most pauses.
 const REST_AFTER: Duration = Duration::from_secs(10);

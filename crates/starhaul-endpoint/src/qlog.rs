@@ -13,9 +13,8 @@ use std::{
 };
 
 use rustix::fs::Access;
+use starhaul_log::Seldom;
 use starhaul_quic::{QlogFiles, QlogWriter};
-
-use crate::seldom::Seldom;
 
 /// Files of one name, such as the paths of runs with the same seed, get numbers up to this.
 const MOST_OF_A_NAME: u32 = 100_000;

@@ -11,6 +11,7 @@ use std::{
 };
 
 use parking_lot::{Mutex, MutexGuard};
+use starhaul_log::Seldom;
 use starhaul_net::{BindOptions, WireMeter};
 use starhaul_quic::{LocalId, Node, PathSpec, PublicKey, SessionHandle, SignalTarget};
 use starhaul_session::{
@@ -26,7 +27,6 @@ use crate::{
     probers::Probers,
     queue::{Bounds, Budget, Queue},
     refused::RefusedKeys,
-    seldom::Seldom,
     socket::{NewSocket, SocketProblem},
 };
 

@@ -6,7 +6,7 @@ use std::{
     time::Instant,
 };
 
-pub(crate) use starhaul_endpoint::Seldom;
+pub(crate) use starhaul_log::Seldom;
 
 use crate::status;
 

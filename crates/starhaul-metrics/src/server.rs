@@ -9,6 +9,7 @@ use std::{
 
 use hyper::{server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use starhaul_log::Seldom;
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::oneshot,
@@ -27,8 +28,6 @@ const STUCK_TIME: Duration = Duration::from_secs(5);
 /// Bytes of a request's head, which is also hyper's least buffer.
 const MAX_HEAD_BYTES: usize = 8192;
 const MAX_HEADERS: usize = 64;
-/// How often the log tells that nobody can connect.
-const TOLD: Duration = Duration::from_secs(60);
 
 /// A server that listens.
 #[derive(Debug)]
@@ -57,7 +56,7 @@ impl Server {
     pub async fn serve(self, site: impl Site) {
         let site = Arc::new(site);
         let mut clients = JoinSet::new();
-        let mut told: Option<Instant> = None;
+        let log = Seldom::default();
         loop {
             let accepted = tokio::select! {
                 accepted = self.listener.accept(), if clients.len() < MAX_CONNECTIONS => accepted,
@@ -70,9 +69,8 @@ impl Server {
                 }
                 Err(error) => {
                     site.note_refused(&error);
-                    if told.is_none_or(|told| told.elapsed() >= TOLD) {
-                        told = Some(Instant::now());
-                        tracing::warn!(%error, "the server of metrics cannot accept");
+                    if let Some(others) = log.is_due(Instant::now()) {
+                        tracing::warn!(%error, others, "the server of metrics cannot accept");
                     }
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }

@@ -15,10 +15,14 @@ if is_taken; then
     echo taken
     exit 1
 fi
+commands="ip $family rule del fwmark $number lookup $number
+ip $family route del local default dev lo table $number
+nft delete table inet starhaul_$number"
+# A service of systemd may be killed with all its processes, this one too: its unit then runs what lies there.
+undo=${RUNTIME_DIRECTORY:+${RUNTIME_DIRECTORY%%:*}/intercepted-$number}
 end() {
-    ip $family rule del fwmark $number lookup $number 2>/dev/null
-    ip $family route del local default dev lo table $number 2>/dev/null
-    nft delete table inet starhaul_$number 2>/dev/null
+    eval "$commands" 2>/dev/null
+    [ -z "$undo" ] || rm -f "$undo"
 }
 # One transaction: where it fails, nothing of it is there.
 refusal=$(printf '%s' "$rules" | nft -f - 2>&1) || {
@@ -26,6 +30,7 @@ refusal=$(printf '%s' "$rules" | nft -f - 2>&1) || {
     if is_taken; then echo taken; else echo "$refusal" >&2; fi
     exit 1
 }
+[ -z "$undo" ] || echo "$commands" >"$undo" || undo=
 ip $family route add local default dev lo table $number && ip $family rule add fwmark $number lookup $number || {
     end
     exit 1

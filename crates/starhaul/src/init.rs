@@ -206,7 +206,7 @@ impl<'p> Report<'p> {
             true => "systemctl enable --now starhaul-gateway".to_owned(),
             false => format!(
                 "starhaul gateway --config {}",
-                directory.join(files::CONFIGURATION).display()
+                directory.join(pair::CONFIGURATION).display()
             ),
         };
         Self {

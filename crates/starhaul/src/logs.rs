@@ -7,7 +7,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 /// The crates of the suite by their names in a log.
-const TARGETS: [&str; 27] = [
+const TARGETS: [&str; 28] = [
     "starhaul",
     "starhaul_cc",
     "starhaul_config",
@@ -22,6 +22,7 @@ const TARGETS: [&str; 27] = [
     "starhaul_lab",
     "starhaul_leotp",
     "starhaul_link",
+    "starhaul_log",
     "starhaul_ltp",
     "starhaul_metrics",
     "starhaul_net",

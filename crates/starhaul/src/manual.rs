@@ -99,7 +99,34 @@ const FACTS: &[Facts] = &[
             SOCKETS[0],
             SOCKETS[1],
         ],
-        environment: &[RUNTIME_DIRECTORY],
+        environment: &[
+            RUNTIME_DIRECTORY,
+            (
+                "STARHAUL_GATEWAY_…",
+                "The value of a key in place of what the configuration says, such as STARHAUL_GATEWAY_METRICS; see starhaul-gateway.toml(5).",
+            ),
+        ],
+    },
+    Facts {
+        command: "starhaul-dtn-node",
+        exit_status: &[],
+        files: &[],
+        environment: &[
+            RUNTIME_DIRECTORY,
+            (
+                "STARHAUL_DTN_…",
+                "The value of a key in place of what the configuration says, such as STARHAUL_DTN_STORAGE_MAX_BYTES.",
+            ),
+        ],
+    },
+    Facts {
+        command: "starhaul-relay",
+        exit_status: &[],
+        files: &[],
+        environment: &[(
+            "STARHAUL_RELAY_…",
+            "The value of a key in place of what the configuration says, such as STARHAUL_RELAY_CACHE.",
+        )],
     },
     Facts {
         command: "starhaul-status",

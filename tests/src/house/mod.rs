@@ -27,7 +27,7 @@ pub const CORES: [&str; 13] = [
 
 /// Every crate by floor, lowest first; a crate uses only floors below its own.
 pub const FLOORS: [&[&str]; 10] = [
-    &["starhaul-units"],
+    &["starhaul-log", "starhaul-units"],
     &[
         "starhaul-cc",
         "starhaul-config",
@@ -64,8 +64,11 @@ pub const FLOORS: [&[&str]; 10] = [
 /// The module of the lab whose children are its experiments.
 pub const EXPERIMENTS: &str = "experiments";
 
-/// The crates of which a gateway's log tells, and their roots.
-pub const LOGGED: [&str; 5] = [
+/// The crates of which the logs of gateways, bundle nodes and relays tell, and their roots.
+pub const LOGGED: [&str; 8] = [
+    "starhaul-config/src/lib.rs",
+    "starhaul-contents/src/lib.rs",
+    "starhaul-dtn/src/lib.rs",
     "starhaul-gateway/src/lib.rs",
     "starhaul-endpoint/src/lib.rs",
     "starhaul-net/src/lib.rs",
@@ -73,10 +76,8 @@ pub const LOGGED: [&str; 5] = [
     "starhaul/src/main.rs",
 ];
 /// The files of the last of them that other commands alone use.
-pub const OF_OTHER_COMMANDS: [&str; 6] = [
-    "starhaul/src/contents.rs",
+pub const OF_OTHER_COMMANDS: [&str; 4] = [
     "starhaul/src/detect.rs",
-    "starhaul/src/dtn.rs",
     "starhaul/src/ltp.rs",
     "starhaul/src/record.rs",
     "starhaul/src/lab/flow.rs",

@@ -10,6 +10,9 @@ use starhaul_leotp::NeighbourKey;
 use self::definition::{MOST_NEIGHBOURS, TOP};
 use crate::{Error, file_error, keys::neighbour_key};
 
+/// Begins the names of variables of the environment that stand for keys.
+const VARIABLES: &str = "STARHAUL_RELAY_";
+
 /// A relay: where it listens, what it keeps, and who its neighbours are.
 #[derive(Debug)]
 pub struct Config {
@@ -37,7 +40,8 @@ pub struct Neighbour {
 }
 
 impl Config {
-    /// Reads and checks a file, those that it includes, and the keys that it names.
+    /// Reads and checks a file, those that it includes, what variables `STARHAUL_RELAY_…` of the environment put in place of its
+    /// keys, and the key files that it names.
     ///
     /// # Errors
     /// [`Error::Config`] names file, line, key and the nearest valid key; [`Error::File`] and [`Error::Key`].
@@ -45,10 +49,12 @@ impl Config {
         let text = fs::read_to_string(file).map_err(file_error(file))?;
         let mut document = Document::new(file, &text);
         document.include()?;
+        document.set_variables(VARIABLES, &TOP, std::env::vars_os())?;
         Self::read(&document, file)
     }
 
-    /// The same for text alone; `include` has no effect. `name` stands for the file, and keys are sought beside it.
+    /// The same for text alone, without the environment; `include` has no effect. `name` stands for the file, and keys are sought
+    /// beside it.
     ///
     /// # Errors
     /// As [`Config::load`].
@@ -270,6 +276,33 @@ mod tests {
         let (short, long) = trials::spelled_out(&TOP);
         let [short, long] = [short, long].map(|text| parse_in(&folder, &text).unwrap());
         assert_eq!(format!("{short:?}"), format!("{long:?}"));
+    }
+
+    #[test]
+    fn a_mistake_in_a_variable_is_told_as_one_in_the_file() {
+        let folder = folder();
+        let name = folder.path().join("relay.toml");
+        let parse = |text: &str, variable: &str, value: &str| {
+            let mut document = Document::new(&name, text);
+            let variable = (format!("{VARIABLES}{variable}").into(), value.into());
+            document.set_variables(VARIABLES, &TOP, std::iter::once(variable))?;
+            Config::read(&document, &name)
+        };
+        let mut known = BTreeSet::new();
+        for mistake in trials::mistakes(&TOP) {
+            let Some(wrong) = mistake.variable else {
+                continue;
+            };
+            let error = parse(&wrong.text, &wrong.name, &wrong.value);
+            let error = error.expect_err(&format!("{wrong:?}")).to_string();
+            for said in &wrong.says {
+                assert!(error.contains(said), "{error}: {said} of {wrong:#?}");
+            }
+            known.insert(wrong.name);
+        }
+        assert_eq!(known.len(), 5, "{known:?}");
+        let config = parse(&Config::sample(), "CACHE", "1MiB").unwrap();
+        assert_eq!(config.cache_bytes, 1 << 20);
     }
 
     #[test]

@@ -2,7 +2,10 @@
 
 use std::ops::RangeInclusive;
 
-use starhaul_config::{Definition, Example, Key, definition::names};
+use starhaul_config::{
+    Definition, Example, Key,
+    definition::{Preset, names},
+};
 
 use crate::plan::{CONTACTS, EPOCH, LIGHT_TIME};
 
@@ -73,7 +76,13 @@ static STORAGE: Definition = Definition {
             .with(ON_DISK)
             .means("A bundle is on the medium before its sender hears that it was taken."),
         Key::size("max_bytes", 1 << 10..=1 << 50)
-            .or_none("10 GiB, in memory 1 GiB")
+            .or_by(
+                "kind",
+                &[
+                    ("\"memory\"", Preset::Count(1 << 30)),
+                    ("\"disk\"", Preset::Count(10 << 30)),
+                ],
+            )
             .such_as("\"10GiB\"")
             .means("Greatest sum of the bundles. All their blocks count, and about 1 KiB and 128 bytes for each block for what is known of them. More is refused: over LTP the neighbour keeps it and tries again, over TCP it waits, `dtn send` waits."),
         Key::whole("max_bundles", 1..=100_000_000)

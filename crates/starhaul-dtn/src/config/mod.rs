@@ -23,6 +23,9 @@ use crate::{
     security::Keys,
 };
 
+/// Begins the names of variables of the environment that stand for keys.
+const VARIABLES: &str = "STARHAUL_DTN_";
+
 /// A node: who it is, where it keeps bundles, whom it talks to, and when.
 #[derive(Debug)]
 pub struct Config {
@@ -126,7 +129,8 @@ pub struct TcpPeer {
 }
 
 impl Config {
-    /// Reads and checks a file, those that it includes, and the files that it names. Relative times of the plan count from `start`.
+    /// Reads and checks a file, those that it includes, what variables `STARHAUL_DTN_…` of the environment put in place of its keys,
+    /// and the files that it names. Relative times of the plan count from `start`.
     ///
     /// # Errors
     /// [`Error::Config`] names file, line, key and the nearest valid key; [`Error::Read`].
@@ -134,10 +138,12 @@ impl Config {
         let text = read_file(file)?;
         let mut document = Document::new(file, &text);
         document.include()?;
+        document.set_variables(VARIABLES, &definition::TOP, std::env::vars_os())?;
         read::read(&document, file, start)
     }
 
-    /// The same for text alone; `include` has no effect. `name` stands for the file, and other files are sought beside it.
+    /// The same for text alone, without the environment; `include` has no effect. `name` stands for the file, and other files are
+    /// sought beside it.
     ///
     /// # Errors
     /// As [`Config::load`].

@@ -21,10 +21,6 @@ use crate::{
     security,
 };
 
-const DEFAULT_BYTES: u64 = 10 << 30;
-/// What memory keeps when no limit is set.
-const DEFAULT_MEMORY_BYTES: u64 = 1 << 30;
-
 pub(super) fn read(document: &Document<'_>, name: &Path, start: Moment) -> Result<Config, Error> {
     let tree = document.tree()?;
     let top = document.top(&tree, &TOP)?;
@@ -70,11 +66,6 @@ fn read_storage(top: &Table<'_>, folder: &Path) -> Result<Storage, Error> {
             .into());
     }
     let database = table.text_if("database", |text| database(folder, text))?;
-    let default_bytes = if on_disk {
-        DEFAULT_BYTES
-    } else {
-        DEFAULT_MEMORY_BYTES
-    };
     // A service may write nothing beside its configuration.
     let of_service = state_folder().filter(|_| !table.has("folder"));
     let folder = of_service.as_deref().unwrap_or(folder);
@@ -83,7 +74,7 @@ fn read_storage(top: &Table<'_>, folder: &Path) -> Result<Storage, Error> {
         folder: on_disk.then_some(folder),
         sync: table.flag("sync")?,
         database,
-        bytes: table.size_if("max_bytes")?.unwrap_or(default_bytes),
+        bytes: table.size("max_bytes")?,
         bundles: table.count("max_bundles")?,
         bundle_bytes: table.size("max_bundle_bytes")?,
     };

@@ -1,11 +1,11 @@
 //! The configuration as it is defined.
 
-use std::{fs, path::Path};
+use std::{collections::BTreeSet, fs, path::Path};
 
-use starhaul_config::trials;
+use starhaul_config::{Document, trials};
 
-use super::{Config, definition::TOP};
-use crate::plan::Moment;
+use super::{Config, VARIABLES, definition::TOP, read};
+use crate::{Error, plan::Moment};
 
 /// A folder with the keys that the sample names.
 fn folder() -> tempfile::TempDir {
@@ -34,9 +34,39 @@ fn every_key_is_read_and_its_mistakes_are_told() {
     }
     let opened = trials::opened(&TOP);
     parse(&folder, &opened).unwrap_or_else(|error| panic!("{error}\n{opened}"));
-    let (short, long) = trials::spelled_out(&TOP);
-    let [short, long] = [short, long].map(|text| parse(&folder, &text).unwrap());
-    assert_eq!(format!("{short:?}"), format!("{long:?}"));
+    let decided = trials::decided(&TOP);
+    assert_eq!(decided.len(), 2, "max_bytes in memory, and on disk");
+    for (short, long) in decided.into_iter().chain([trials::spelled_out(&TOP)]) {
+        let [short, long] = [short, long].map(|text| parse(&folder, &text).unwrap());
+        assert_eq!(format!("{short:?}"), format!("{long:?}"));
+    }
+}
+
+#[test]
+fn a_mistake_in_a_variable_is_told_as_one_in_the_file() {
+    let folder = folder();
+    let name = folder.path().join("node.toml");
+    let parse = |text: &str, variable: &str, value: &str| -> Result<Config, Error> {
+        let mut document = Document::new(&name, text);
+        let variable = (format!("{VARIABLES}{variable}").into(), value.into());
+        document.set_variables(VARIABLES, &TOP, std::iter::once(variable))?;
+        read::read(&document, &name, Moment::default())
+    };
+    let mut known = BTreeSet::new();
+    for mistake in trials::mistakes(&TOP) {
+        let Some(wrong) = mistake.variable else {
+            continue;
+        };
+        let error = parse(&wrong.text, &wrong.name, &wrong.value);
+        let error = error.expect_err(&format!("{wrong:?}")).to_string();
+        for said in &wrong.says {
+            assert!(error.contains(said), "{error}: {said} of {wrong:#?}");
+        }
+        known.insert(wrong.name);
+    }
+    assert!(known.len() > 20, "{known:?}");
+    let config = parse(&Config::sample(), "STORAGE_MAX_BUNDLES", "99").unwrap();
+    assert_eq!(config.storage.bundles, 99);
 }
 
 #[test]

@@ -12,12 +12,14 @@ use std::{
         mpsc,
     },
     thread::JoinHandle,
+    time::Instant,
 };
 
 use hardy_bpa::{
     Bytes, async_trait,
     cla::{Cla, ClaAddress, ClaAddressType, Error, ForwardBundleResult, Result, Sink},
 };
+use starhaul_log::Seldom;
 use starhaul_ltp::{Engine, EngineConfig, EngineId, LinkState, PeerConfig, Stats};
 use starhaul_net::{IoMode, Waker, ltp::LtpDriver};
 use tokio::sync::{Semaphore, oneshot};
@@ -38,6 +40,8 @@ pub(crate) struct LtpLayer {
     counters: Arc<Counters>,
     agent: OnceLock<Arc<dyn Sink>>,
     address: SocketAddr,
+    /// Of blocks that cannot be read.
+    log: Seldom,
 }
 
 /// What the engine counts.
@@ -90,7 +94,7 @@ impl LtpLayer {
         let mut engine = Engine::new(engine_config);
         engine.open_service(blocks::BUNDLE);
         engine.open_service(blocks::AGGREGATE);
-        let now = std::time::Instant::now();
+        let now = Instant::now();
         for peer in &config.peers {
             let mut settings = PeerConfig::new(peer.light_time, peer.rate);
             settings.auth = peer.key.clone();
@@ -127,6 +131,7 @@ impl LtpLayer {
             counters,
             agent: OnceLock::new(),
             address,
+            log: Seldom::default(),
         }))
     }
 
@@ -273,7 +278,9 @@ async fn store(layer: &LtpLayer, sink: &dyn Sink, block: &Arrived) -> bool {
         Ok(bundles) => bundles,
         Err(error) => {
             let node = node.map(ToString::to_string);
-            tracing::warn!(%session, node, %error, "a block is refused");
+            if let Some(others) = layer.log.is_due(Instant::now()) {
+                tracing::warn!(%session, node, %error, others, "a block is refused");
+            }
             layer.counters.unreadable.fetch_add(1, Ordering::Relaxed);
             return false;
         }

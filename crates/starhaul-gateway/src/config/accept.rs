@@ -7,7 +7,7 @@ use starhaul_config::{Definition, Error, Example, Key, Table};
 
 use super::{
     ControllerRule, Detection, LinkKind,
-    controllers::{self, DEFAULT_CONTROLLER, LEO_CONTROLLER, default_controller, read_controller},
+    controllers::{self, DEFAULT_CONTROLLER, LEO_CONTROLLER, read_controller},
     detection,
     values::interface_name,
 };
@@ -20,7 +20,7 @@ pub(super) static ACCEPT: Definition = Definition {
                 .or_count(DEFAULT_MAX_SESSIONS as u64)
                 .means("Greatest number of sessions at once, opened and accepted together. Further peers are refused."),
             Key::whole("max_sessions_per_peer", 1..=65_536)
-                .or_none("a quarter of `max_sessions`")
+                .or_part_of("max_sessions", SHARE as u64)
                 .such_as("64")
                 .means("Greatest number of them opened by one key. A further one replaces that key's session with the longest silence, if that is at least 2 s more than `keepalive`; else it is refused."),
             Key::words("link", &detection::LINK_NAMES)
@@ -86,18 +86,19 @@ impl Default for AcceptRule {
 
 pub(super) fn read(table: &Table<'_>, directory: &Path) -> Result<AcceptRule, Error> {
     let link = detection::read_link(table)?;
-    let max_sessions = table.count("max_sessions")?;
-    let of_one = table.whole_if("max_sessions_per_peer")?;
-    let of_one = of_one.and_then(|sessions| usize::try_from(sessions).ok());
+    let default = match link {
+        LinkKind::Leo => LEO_CONTROLLER,
+        LinkKind::Other => DEFAULT_CONTROLLER,
+    };
     // A controller that uses reconfigurations does not mean that this end has a dish.
     let detection = detection::read(table, link == LinkKind::Leo)?;
     Ok(AcceptRule {
-        max_sessions,
-        max_sessions_per_peer: of_one.unwrap_or((max_sessions / SHARE).max(1)),
+        max_sessions: table.count("max_sessions")?,
+        max_sessions_per_peer: table.count("max_sessions_per_peer")?,
         link,
         interface: table.text_if("interface", interface_name)?,
         detection,
-        controller: read_controller(table, directory, default_controller(link))?,
+        controller: read_controller(table, directory, Some(default))?,
         // A configured controller holds for all paths.
         leo_controller: (!table.has("controller")).then_some(LEO_CONTROLLER),
     })

@@ -4,13 +4,19 @@ use std::path::Path;
 
 use starhaul_cc::{ControllerConfig, LeoCcOptions};
 
-use starhaul_config::{Error, Key, Table, nearest};
+use starhaul_config::{Error, Key, Table, definition::Preset, nearest};
 
-use super::{ControllerRule, LinkKind, values::path};
+use super::{ControllerRule, values::path};
 
 /// The controller of a path.
 pub(super) const CONTROLLER: Key = Key::words("controller", &ControllerConfig::NAMES)
-    .or_none("`leocc2` with `link = \"leo\"`, else `bbr`")
+    .or_by(
+        "link",
+        &[
+            ("\"leo\"", Preset::Text("leocc2")),
+            ("\"other\"", Preset::Text("bbr")),
+        ],
+    )
     .such_as("\"leocc2\"")
     .means("Congestion [controller](#controllers) of our direction.");
 /// What belongs to one controller alone.
@@ -26,28 +32,21 @@ pub(super) const RATES: &[Key] = &[
         .with(&[("controller", "\"dedicated\""), ("rate", "\"15mbit\"")])
         .means("File or local stream socket from which the rate is read repeatedly. [Format](gateway.md#a-modem-that-reports-its-rate)."),
 ];
-/// The controller of a path whose table names none.
+/// The controller of paths that peers open where nobody names one.
 pub(super) const DEFAULT_CONTROLLER: ControllerConfig = ControllerConfig::Bbr;
-/// The same for a LEO path: as fast there, with half of BBR's queue.
+/// The same where either side calls the link LEO: as fast there, with half of BBR's queue.
 pub(super) const LEO_CONTROLLER: ControllerConfig =
     ControllerConfig::LeoCc(LeoCcOptions::TARGET_QUEUE);
 
-/// The controller of a path over this kind of link whose table names none.
-pub(super) fn default_controller(link: LinkKind) -> ControllerConfig {
-    match link {
-        LinkKind::Leo => LEO_CONTROLLER,
-        LinkKind::Other => DEFAULT_CONTROLLER,
-    }
-}
-
+/// The controller of a table, or the one that its definition or `default` has in place of none.
 pub(super) fn read_controller(
     table: &Table<'_>,
     directory: &Path,
-    default: ControllerConfig,
+    default: Option<ControllerConfig>,
 ) -> Result<ControllerRule, Error> {
-    let name = table
-        .text_if("controller", controller_name)?
-        .unwrap_or(default.name());
+    let named = table.text_if("controller", controller_name)?;
+    let name = named.or(default.map(|default| default.name()));
+    let name = name.ok_or_else(|| table.missing("controller"))?;
     if name == "dedicated" {
         return Ok(ControllerRule::Dedicated {
             rate: table.rate("rate")?,

@@ -9,7 +9,6 @@ mod controllers;
 mod delivery;
 mod describe;
 mod detection;
-mod environment;
 mod keys;
 mod leotp;
 mod restart;
@@ -316,6 +315,9 @@ pub struct Credentials {
     pub file: Option<PathBuf>,
 }
 
+/// Begins the names of variables of the environment that stand for keys.
+const VARIABLES: &str = "STARHAUL_GATEWAY_";
+
 impl Config {
     /// Reads and checks a TOML file, those that it includes, and what variables `STARHAUL_GATEWAY_…` of the environment put in
     /// place of its keys; errors name the file, the line, the key and the nearest valid key. The key file is read too, if it
@@ -329,7 +331,7 @@ impl Config {
         let own_key = |identity: &IdentitySource| Some(identity.read().ok()?.public_key());
         let mut document = Document::new(file, &text);
         document.include()?;
-        environment::apply(&mut document, std::env::vars_os())?;
+        document.set_variables(VARIABLES, &keys::TOP, std::env::vars_os())?;
         let config = rules::read(&document, file, own_key)?;
         if config.holds_secrets() {
             document.files().for_each(warn_of_readers);

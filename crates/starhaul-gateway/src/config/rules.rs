@@ -19,7 +19,7 @@ use super::{
     addresses::{Addresses, Taken, Transport},
     bundle::{self, BundleRule},
     carriers::read_carrier,
-    controllers::{default_controller, read_controller},
+    controllers::read_controller,
     delivery::{DELIVERY, read_delivery, read_priority},
     detection,
     keys::{CODECS, INCLUDE, LONGEST_IDLE_TIMEOUT, TOP},
@@ -333,7 +333,7 @@ fn read_path(table: &Table<'_>, directory: &Path) -> Result<PathRule, Error> {
     }
     let (quota, hours) = service::read(table)?;
     let link = detection::read_link(table)?;
-    let controller = read_controller(table, directory, default_controller(link))?;
+    let controller = read_controller(table, directory, None)?;
     let listens = link == LinkKind::Leo || controller.heeds_reconfigurations();
     Ok(PathRule {
         name: table.text("name", rule_name)?,

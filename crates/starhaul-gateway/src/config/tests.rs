@@ -1,6 +1,7 @@
 //! What an operator gets wrong, and what they are told.
 
 mod bundles;
+mod definition;
 
 use std::path::Path;
 
@@ -460,42 +461,6 @@ fn as_many_paths_and_as_large_packets_as_the_transport_takes_are_taken() {
     let config = parse(&text("packet_bytes = 1452", &path_of_each(16))).unwrap();
     assert_eq!(config.packet_bytes, 1452);
     assert_eq!(config.sessions[0].paths.len(), 16);
-}
-
-/// Whoever adds a key has it read, checked, shown and told by these tests.
-#[test]
-fn every_key_is_read_and_its_mistakes_are_told() {
-    assert_eq!(trials::unsound(&TOP), Vec::<String>::new());
-    for mistake in trials::mistakes(&TOP) {
-        let error = parse(&mistake.text).expect_err(&mistake.text).to_string();
-        for said in &mistake.says {
-            assert!(error.contains(said), "{error}: {said} of\n{}", mistake.text);
-        }
-    }
-}
-
-#[test]
-fn the_defaults_that_the_sample_shows_are_those_in_force() {
-    let config = parse(&Config::sample()).unwrap();
-    assert_eq!(
-        (config.datagram_rules.len(), config.connection_rules.len()),
-        (3, 4)
-    );
-    let (short, long) = trials::spelled_out(&TOP);
-    assert_eq!(
-        format!("{config:?}"),
-        format!("{:?}", parse(&short).unwrap())
-    );
-    assert!(long.lines().count() > short.lines().count() + 50, "{long}");
-    let long = parse(&long).unwrap_or_else(|error| panic!("{error}\n{long}"));
-    assert_eq!(format!("{config:?}"), format!("{long:?}"));
-}
-
-/// It is the manual page starhaul-gateway.toml(5), too.
-#[test]
-fn the_reference_is_as_defined() {
-    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/configuration.md");
-    trials::pinned(Path::new(file), &TOP).unwrap();
 }
 
 #[test]

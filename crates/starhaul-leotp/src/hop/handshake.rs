@@ -93,7 +93,7 @@ impl Handshake {
         self.next = Some(self.next.map_or(at, |next| next.min(at)));
     }
 
-    /// The hello that is due. `first_number` is that of this node's first packet to the accepted life.
+    /// The hello that is due. `first_number` is that of this node's first packet to the life that hears it.
     pub(crate) fn poll(
         &mut self,
         now: Instant,

@@ -6,6 +6,8 @@ mod handshake;
 mod pace;
 pub(crate) mod queue;
 pub(crate) mod rtt;
+#[cfg(test)]
+mod tests;
 
 use std::{
     collections::VecDeque,
@@ -258,8 +260,14 @@ impl Hop {
 
     /// The hello that is due.
     pub(crate) fn poll_hello(&mut self, now: Instant) -> Option<Hello> {
+        let first_number = match &self.session {
+            // Who asks now has begun a new life, to which packets with the numbers of before are not sent: 16 bits of a number
+            // would be taken for another one.
+            Some(session) if session.is_confirmed => self.departures.next_number(),
+            _ => self.first_number,
+        };
         self.handshake
-            .poll(now, self.session.as_ref(), self.first_number)
+            .poll(now, self.session.as_ref(), first_number)
     }
 
     /// Whether a packet of an unknown address comes from this neighbour.

@@ -168,3 +168,156 @@ fn of_session(session: &Session, before: Option<&Session>, process: &Watched) ->
 fn mega(number: u64) -> f64 {
     f64::from(u32::try_from(number / 1000).unwrap_or(u32::MAX)) / 1000.0
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+    use starhaul_gateway::status::{Blocks, Scheduler, Stream, Traffic};
+
+    use super::*;
+
+    const MBIT: u64 = 1_000_000;
+
+    /// A path that carries 10 Mbit/s and sends so much, with more.
+    fn path(name: &str, sent_mbit: u64, more: Value) -> Path {
+        let mut path = json!({
+            "name": name, "remote": "192.0.2.1:1", "state": "up", "controller": "bbr", "controller_state": "",
+            "cwnd_bytes": 100_000, "bytes_in_flight": 10_000,
+            "traffic": { "sent_bytes": 1, "received_bytes": 1, "sent_bit_per_s": sent_mbit * MBIT,
+                "received_bit_per_s": 0, "mean_sent_bit_per_s": 0, "mean_received_bit_per_s": 0 },
+            "figures": { "rate_bit_per_s": 10 * MBIT, "bytes_sent": 1, "bytes_received": 1, "datagrams_sent": 1,
+                "datagrams_lost": 0 },
+        });
+        for (key, value) in more.as_object().into_iter().flatten() {
+            path[key] = value.clone();
+        }
+        serde_json::from_value(path).expect("a path")
+    }
+
+    fn session(paths: Vec<Path>, peer_reads_no_more: bool) -> Session {
+        let sent: u64 = paths
+            .iter()
+            .filter_map(|path| path.traffic.sent_bit_per_s)
+            .sum();
+        let stream = Stream {
+            stream: 1,
+            rule: None,
+            kind: None,
+            target: None,
+            priority: 0,
+            mode: String::new(),
+            peer_reads_no_more,
+            ended: false,
+            traffic: Traffic::default(),
+            blocks: Blocks::default(),
+            bytes_sent: 1,
+            bytes_received: 0,
+        };
+        Session {
+            held_send_bytes: 0,
+            held_receive_bytes: 0,
+            peer: "ground".to_owned(),
+            opened_by: "us".to_owned(),
+            age_s: 1.0,
+            refused_streams: 0,
+            scheduler: Scheduler::default(),
+            traffic: Traffic {
+                sent_bit_per_s: Some(sent),
+                ..Traffic::default()
+            },
+            paths,
+            streams: vec![stream],
+        }
+    }
+
+    #[test]
+    fn what_holds_a_session_back_is_told_whatever_it_is() {
+        let none = || json!({});
+        let limited = || json!({ "limit_bit_per_s": 2 * MBIT });
+        let told = || json!({ "controller": "dedicated" });
+        let full = || json!({ "bytes_in_flight": 99_000 });
+        let down = || json!({ "state": "down" });
+        let idle = Watched::with_thread(0.2);
+        let busy = Watched::with_thread(0.97);
+        for (cause, paths, waits, process, said) in [
+            (
+                Cause::Application,
+                vec![path("a", 0, none())],
+                false,
+                &idle,
+                "idle",
+            ),
+            (
+                Cause::Application,
+                vec![path("a", 2, none()), path("b", 1, none())],
+                false,
+                &idle,
+                "they send 3.0 Mbit/s, and the paths carry 20.0",
+            ),
+            (
+                Cause::Processor,
+                vec![path("a", 2, limited())],
+                true,
+                &busy,
+                "thread driver uses 97 %",
+            ),
+            (
+                Cause::PathLimit,
+                vec![path("a", 2, limited()), path("b", 9, down())],
+                false,
+                &idle,
+                "the limit of a: 2.0 Mbit/s leave",
+            ),
+            // The other one takes what is left.
+            (
+                Cause::Application,
+                vec![path("a", 2, limited()), path("b", 3, none())],
+                false,
+                &idle,
+                "they send",
+            ),
+            (
+                Cause::Controller,
+                vec![path("a", 2, limited()), path("b", 9, told())],
+                false,
+                &idle,
+                "b send at the rate that \"dedicated\" was told",
+            ),
+            (
+                Cause::Capacity,
+                vec![path("a", 9, none()), path("b", 10, none())],
+                true,
+                &idle,
+                "19.0 Mbit/s leave over 2 path(s) that carry 20.0",
+            ),
+            (
+                Cause::Controller,
+                vec![path("a", 3, full()), path("b", 1, none())],
+                true,
+                &idle,
+                "1 of 2 path(s) have a full congestion window",
+            ),
+            (
+                Cause::Window,
+                vec![path("a", 3, none())],
+                true,
+                &idle,
+                "its application reads 3.0 Mbit/s",
+            ),
+        ] {
+            let session = session(paths, waits);
+            let found = of_session(&session, Some(&session), process);
+            assert_eq!(found.cause, cause, "{found:?}");
+            assert!(found.found.contains(said), "{said}: {found:?}");
+            assert_eq!(
+                found.advice.is_none(),
+                found.level == super::super::Level::Good
+            );
+        }
+        // Who only just stopped reading may go on at once.
+        let now = session(vec![path("a", 3, none())], true);
+        let before = session(vec![path("a", 3, none())], false);
+        let found = of_session(&now, Some(&before), &idle);
+        assert_eq!(found.cause, Cause::Application);
+    }
+}

@@ -182,6 +182,19 @@ impl Finding {
         }
     }
 
+    /// What is missing is no problem where nothing that is configured needs it: it is only told.
+    pub(super) fn unless_needed(self, is_needed: bool, rules: &str) -> Self {
+        if is_needed || self.level == Level::Good {
+            return self;
+        }
+        Self {
+            level: Level::Good,
+            found: format!("{}; only {rules} would need it", self.found),
+            advice: None,
+            ..self
+        }
+    }
+
     /// It concerns the sessions with this peer.
     pub(super) fn with(mut self, peer: &str) -> Self {
         self.of.peer = Some(peer.to_owned());
@@ -225,6 +238,15 @@ mod tests {
 
     fn problem(cause: Cause) -> Finding {
         Finding::problem(cause, "", "", "")
+    }
+
+    #[test]
+    fn what_nothing_needs_is_told_without_advice() {
+        let told = problem(Cause::TunDevice).unless_needed(false, "[[tun]]");
+        assert_eq!((told.level, told.advice), (Level::Good, None));
+        assert_eq!(told.found, "; only [[tun]] would need it");
+        let needed = problem(Cause::TunDevice).unless_needed(true, "[[tun]]");
+        assert_eq!(needed, problem(Cause::TunDevice));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The host: socket buffers, offload, devices, programs, disks.
+//! The host: socket buffers, what the kernel has, programs, disks.
 
 use std::{
     fs, io,
@@ -10,6 +10,7 @@ use starhaul_gateway::{
     config::{ConnectionTargets, ControlPath, IdentitySource},
 };
 use starhaul_net::{BindOptions, BulkSocket, Interception, IoMode};
+use starhaul_replay::NetworkNamespace;
 
 use super::{Cause, Finding};
 
@@ -20,8 +21,8 @@ pub(super) const LEAST_FREE_BYTES: u64 = 16 << 20;
 
 pub(super) fn examine(config: Option<&Config>) -> Vec<Finding> {
     let mut findings = buffers();
-    findings.extend([offload(), joining()]);
-    findings.extend(config.map(needs).unwrap_or_default());
+    findings.extend([offload(), joining(), namespaces()]);
+    findings.extend(parts_of_kernel(config));
     findings.extend(config.map(disks).unwrap_or_default());
     findings
 }
@@ -88,30 +89,34 @@ fn joining() -> Finding {
     }
 }
 
-/// What the rules of a configuration need.
-fn needs(config: &Config) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    if !config.tunnels.is_empty() {
-        let device = "/dev/net/tun";
-        let opened = fs::OpenOptions::new().read(true).write(true).open(device);
-        findings.push(match opened {
-            Ok(_) => Finding::good(
-                Cause::TunDevice,
-                "[[tun]]",
-                format!("{device} can be opened"),
-            ),
-            Err(error) => Finding::problem(
-                Cause::TunDevice,
-                "[[tun]]",
-                format!("{device}: {error}"),
-                "modprobe tun, and give the gateway's user /dev/net/tun and CAP_NET_ADMIN",
-            ),
-        });
+/// Whether programs may have networks of their own on this host.
+fn namespaces() -> Finding {
+    let subject = "network namespaces";
+    match NetworkNamespace::create() {
+        Ok(_) => Finding::good(Cause::Namespace, subject, "the kernel has them"),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Finding::good(
+            Cause::Namespace,
+            subject,
+            "this user may make none without a user namespace",
+        ),
+        Err(error) => Finding::note(
+            Cause::Namespace,
+            subject,
+            format!("not possible: {error}"),
+            "use a kernel with CONFIG_NET_NS: `starhaul replay` needs them, the gateway does not",
+        ),
     }
-    let mut rules = config.connection_rules.iter();
-    let intercepts = rules
-        .any(|rule| matches!(rule.service.targets, ConnectionTargets::Transparent(_)))
-        || !config.egress.clients.is_empty();
+}
+
+/// What the rules of a configuration need, and what the kernel has for those that could be added.
+fn parts_of_kernel(config: Option<&Config>) -> Vec<Finding> {
+    let has_tunnels = config.is_some_and(|config| !config.tunnels.is_empty());
+    let intercepts = config.is_some_and(|config| {
+        let mut rules = config.connection_rules.iter();
+        rules.any(|rule| matches!(rule.service.targets, ConnectionTargets::Transparent(_)))
+            || !config.egress.clients.is_empty()
+    });
+    let mut findings = vec![tun_device().unless_needed(has_tunnels, "[[tun]]")];
     for program in ["nft", "ip"].into_iter().filter(|_| intercepts) {
         if !is_there(program) {
             let found = format!("the program {program} is missing");
@@ -124,16 +129,34 @@ fn needs(config: &Config) -> Vec<Finding> {
             ));
         }
     }
-    findings.extend(intercepts.then(transparent));
+    findings.push(transparent(intercepts).unless_needed(intercepts, "[[tproxy]]"));
     findings
 }
 
+fn tun_device() -> Finding {
+    let device = "/dev/net/tun";
+    let opened = fs::OpenOptions::new().read(true).write(true).open(device);
+    match opened {
+        Ok(_) => Finding::good(
+            Cause::TunDevice,
+            "TUN devices",
+            format!("{device} can be opened"),
+        ),
+        Err(error) => Finding::problem(
+            Cause::TunDevice,
+            "TUN devices",
+            format!("{device}: {error}"),
+            "modprobe tun, and give the gateway's user /dev/net/tun and CAP_NET_ADMIN",
+        ),
+    }
+}
+
 /// Whether sockets may take connections of others. Who asks may have less rights than the gateway.
-fn transparent() -> Finding {
+fn transparent(asks_nftables: bool) -> Finding {
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None);
     let subject = "transparent sockets";
     match socket.and_then(|socket| socket.set_ip_transparent_v4(true)) {
-        Ok(()) if is_there("nft") => interception(subject),
+        Ok(()) if asks_nftables && is_there("nft") => interception(subject),
         Ok(()) => Finding::good(Cause::Transparent, subject, "the kernel has them"),
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Finding::note(
             Cause::Transparent,

@@ -80,6 +80,18 @@ impl Process {
 }
 
 impl Watched {
+    /// A process whose busiest thread uses this share of a processor.
+    #[cfg(test)]
+    pub(super) fn with_thread(share: f64) -> Self {
+        Self {
+            id: None,
+            seconds: 1.0,
+            thread: Some(("driver".to_owned(), share)),
+            held_back: Duration::ZERO,
+            dropped: (0, 0),
+        }
+    }
+
     /// The thread that has no time left.
     pub(super) fn full_thread(&self) -> Option<&(String, f64)> {
         self.thread.as_ref().filter(|(_, share)| *share >= BUSY)

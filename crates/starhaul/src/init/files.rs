@@ -12,11 +12,8 @@ use serde::Serialize;
 use starhaul_gateway::{Config, config::IdentitySource};
 use starhaul_quic::PublicKey;
 
-use super::pair::{KEY, Pair};
+use super::pair::{CONFIGURATION, KEY, Pair};
 use crate::{keys::write_new_key, output::Usage};
-
-/// A gateway's configuration in its folder.
-pub(super) const CONFIGURATION: &str = "gateway.toml";
 
 /// The folder of one side.
 pub(super) struct Site {
@@ -58,19 +55,28 @@ impl Site {
         self.directory.join(KEY)
     }
 
+    /// The key that is there, if there is one.
+    fn present_key(&self) -> anyhow::Result<Option<PublicKey>> {
+        let file = self.key();
+        if !file.exists() {
+            return Ok(None);
+        }
+        Ok(Some(IdentitySource::File(file).load()?.public_key()))
+    }
+
     /// The key that is there, or a new one.
     fn take_key(&self, files: &mut Vec<WrittenFile>) -> anyhow::Result<PublicKey> {
         let file = self.key();
-        let kept = file.exists();
-        let key = match kept {
-            true => IdentitySource::File(file.clone()).load()?.public_key(),
-            false => {
+        let present = self.present_key()?;
+        let key = match present {
+            Some(key) => key,
+            None => {
                 let folder = file.parent().unwrap_or(&self.directory);
                 make_folder(folder, 0o700)?;
                 write_new_key(&file)?
             }
         };
-        files.push(self.written(file, kept)?);
+        files.push(self.written(file, present.is_some())?);
         Ok(key)
     }
 
@@ -107,6 +113,13 @@ pub(super) fn write(
                 "{file} is there already, and nothing was written: --force replaces it, --directory DIR writes elsewhere"
             )));
         }
+    }
+    if pair.peer_key.is_some() && pair.peer_key == here.present_key()? {
+        let text = format!(
+            "--peer-key: this is the key of {} itself; `starhaul pubkey FILE` at {} prints the other one",
+            pair.here, pair.there
+        );
+        bail!(Usage(text));
     }
     // Any key does for a check of the answers, before anything is written.
     let example = starhaul_quic::Identity::generate().public_key();

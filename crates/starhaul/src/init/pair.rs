@@ -11,6 +11,9 @@ use starhaul_quic::PublicKey;
 /// A side's key in its folder, which can be handed to a service that may not read the key itself.
 pub(super) const KEY: &str = "keys/gateway.key";
 
+/// A gateway's configuration in its folder.
+pub(super) const CONFIGURATION: &str = "gateway.toml";
+
 /// Where the units of the package keep what outlives the gateway: their `StateDirectory`.
 pub(super) const STATE: &str = "/var/lib/starhaul";
 
@@ -97,12 +100,18 @@ impl FromStr for OnePath {
 pub(super) fn name(text: &str) -> Result<String, String> {
     let good = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     let is_name = (1..=64).contains(&text.len()) && text.bytes().all(good);
-    match is_name && !text.starts_with('.') && text != "keys" {
-        true => Ok(text.to_owned()),
-        false => Err(format!(
+    if !is_name || text.starts_with('.') {
+        return Err(format!(
             "{text:?} is no name here: write 1 to 64 letters, digits, '-', '_' and '.', with no '.' first"
-        )),
+        ));
     }
+    // The folder of the other side lies beside this side's files.
+    if text == "keys" || text.starts_with(CONFIGURATION) {
+        return Err(format!(
+            "{text:?} is no name here: a file of this side has it"
+        ));
+    }
+    Ok(text.to_owned())
 }
 
 /// A path over each interface, the later ones dearer.
@@ -221,7 +230,7 @@ mod tests {
 
     #[test]
     fn no_name_leads_out_of_its_folder() {
-        for wrong in ["..", ".", "keys", "a/b", "", "a b"] {
+        for wrong in ["..", ".", "keys", "a/b", "", "a b", "gateway.toml"] {
             assert!(name(wrong).is_err(), "{wrong:?}");
         }
         assert_eq!(name("ground-2.example").as_deref(), Ok("ground-2.example"));

@@ -143,6 +143,10 @@ fn a_peer_with_a_key_gets_none_and_what_is_wrong_writes_nothing() {
         (&["--peer", ".."][..], "--peer: \"..\" is no name here"),
         (&["--peer", "field"], "both sides would be called field"),
         (
+            &["--peer", "gateway.toml"],
+            "\"gateway.toml\" is no name here: a file of this side has it",
+        ),
+        (
             &["--path", "leo=eth1"],
             "these answers make no configuration",
         ),
@@ -157,6 +161,17 @@ fn a_peer_with_a_key_gets_none_and_what_is_wrong_writes_nothing() {
             "{more:?}: {refused:?}"
         );
     }
+    // Its own key is no other side's, though it is right by itself.
+    let own = directory.path().join("own");
+    let key = own.join("keys/gateway.key");
+    fs::create_dir_all(key.parent().unwrap()).unwrap();
+    let made = run(&["keygen", "--out", path(&key)]);
+    let refused = init(&own, &["--peer-key", text(&made.stdout).trim()]);
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    let said = text(&refused.stderr);
+    assert!(said.contains("this is the key of field itself"), "{said}");
+    assert!(!own.join("gateway.toml").exists() && !own.join("ground").exists());
+
     let bare = starhaul(&["init", "--directory", path(&none)]);
     let bare = { bare }.stdin(Stdio::null()).output().unwrap();
     assert_eq!(bare.status.code(), Some(2));

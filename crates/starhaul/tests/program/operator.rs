@@ -651,6 +651,13 @@ fn manual_pages_say_exit_status_files_and_environment() {
     ] {
         assert!(gateway.contains(said), "{said} is missing");
     }
+    for (name, variable) in [
+        ("starhaul-gateway.1", "STARHAUL_GATEWAY_"),
+        ("starhaul-dtn-node.1", "STARHAUL_DTN_"),
+        ("starhaul-relay.1", "STARHAUL_RELAY_"),
+    ] {
+        assert!(page(name).contains(variable), "{name} lacks {variable}");
+    }
     assert!(page("starhaul-replay.1").contains("late"), "exit status 3");
     let format = page("starhaul-gateway.toml.5");
     for key in [

@@ -37,6 +37,11 @@ impl Running {
         thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
         Self { child, address }
     }
+
+    /// The number of its process.
+    pub(crate) fn process(&self) -> u32 {
+        self.child.id()
+    }
 }
 
 impl Drop for Running {

@@ -1,6 +1,8 @@
 //! Chromium without a screen, driven over the DevTools protocol: JSON objects with a zero byte after each, over two pipes.
 
 use std::{
+    collections::BTreeMap,
+    fs,
     io::{BufRead as _, BufReader, Write as _},
     path::Path,
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
@@ -88,6 +90,31 @@ impl Browser {
         answer["result"]["value"].take()
     }
 
+    /// Bytes of memory that all its processes have now; what several share counts once.
+    pub(crate) fn resident_bytes(&self) -> u64 {
+        let mut parents = BTreeMap::new();
+        for entry in fs::read_dir("/proc").unwrap().flatten() {
+            // Others end meanwhile.
+            let process = entry
+                .file_name()
+                .to_str()
+                .and_then(|name| name.parse().ok());
+            let stat = fs::read_to_string(entry.path().join("stat"));
+            if let (Some(process), Ok(stat)) = (process, stat) {
+                // The program's name, in parentheses, may hold anything.
+                let mut fields = stat.rsplit_once(')').unwrap().1.split_whitespace();
+                parents.insert(process, fields.nth(1).unwrap().parse::<u32>().unwrap());
+            }
+        }
+        let is_ours = |process: &u32| {
+            let line = std::iter::successors(Some(*process), |child| parents.get(child).copied());
+            line.take(parents.len()).any(|one| one == self.process.id())
+        };
+        let ours: Vec<_> = parents.keys().copied().filter(is_ours).collect();
+        assert!(ours.len() >= 3, "it is several processes: {ours:?}");
+        ours.into_iter().filter_map(proportional_bytes).sum()
+    }
+
     /// Calls a method of the protocol and waits for its result.
     pub(crate) fn call(&mut self, method: &str, parameters: Value) -> Value {
         self.calls += 1;
@@ -109,6 +136,13 @@ impl Browser {
             }
         }
     }
+}
+
+/// `Pss` of a process: its resident memory, with its part of what it shares.
+fn proportional_bytes(process: u32) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{process}/smaps_rollup")).ok()?;
+    let kib = text.lines().find_map(|line| line.strip_prefix("Pss:"))?;
+    Some(kib.trim().strip_suffix(" kB")?.parse::<u64>().ok()? << 10)
 }
 
 impl Drop for Browser {

@@ -7,6 +7,7 @@ use std::{
 
 use super::{
     alerts::get,
+    doctor::faketime,
     gateway::{METRICS, PORT, Pair},
     network::{Network, Side},
     path_orders::{done, path, refused},
@@ -40,9 +41,13 @@ fn used(pair: &Pair) -> u64 {
 }
 
 fn wait_until_out(pair: &Pair, reason: &str) {
+    wait_until_out_of(pair, "link0", reason);
+}
+
+fn wait_until_out_of(pair: &Pair, path: &str, reason: &str) {
     wait_for("the path is out of service", || {
-        let is_out = pair.field.service("link0")["out"] == reason;
-        (is_out && pair.field.path_state("link0").is_none()).then_some(())
+        let is_out = pair.field.service(path)["out"] == reason;
+        (is_out && pair.field.path_state(path).is_none()).then_some(())
     });
 }
 
@@ -184,6 +189,47 @@ fn a_path_outside_of_its_hours_is_out_of_service_without_being_a_failure() {
     pair.wait_until_up(&["link0", "link1"]);
     done(path(&pair, "field", &["set", "link0", "active=configured"]));
     wait_until_out(&pair, "hours");
+}
+
+/// The gateway's clock begins 20 s before the hours of one path begin and those of the other one end, on a Monday.
+#[test]
+fn paths_come_and_go_with_their_hours() {
+    let Some(library) = faketime() else { return };
+    let Some(network) = Network::create(2) else {
+        return;
+    };
+    let begin = "FAKETIME='@2026-11-23 21:59:40' TZ=UTC FAKETIME_DONT_FAKE_MONOTONIC=1";
+    let pair = Pair::start_changed(&network, |side, launch| {
+        if side == Side::Field {
+            let preload = format!("LD_PRELOAD={}", library.display());
+            launch.by_script(&format!("export {begin} {preload}; exec \"$@\""));
+            for (link, hours) in [
+                ("link0", "mon 22:00-06:00"),
+                ("link1", "mon-fri 06:00-22:00"),
+            ] {
+                let name = format!("name = \"{link}\"\n");
+                let active = format!("{name}active = \"{hours}\"\n");
+                launch.configuration = launch.configuration.replacen(&name, &active, 1);
+            }
+        }
+    });
+    pair.wait_until_up(&["link1"]);
+    assert_eq!(pair.field.service("link0")["out"], "hours");
+    let download = Transfer::download(&network);
+    download.wait_for_progress(1 << 20);
+    // A path that is out for its hours gives way to the one whose hours begin.
+    pair.wait_until_up(&["link0"]);
+    wait_until_out_of(&pair, "link1", "hours");
+    download.wait_for_progress(1 << 20);
+    download.finish();
+    let log = pair.field.log();
+    for (link, message) in [
+        ("link0", "a path is in service again"),
+        ("link1", "a path is out of service"),
+    ] {
+        let mut lines = log.lines().filter(|line| line.contains(message));
+        assert!(lines.any(|line| line.contains(link)), "{log}");
+    }
 }
 
 #[test]

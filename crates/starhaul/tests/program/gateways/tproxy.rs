@@ -181,3 +181,68 @@ fn passing_connections_arrive_from_their_clients_and_no_rule_is_left() {
         (rules(&network, Side::Ground) == before[1]).then_some(())
     });
 }
+
+/// All processes below one, each before those below it.
+fn below(process: u32) -> Vec<u32> {
+    let threads = std::fs::read_dir(format!("/proc/{process}/task")).unwrap();
+    let children = threads.flatten().flat_map(|thread| {
+        let children = std::fs::read_to_string(thread.path().join("children")).unwrap();
+        let children = children.split_whitespace();
+        children
+            .map(|child| child.parse().unwrap())
+            .collect::<Vec<u32>>()
+    });
+    children
+        .flat_map(|child| std::iter::once(child).chain(below(child)))
+        .collect()
+}
+
+/// As systemd does with a service that does not end, or has no memory left.
+#[test]
+fn rules_whose_holder_was_killed_too_go_as_the_unit_says() {
+    let Some(network) = Network::create(1) else {
+        return;
+    };
+    if !can_intercept(&network) {
+        return;
+    }
+    let before = rules(&network, Side::Field);
+    let folder = tempfile::tempdir().unwrap();
+    let runtime = format!("RUNTIME_DIRECTORY={}", folder.path().display());
+    let mut pair = Pair::start_changed(&network, |side, launch| {
+        if side == Side::Field {
+            launch.configuration += RULE;
+            launch.by_script(&format!("{runtime} exec \"$@\""));
+        }
+    });
+    let left = || std::fs::read_dir(folder.path()).unwrap().count();
+    let has_rules = || rules(&network, Side::Field) != before && left() == 1;
+    wait_for("the rules", || has_rules().then_some(()));
+    // What goes in order leaves nothing to be undone.
+    pair.field.reload(|old| old.replace(RULE, ""));
+    wait_for("the rules go", || {
+        (rules(&network, Side::Field) == before && left() == 0).then_some(())
+    });
+    pair.field.reload(|old| old + RULE);
+    wait_for("the rules", || has_rules().then_some(()));
+
+    // The holder first, for it would see the gateway end.
+    let gateway = pair.field.process();
+    let mut all = below(gateway);
+    assert!(!all.is_empty(), "nobody holds the rules");
+    all.push(gateway);
+    let all = all.iter().map(u32::to_string);
+    let killed = Command::new("kill").arg("-KILL").args(all).status();
+    assert!(killed.unwrap().success());
+    assert!(pair.field.wait(PATIENCE).is_some());
+    assert_ne!(rules(&network, Side::Field), before);
+    let unit = include_str!("../../../../../contrib/systemd/starhaul-router.service");
+    let begin = "ExecStopPost=-/bin/sh -c '";
+    let mut lines = unit.lines().filter_map(|line| line.strip_prefix(begin));
+    let script = lines.next().unwrap().trim_end_matches('\'');
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &script.replace("$$", "$")]);
+    shell.env("RUNTIME_DIRECTORY", folder.path());
+    let output = network.run(Side::Field, &mut shell).unwrap();
+    assert_eq!(rules(&network, Side::Field), before, "{output:?}");
+}

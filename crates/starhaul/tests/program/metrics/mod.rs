@@ -1,6 +1,7 @@
 //! Metrics of bundle nodes and relays: the figures of their status, read by Debian's Prometheus, with the alerts of `contrib/`.
 
 mod alerts;
+mod cost;
 
 use std::{
     collections::BTreeMap,
@@ -58,7 +59,8 @@ fn series(text: &str) -> BTreeMap<&str, f64> {
 struct Nodes {
     metrics: SocketAddr,
     socket: String,
-    _processes: [Process; 2],
+    far_socket: String,
+    processes: [Process; 2],
     _folder: tempfile::TempDir,
 }
 
@@ -94,14 +96,15 @@ impl Nodes {
         }
         let file = folder.path().join("picture");
         fs::write(&file, vec![7; 300_000]).unwrap();
-        let socket = path(&sockets[0]).to_owned();
+        let [socket, far_socket] = sockets.map(|socket| path(&socket).to_owned());
         let send = ["dtn", "send", path(&file), "--to", "ipn:2.0", "--no-wait"];
         let sent = run(&[&send[..], &["--socket", &socket]].concat());
         assert!(sent.status.success(), "{}", text(&sent.stderr));
         let nodes = Self {
             metrics,
             socket,
-            _processes: processes,
+            far_socket,
+            processes,
             _folder: folder,
         };
         wait_for("the bundles to arrive", || {

@@ -24,7 +24,7 @@ use super::{
 };
 
 /// The library that sets a program's clock.
-fn faketime() -> Option<PathBuf> {
+pub(crate) fn faketime() -> Option<PathBuf> {
     let folders = fs::read_dir("/usr/lib").into_iter().flatten().flatten();
     let mut files = folders.map(|folder| folder.path().join("faketime/libfaketime.so.1"));
     let found = files.find(|file| file.exists());

@@ -16,6 +16,7 @@ use std::{
 };
 
 use self::bench::{Bench, Report};
+pub(crate) use self::hosts::faketime;
 use super::{gateway::Pair, network::Network, transfer::Transfer};
 
 /// A set-up with one fault: plants it, and says so by [`Bench`].
@@ -108,6 +109,18 @@ fn a_healthy_pair_has_no_problem_and_its_bottleneck_is_told() {
         .iter()
         .find(|finding| finding.subject == "bottleneck toward ground");
     assert!(told.is_some(), "{:?}", report.others);
+    // What the kernel has is told whether a rule needs it or not.
+    for subject in [
+        "UDP segmentation offload",
+        "UDP receive offload",
+        "TUN devices",
+        "network namespaces",
+        "transparent sockets",
+        "net.core.rmem_max",
+    ] {
+        let told = report.others.iter().any(|other| other.subject == subject);
+        assert!(told, "no {subject}: {:?}", report.others);
+    }
     upload.finish();
     // The side that only listens.
     let bench = bench.on_ground();

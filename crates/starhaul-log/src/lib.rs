@@ -1,4 +1,13 @@
-//! Lines of the log that others can cause, at a rate that cannot fill it.
+//! Lines of a log that others can cause, at a rate that cannot fill it.
+//!
+//! ```
+//! use std::time::Instant;
+//!
+//! let log = starhaul_log::Seldom::default();
+//! if let Some(others) = log.is_due(Instant::now()) {
+//!     println!("a packet is refused, and {others} others since the last line");
+//! }
+//! ```
 
 use std::time::{Duration, Instant};
 
