@@ -263,7 +263,7 @@ mod tests {
             ),
             (
                 Cause::PathLimit,
-                vec![path("a", 2, limited()), path("b", 9, down())],
+                vec![path("a", 2, limited()), path("b", 0, down())],
                 false,
                 &idle,
                 "the limit of a: 2.0 Mbit/s leave",
