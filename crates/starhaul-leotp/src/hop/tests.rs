@@ -46,7 +46,7 @@ fn a_new_life_hears_a_neighbour_that_has_sent_much_to_the_former_one() {
     let now = Instant::now();
     let (mut server, mut former) = (hop(now, 1), hop(now, 2));
     meet(now, &mut former, &mut server);
-    for _ in 0..40_000 {
+    for _ in 0..100_000 {
         let taken = pass(now, &mut server, &mut former);
         assert!(matches!(taken, Checked::Authentic(_)), "{taken:?}");
     }

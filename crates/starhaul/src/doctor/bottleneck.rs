@@ -68,8 +68,9 @@ fn at_its_told_rate(path: &Path) -> bool {
     path.controller == TOLD && sends_at(path, can_carry(path))
 }
 
+/// Of a path that was not measured yet nothing is known.
 fn is_full(path: &Path) -> bool {
-    sends_at(path, can_carry(path))
+    can_carry(path) > 0 && sends_at(path, can_carry(path))
 }
 
 fn has_full_window(path: &Path) -> bool {
@@ -185,8 +186,7 @@ mod tests {
             "cwnd_bytes": 100_000, "bytes_in_flight": 10_000,
             "traffic": { "sent_bytes": 1, "received_bytes": 1, "sent_bit_per_s": sent_mbit * MBIT,
                 "received_bit_per_s": 0, "mean_sent_bit_per_s": 0, "mean_received_bit_per_s": 0 },
-            "figures": { "rate_bit_per_s": 10 * MBIT, "bytes_sent": 1, "bytes_received": 1, "datagrams_sent": 1,
-                "datagrams_lost": 0 },
+            "rate_bit_per_s": 10 * MBIT, "bytes_sent": 1, "bytes_received": 1, "datagrams_sent": 1, "datagrams_lost": 0,
         });
         for (key, value) in more.as_object().into_iter().flatten() {
             path[key] = value.clone();
@@ -263,7 +263,7 @@ mod tests {
             ),
             (
                 Cause::PathLimit,
-                vec![path("a", 2, limited()), path("b", 9, down())],
+                vec![path("a", 2, limited()), path("b", 0, down())],
                 false,
                 &idle,
                 "the limit of a: 2.0 Mbit/s leave",
@@ -314,6 +314,10 @@ mod tests {
                 found.level == super::super::Level::Good
             );
         }
+        // What was not measured yet is not full.
+        let unknown = path("a", 3, json!({ "rate_bit_per_s": 0 }));
+        let found = of_session(&session(vec![unknown], false), None, &idle);
+        assert_eq!(found.cause, Cause::Application);
         // Who only just stopped reading may go on at once.
         let now = session(vec![path("a", 3, none())], true);
         let before = session(vec![path("a", 3, none())], false);
