@@ -49,9 +49,14 @@ impl Config {
             ("scheduler", new.scheduler != *scheduler),
             ("max_streams", limits.max_streams != *max_streams),
             ("max_send_bytes", limits.max_send_bytes != *max_send_bytes),
-            ("max_receive_bytes", limits.max_receive_bytes != *max_receive_bytes),
+            (
+                "max_receive_bytes",
+                limits.max_receive_bytes != *max_receive_bytes,
+            ),
         ];
         let changed = changed.into_iter();
-        changed.filter_map(|(key, changed)| changed.then_some(key)).collect()
+        changed
+            .filter_map(|(key, changed)| changed.then_some(key))
+            .collect()
     }
 }
