@@ -314,7 +314,7 @@ fn content(load: usize, number: u32, bytes: usize) -> Bytes {
 
 /// What everything sent is cut from: made once, since making and comparing it would cost more than its transport.
 static PATTERN: LazyLock<Vec<u8>> = LazyLock::new(|| {
-    let byte_at = |offset: usize| (offset.wrapping_mul(0x9E37_79B9) >> 13).to_le_bytes()[0];
+    let byte_at = |at: usize| ((at % PERIOD).wrapping_mul(0x9E37_79B9) >> 13).to_le_bytes()[0];
     (0..PERIOD + MOST_AT_ONCE).map(byte_at).collect()
 });
 const PERIOD: usize = 1_000_003;
