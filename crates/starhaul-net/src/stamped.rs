@@ -171,7 +171,7 @@ impl StampedBuffer {
             header.msg_iov = vector;
             header.msg_iovlen = 1;
             header.msg_control = control.as_mut_ptr().cast();
-            header.msg_controllen = size_of_val(control);
+            header.msg_controllen = size_of_val(control) as _;
         }
         // SAFETY: every header points at its own name, vector, room and control area, which live across the call and
         // have the lengths written beside them.
@@ -180,7 +180,7 @@ impl StampedBuffer {
                 socket.as_fd().as_raw_fd(),
                 headers.as_mut_ptr(),
                 libc::c_uint::try_from(MESSAGES).unwrap_or(1),
-                libc::MSG_DONTWAIT | flags,
+                (libc::MSG_DONTWAIT | flags) as _,
                 std::ptr::null_mut(),
             )
         };
