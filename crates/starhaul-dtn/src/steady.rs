@@ -2,7 +2,14 @@
 //! has. Here such a bundle is refused with the reason, so that its sender keeps it; whatever else fails is tried again until it
 //! succeeds. The agent's task waits for that, which pushes back in the end.
 
-use std::{cell::RefCell, fs::File, future::Future, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    cell::RefCell,
+    fs::File,
+    future::Future,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use hardy_bpa::{
     Bytes, async_trait,
@@ -18,7 +25,7 @@ const LOAD_PATIENCE: Duration = Duration::from_secs(60);
 /// disk without any room would never have room again.
 const RESERVE: u64 = 16 << 20;
 /// The name of the data of a bundle that could not be stored.
-const REFUSED: &str = "refused";
+pub(crate) const REFUSED: &str = "refused";
 
 tokio::task_local! {
     /// Why the bundle that this task gives to the agent was not stored.
@@ -73,6 +80,24 @@ pub(crate) async fn until_done<T, F: Future<Output = Result<T>>>(
     }
 }
 
+/// Whether new data of so many bytes leave enough of the disk on which a folder is, or will be.
+pub(crate) fn check_room(folder: &Path, bytes: usize) -> Result<()> {
+    // The library makes the folder with the first bundle.
+    let there = folder.ancestors().find(|path| path.exists());
+    let disk = rustix::fs::statvfs(there.unwrap_or(folder))?;
+    let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+    match free >= RESERVE + bytes as u64 {
+        true => Ok(()),
+        false => Err(format!(
+            "{} has {} MiB free, and {} MiB are kept to forward and deliver what is stored",
+            folder.display(),
+            free >> 20,
+            RESERVE >> 20
+        )
+        .into()),
+    }
+}
+
 /// The data of bundles.
 pub(crate) struct SteadyBundles {
     store: Arc<dyn BundleStorage>,
@@ -91,27 +116,6 @@ impl SteadyBundles {
     /// What `store` keeps, in a folder if not in memory.
     pub(crate) fn new(store: Arc<dyn BundleStorage>, folder: Option<Folder>) -> Arc<Self> {
         Arc::new(Self { store, folder })
-    }
-
-    /// Whether a new bundle leaves enough of the disk.
-    fn check_room(&self, bytes: usize) -> Result<()> {
-        let Some(folder) = &self.folder else {
-            return Ok(());
-        };
-        // The library makes the folder with the first bundle.
-        let there = folder.path.ancestors().find(|path| path.exists());
-        let disk = rustix::fs::statvfs(there.unwrap_or(&folder.path))?;
-        let free = disk.f_bavail.saturating_mul(disk.f_frsize);
-        match free >= RESERVE + bytes as u64 {
-            true => Ok(()),
-            false => Err(format!(
-                "{} has {} MiB free, and {} MiB are kept to forward and deliver what is stored",
-                folder.path.display(),
-                free >> 20,
-                RESERVE >> 20
-            )
-            .into()),
-        }
     }
 
     async fn try_save(&self, data: Bytes) -> Result<Arc<str>> {
@@ -156,7 +160,8 @@ impl BundleStorage for SteadyBundles {
     }
 
     async fn save(&self, data: Bytes) -> Result<Arc<str>> {
-        let room = self.check_room(data.len());
+        let folder = self.folder.as_ref();
+        let room = folder.map_or(Ok(()), |folder| check_room(&folder.path, data.len()));
         if room.is_err_and(|error| refuse(&error)) {
             return Ok(REFUSED.into());
         }
