@@ -56,6 +56,13 @@ struct Content {
 /// Of a process that is dead: nothing of the operation is done.
 const DEAD: io::ErrorKind = io::ErrorKind::NotConnected;
 
+/// Of a process that dies in the operation.
+const DYING: io::ErrorKind = io::ErrorKind::Interrupted;
+
+fn is_dying<T>(done: &io::Result<T>) -> bool {
+    done.as_ref().is_err_and(|error| error.kind() == DYING)
+}
+
 fn is_dead<T>(done: &io::Result<T>) -> bool {
     done.as_ref().is_err_and(|error| error.kind() == DEAD)
 }
@@ -135,7 +142,7 @@ impl State {
             if *steps <= 1 {
                 let is_dying = std::mem::take(steps) == 1;
                 return Err(match is_dying {
-                    true => io::Error::other("dies"),
+                    true => DYING.into(),
                     false => DEAD.into(),
                 });
             }
@@ -277,22 +284,24 @@ impl Segment for Handle {
         let done = state.step();
         let state = &mut *state;
         let (file, random) = (&mut state.files[self.file], &mut state.random);
-        if !is_dead(&done) {
-            let length = if done.is_ok() {
-                file.seen.len()
-            } else {
-                file.durable.len()
-            };
-            file.durable.resize(length, 0);
-            for sector in std::mem::take(&mut file.dirty) {
-                let range = sector * SECTOR..length.min((sector + 1) * SECTOR);
-                if (done.is_ok() || random.one_in(2))
-                    && let Some(from) = file.seen.get(range.clone())
-                    && !range.is_empty()
-                {
-                    file.durable[range].copy_from_slice(from);
-                }
+        if is_dead(&done) {
+            return done;
+        }
+        let length = match done.is_ok() {
+            true => file.seen.len(),
+            false => file.durable.len(),
+        };
+        file.durable.resize(length, 0);
+        for sector in file.dirty.clone() {
+            let range = sector * SECTOR..length.min((sector + 1) * SECTOR);
+            if (done.is_ok() || random.one_in(2))
+                && let Some(from) = file.seen.get(range.clone())
+            {
+                file.durable[range].copy_from_slice(from);
             }
+        }
+        if !is_dying(&done) {
+            file.dirty.clear();
         }
         done
     }

@@ -410,7 +410,20 @@ impl Index {
                     self.add_gone(key, expiry, segment);
                 }
             }
-            Record::Unused(number) => drop(self.remove_orphan(*number)),
+            Record::Unused(number) => {
+                self.remove_orphan(*number);
+                self.remove(*number);
+            }
+        }
+    }
+
+    /// Ends the reading: a bundle whose data did not come is none.
+    pub(super) fn end_reading(&mut self) {
+        let entries = self.entries.iter();
+        let lost = entries.filter(|(_, entry)| entry.data == Data::Coming);
+        let lost: Vec<u64> = lost.map(|(number, _)| *number).collect();
+        for number in lost {
+            self.remove(number);
         }
     }
 
@@ -419,13 +432,10 @@ impl Index {
         let former = former.and_then(|number| self.remove(number));
         let orphan = self.remove_orphan(known.number);
         let data = match (known.is_in_file, data.or(orphan)) {
-            (true, _) => Some(Data::InFile),
-            (false, Some(place)) => Some(Data::At(place)),
-            (false, None) => former.map(|entry| entry.data),
-        };
-        // Without its data nothing is known of it that would help.
-        let Some(data) = data else {
-            return;
+            (true, _) => Data::InFile,
+            (false, Some(place)) => Data::At(place),
+            // If they come later, what they replaced was removed with its segment.
+            (false, None) => former.map_or(Data::Coming, |entry| entry.data),
         };
         self.remove_gone(&known.key);
         let entry = Entry {

@@ -20,10 +20,18 @@
 
 mod cleaner;
 #[cfg(test)]
+#[allow(
+    clippy::cast_possible_truncation,
+    reason = "numbers of a test are small"
+)]
 mod faulty;
 mod index;
 mod medium;
 #[cfg(test)]
+#[allow(
+    clippy::cast_possible_truncation,
+    reason = "numbers of a test are small"
+)]
 mod model;
 mod prepared;
 mod queue;
@@ -172,6 +180,7 @@ fn read(
             medium.remove(&held.name)?;
         }
     }
+    index.end_reading();
     if settings.is_synced {
         medium.sync_names()?;
     }

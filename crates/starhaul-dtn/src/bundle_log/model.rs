@@ -41,7 +41,7 @@ fn bundle(number: u64) -> Bundle {
     let builder = builder.with_payload(b"x".as_slice().into());
     let stamp = CreationTimestamp::from_parts(Some(DtnTime::now()), number);
     let mut bundle = builder.build(stamp).unwrap().0;
-    if number % FRAGMENTS == 0 {
+    if number.is_multiple_of(FRAGMENTS) {
         bundle.id.fragment_info = Some(FragmentInfo {
             offset: 0,
             total_adu_length: 2,

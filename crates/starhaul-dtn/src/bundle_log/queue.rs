@@ -214,7 +214,11 @@ impl State {
     /// Data without a bundle come to the log, too.
     fn keep_saved(&mut self) {
         let mut changes = Vec::new();
-        for (number, saved) in self.saved.iter_mut().filter(|(_, saved)| !saved.is_orphan) {
+        for (number, saved) in &mut self.saved {
+            // Behind its bundle it would pass for newer data of that.
+            if saved.is_orphan || self.index.get(*number).is_some() {
+                continue;
+            }
             saved.is_orphan = true;
             let (number, data) = (*number, saved.data.clone());
             changes.push(Change::Orphan { number, data });
@@ -309,16 +313,16 @@ impl Log {
         let entry = state.index.remove(number)?;
         let expiry = entry.expiry;
         state.saved.remove(&number);
-        if matches!(entry.data, Data::At(place) if entry.known != Some(place)) {
-            // If the record of the bundle is removed first, its data have nothing else that says so.
-            state.push(Change::Unused(number));
-        }
         state.index.add_gone(key, expiry, QUEUED);
         let waiting = state.wait(|done| Change::Gone {
             key,
             expiry,
             done: Some(done),
         });
+        if matches!(entry.data, Data::At(place) if entry.known != Some(place)) {
+            // If the record of the bundle goes first, its data have nothing else that says so.
+            state.push(Change::Unused(number));
+        }
         self.wake.notify_one();
         Some(waiting)
     }

@@ -38,7 +38,7 @@ pub enum Kind {
     Status,
     /// Bundles that are gone and are not taken again.
     Gone,
-    /// Data that nobody needs.
+    /// Data that nobody needs, or a bundle that was refused.
     Unused,
 }
 

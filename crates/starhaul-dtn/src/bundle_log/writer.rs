@@ -18,6 +18,8 @@ use super::{
 
 /// Bytes that are written at a time, about.
 const BATCH: usize = 8 << 20;
+/// Bytes of a buffer that is kept for the next batch.
+const MOST_BUFFER: usize = 2 * BATCH;
 /// How long a medium that failed twice is left alone.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
 
@@ -34,6 +36,7 @@ pub(super) struct Writer {
     /// Salts of segments.
     salt: Box<dyn FnMut() -> io::Result<u64> + Send>,
     failures: u32,
+    buffer: Vec<u8>,
 }
 
 /// A segment that is being written.
@@ -82,6 +85,7 @@ impl Writer {
             next,
             salt: Box::new(salt),
             failures: 0,
+            buffer: Vec::new(),
         }
     }
 
@@ -190,18 +194,28 @@ impl Writer {
     }
 
     fn write_records(&mut self, entries: &mut [Entry]) -> io::Result<()> {
+        // Memory that the system gives anew would have to be cleared for each batch.
+        let mut bytes = std::mem::take(&mut self.buffer);
+        bytes.clear();
+        let written = self.write_all(entries, &mut bytes);
+        if bytes.capacity() <= MOST_BUFFER {
+            self.buffer = bytes;
+        }
+        written
+    }
+
+    fn write_all(&mut self, entries: &mut [Entry], bytes: &mut Vec<u8>) -> io::Result<()> {
         let is_synced = self.log.settings.is_synced;
         let active = self.active()?;
-        let mut bytes = Vec::new();
         for entry in entries.iter_mut() {
             if matches!(entry.change, Change::Flush(_)) {
                 continue;
             }
             let body: [&[u8]; 2] = [&entry.head, &entry.data];
-            let span = append(&mut bytes, active.length, active.salt, entry.kind, body);
+            let span = append(bytes, active.length, active.salt, entry.kind, body);
             entry.span = Some(span.map_err(io::Error::other)?);
         }
-        active.file.write(active.length, &bytes)?;
+        active.file.write(active.length, bytes)?;
         if is_synced {
             active.is_doubtful = true;
             active.file.sync()?;
@@ -297,17 +311,17 @@ impl Writer {
         }
     }
 
-    /// Takes back what a write has left behind its records: a refused bundle shall not be found. If that fails, too, it may come
-    /// back; nobody was told that it cannot. The segment then gets no more.
-    fn cut(&mut self) {
+    /// Takes back what a write has left behind its records: a refused bundle shall not be found. Whether that is certain; if not, the
+    /// segment gets no more.
+    fn cut(&mut self) -> bool {
         let Some(active) = self.active.take() else {
-            return;
+            return true;
         };
         let cut = active.file.cut(active.length);
         let cut = cut.and_then(|()| active.file.sync());
         if cut.is_ok() && !active.is_doubtful {
             self.active = Some(active);
-            return;
+            return true;
         }
         let mut state = self.log.state.lock();
         let is_empty = active.length == 0;
@@ -317,11 +331,12 @@ impl Writer {
         } else if !self.log.settings.is_synced {
             self.unsynced.push(active.file);
         }
+        false
     }
 
     /// Refuses new bundles, and queues all else again.
     fn take_back(&mut self, entries: Vec<Entry>, error: &io::Error) {
-        self.cut();
+        let is_certain = self.cut();
         let fault = Fault(error.to_string().into());
         let mut refused = Vec::new();
         let mut state = self.log.state.lock();
@@ -331,6 +346,9 @@ impl Writer {
                     let is_coming = |entry: &super::index::Entry| entry.known.is_none();
                     if state.index.get(number).is_some_and(is_coming) {
                         state.index.remove(number);
+                    }
+                    if !is_certain {
+                        state.push(Change::Unused(number));
                     }
                     refused.push(done);
                 }
@@ -355,9 +373,8 @@ fn pause(log: &Log, state: &mut MutexGuard<'_, State>) {
 fn put_back(state: &mut State, change: Change) {
     if let Change::Status(number) = change
         && let Some(entry) = state.index.get_mut(number)
-        && std::mem::replace(&mut entry.is_status_queued, true)
     {
-        return;
+        entry.is_status_queued = true;
     }
     state.queued_bytes += change.bytes();
     state.queue.push_front(change);
