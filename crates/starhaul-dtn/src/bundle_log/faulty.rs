@@ -121,7 +121,9 @@ impl Disk {
     /// Spoils one byte of a segment that is on the medium.
     pub(super) fn rot(&self, file: usize, at: usize) {
         let mut state = self.state();
-        state.files[file].seen[at] ^= 0x10;
+        let file = &mut state.files[file];
+        file.durable[at] ^= 0x10;
+        file.seen[at] = file.durable[at];
     }
 
     fn open(&self, file: usize) -> Arc<dyn Segment> {
@@ -304,6 +306,14 @@ impl Segment for Handle {
             file.dirty.clear();
         }
         done
+    }
+
+    fn settle(&self) -> io::Result<()> {
+        self.sync()?;
+        let mut state = self.disk.state();
+        let file = &mut state.files[self.file];
+        file.seen.clone_from(&file.durable);
+        Ok(())
     }
 
     fn cut(&self, length: u64) -> io::Result<()> {

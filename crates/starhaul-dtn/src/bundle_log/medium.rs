@@ -30,6 +30,8 @@ pub(super) trait Segment: Send + Sync {
     fn write(&self, at: u64, bytes: &[u8]) -> io::Result<()>;
     /// Brings all that was written to the medium.
     fn sync(&self) -> io::Result<()>;
+    /// The same, and what is read from now on is what came there: after a sync that failed, the system shows what it has lost.
+    fn settle(&self) -> io::Result<()>;
     /// Takes back what is beyond this length.
     fn cut(&self, length: u64) -> io::Result<()>;
     /// Fills `bytes` from this offset on.
@@ -101,6 +103,13 @@ impl Segment for File {
 
     fn sync(&self) -> io::Result<()> {
         self.sync_data()
+    }
+
+    fn settle(&self) -> io::Result<()> {
+        self.sync_data()?;
+        // A system that does not follow the advice has nothing else to offer.
+        let _ = rustix::fs::fadvise(self, 0, None, rustix::fs::Advice::DontNeed);
+        Ok(())
     }
 
     fn cut(&self, length: u64) -> io::Result<()> {

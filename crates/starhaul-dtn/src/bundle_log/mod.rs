@@ -163,8 +163,8 @@ fn read(
         next = number.saturating_add(1);
         let file = medium.open(&name)?;
         if settings.is_synced {
-            // A life that was killed may have left what is not on the medium yet; from now on that is taken for certain.
-            file.sync()?;
+            // A life that was killed may have left what is not on the medium; from now on what is read is taken for certain.
+            file.settle()?;
         }
         let length = file.length()?.min(MOST_SEGMENT);
         let held = Held {

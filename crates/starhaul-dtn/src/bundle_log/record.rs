@@ -392,7 +392,8 @@ mod tests {
             let found: Vec<_> = Reader::new(&damaged, 0, 11, true)
                 .map(|(span, _)| span)
                 .collect();
-            let hit = |span: &Span| (span.at..span.at + span.length).contains(&(at as u32));
+            let offset = u32::try_from(at).unwrap();
+            let hit = |span: &Span| (span.at..span.at + span.length).contains(&offset);
             for span in &spans {
                 // Padding is not covered by a checksum, and holds nothing.
                 assert!(found.contains(span) || hit(span), "byte {at}: {found:?}");
