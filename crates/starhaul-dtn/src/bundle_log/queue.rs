@@ -131,6 +131,7 @@ pub(super) struct Saved {
 pub(super) struct State {
     pub(super) index: Index,
     pub(super) queue: VecDeque<Change>,
+    /// Bytes of what is queued, or being written.
     pub(super) queued_bytes: usize,
     pub(super) saved: HashMap<u64, Saved>,
     pub(super) segments: BTreeMap<u32, Held>,

@@ -209,6 +209,8 @@ impl LoggedBundles {
 
     /// Whether there is room for new data; if not, what is useless is removed first.
     async fn check_room(&self, bytes: usize) -> Result<()> {
+        // What waits to be written needs room, too.
+        let bytes = bytes + self.log.log.state.lock().queued_bytes;
         if check_room(&self.folder, bytes).is_ok() {
             return Ok(());
         }

@@ -37,6 +37,8 @@ pub(super) struct Writer {
     salt: Box<dyn FnMut() -> io::Result<u64> + Send>,
     failures: u32,
     buffer: Vec<u8>,
+    /// Bytes of what was queued and is being written.
+    taken: usize,
 }
 
 /// A segment that is being written.
@@ -86,6 +88,7 @@ impl Writer {
             salt: Box::new(salt),
             failures: 0,
             buffer: Vec::new(),
+            taken: 0,
         }
     }
 
@@ -116,6 +119,7 @@ impl Writer {
         // What is new must not outrun what is removed.
         let entries = self.take(copies, if is_cleaning { STEP / 2 } else { BATCH });
         if entries.is_empty() && !is_cleaning {
+            self.settle(entries);
             return Turn::Idle;
         }
         let written = self.write(entries).and_then(|()| self.finish_cleaning());
@@ -161,16 +165,16 @@ impl Writer {
     }
 
     /// So many bytes of what is queued, about, behind copies: those are older.
-    fn take(&self, copies: Vec<Change>, most: usize) -> Vec<Entry> {
+    fn take(&mut self, copies: Vec<Change>, most: usize) -> Vec<Entry> {
         let mut state = self.log.state.lock();
         let (mut bytes, mut changes) = (0, copies);
         while bytes < most
             && let Some(change) = state.queue.pop_front()
         {
-            state.queued_bytes = state.queued_bytes.saturating_sub(change.bytes());
             bytes += change.bytes();
             changes.push(change);
         }
+        self.taken = bytes;
         let entries = changes.into_iter();
         entries
             .filter_map(|change| prepare(&mut state, change))
@@ -297,6 +301,7 @@ impl Writer {
         let active = self.active.as_ref();
         let (segment, length) = active.map_or((QUEUED, 0), |active| (active.number, active.length));
         let mut state = self.log.state.lock();
+        state.queued_bytes -= std::mem::take(&mut self.taken);
         if let Some(held) = state.segments.get_mut(&segment) {
             held.length = length;
         }
@@ -340,6 +345,7 @@ impl Writer {
         let fault = Fault(error.to_string().into());
         let mut refused = Vec::new();
         let mut state = self.log.state.lock();
+        state.queued_bytes -= std::mem::take(&mut self.taken);
         for entry in entries.into_iter().rev() {
             match entry.change {
                 Change::Insert { number, done, .. } => {
