@@ -20,8 +20,8 @@ use super::{
 const BATCH: usize = 8 << 20;
 /// Bytes of a buffer that is kept for the next batch.
 const MOST_BUFFER: usize = 2 * BATCH;
-/// How long changes are gathered where no sync is waited for.
-const GATHER: Duration = Duration::from_millis(1);
+/// How long changes are gathered after a write, so that each is not written alone. The first one after a rest does not wait.
+const GATHER: Duration = Duration::from_millis(2);
 /// How long a medium that failed twice is left alone.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
 
@@ -101,8 +101,7 @@ impl Writer {
             let log = self.log.clone();
             let mut state = log.state.lock();
             match turn {
-                // A sync takes long enough for others to come; without one, each would be written alone.
-                Turn::Done if !log.settings.is_synced && !state.is_ending => {
+                Turn::Done if !state.is_ending => {
                     drop(state);
                     std::thread::sleep(GATHER);
                 }
