@@ -6,6 +6,7 @@
 
 mod app;
 pub mod bench;
+pub mod bundle_log;
 mod changes;
 mod checksum;
 mod config;

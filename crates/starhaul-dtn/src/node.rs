@@ -22,6 +22,7 @@ use tokio::{sync::mpsc, task::JoinSet};
 use crate::{
     Error,
     app::{App, Delivery, Desk, MOST_DELIVERING},
+    bundle_log::BundleLog,
     config::{Config, TcpConfig},
     egress::{MOST_BUNDLES, Window},
     filters,
@@ -65,8 +66,9 @@ pub struct Node {
     parts: Arc<Parts>,
     tasks: JoinSet<()>,
     metrics: Option<SocketAddr>,
+    log: Option<Arc<BundleLog>>,
     /// Locks the folder of bundles.
-    _lock: Option<std::fs::File>,
+    _lock: Option<Arc<std::fs::File>>,
 }
 
 struct Parts {
@@ -108,7 +110,7 @@ impl Node {
             .status_reports(config.status_reports)
             .poll_channel_depth(QUEUE)
             .processing_pool_size(PROCESSING);
-        if config.storage.folder.is_none() {
+        if config.storage.database.is_none() {
             // It would hold in memory again what is there anyway.
             agent = agent.no_cache();
         }
@@ -142,6 +144,7 @@ impl Node {
         if let Err(error) = parts.register().await {
             // What is registered already has sockets and tasks.
             parts.end_agent().await;
+            close(stores.log).await;
             return Err(error);
         }
         let parts = Arc::new(parts);
@@ -163,6 +166,7 @@ impl Node {
             parts,
             tasks,
             metrics: address,
+            log: stores.log,
             _lock: stores.lock,
         })
     }
@@ -180,7 +184,17 @@ impl Node {
     /// Ends the node; what is stored stays there. Returns `false` if tasks of the agent did not end, and were left.
     pub async fn shutdown(mut self) -> bool {
         self.tasks.shutdown().await;
-        self.parts.end_agent().await
+        let has_ended = self.parts.end_agent().await;
+        close(self.log.take()).await;
+        has_ended
+    }
+}
+
+/// Ends the log. What was taken is in it anyway; its thread keeps the folder locked as long as it writes.
+async fn close(log: Option<Arc<BundleLog>>) {
+    if let Some(log) = log {
+        let closing = tokio::task::spawn_blocking(move || log.close());
+        let _ = tokio::time::timeout(MOST_SHUTDOWN, closing).await;
     }
 }
 

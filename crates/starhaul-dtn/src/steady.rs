@@ -6,7 +6,7 @@ use std::{
     cell::RefCell,
     fs::File,
     future::Future,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{Arc, LazyLock},
     time::{Duration, Instant},
 };
@@ -28,7 +28,7 @@ const RESERVE: u64 = 16 << 20;
 /// A full disk refuses bundle after bundle.
 static REFUSED_LOG: LazyLock<Seldom> = LazyLock::new(Seldom::default);
 /// The name of the data of a bundle that could not be stored.
-const REFUSED: &str = "refused";
+pub(crate) const REFUSED: &str = "refused";
 
 tokio::task_local! {
     /// Why the bundle that this task gives to the agent was not stored.
@@ -85,6 +85,24 @@ pub(crate) async fn until_done<T, F: Future<Output = Result<T>>>(
     }
 }
 
+/// Whether new data of so many bytes leave enough of the disk on which a folder is, or will be.
+pub(crate) fn check_room(folder: &Path, bytes: usize) -> Result<()> {
+    // The library makes the folder with the first bundle.
+    let there = folder.ancestors().find(|path| path.exists());
+    let disk = rustix::fs::statvfs(there.unwrap_or(folder))?;
+    let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+    match free >= RESERVE + bytes as u64 {
+        true => Ok(()),
+        false => Err(format!(
+            "{} has {} MiB free, and {} MiB are kept to forward and deliver what is stored",
+            folder.display(),
+            free >> 20,
+            RESERVE >> 20
+        )
+        .into()),
+    }
+}
+
 /// The data of bundles.
 pub(crate) struct SteadyBundles {
     store: Arc<dyn BundleStorage>,
@@ -103,27 +121,6 @@ impl SteadyBundles {
     /// What `store` keeps, in a folder if not in memory.
     pub(crate) fn new(store: Arc<dyn BundleStorage>, folder: Option<Folder>) -> Arc<Self> {
         Arc::new(Self { store, folder })
-    }
-
-    /// Whether a new bundle leaves enough of the disk.
-    fn check_room(&self, bytes: usize) -> Result<()> {
-        let Some(folder) = &self.folder else {
-            return Ok(());
-        };
-        // The library makes the folder with the first bundle.
-        let there = folder.path.ancestors().find(|path| path.exists());
-        let disk = rustix::fs::statvfs(there.unwrap_or(&folder.path))?;
-        let free = disk.f_bavail.saturating_mul(disk.f_frsize);
-        match free >= RESERVE + bytes as u64 {
-            true => Ok(()),
-            false => Err(format!(
-                "{} has {} MiB free, and {} MiB are kept to forward and deliver what is stored",
-                folder.path.display(),
-                free >> 20,
-                RESERVE >> 20
-            )
-            .into()),
-        }
     }
 
     async fn try_save(&self, data: Bytes) -> Result<Arc<str>> {
@@ -168,7 +165,8 @@ impl BundleStorage for SteadyBundles {
     }
 
     async fn save(&self, data: Bytes) -> Result<Arc<str>> {
-        let room = self.check_room(data.len());
+        let folder = self.folder.as_ref();
+        let room = folder.map_or(Ok(()), |folder| check_room(&folder.path, data.len()));
         if room.is_err_and(|error| refuse(&error)) {
             return Ok(REFUSED.into());
         }

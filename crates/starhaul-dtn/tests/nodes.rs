@@ -324,6 +324,9 @@ async fn a_node_started_anew_delivers_what_it_held() {
     stop([lander, station]).await;
 }
 
+/// Bytes of a payload that is not in the log.
+const IN_A_FILE: usize = 1_100_000;
+
 /// Data that are gone, and data of nobody, do not keep a node from starting, however often.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_damaged_store_is_used_as_far_as_it_goes() {
@@ -334,7 +337,7 @@ async fn a_damaged_store_is_used_as_far_as_it_goes() {
     client.open(None).await.unwrap();
     for number in 0..4_u8 {
         client
-            .send("ipn:2.5", &[number; 1000], LIFETIME)
+            .send("ipn:2.5", &vec![number; IN_A_FILE], LIFETIME)
             .await
             .unwrap();
     }

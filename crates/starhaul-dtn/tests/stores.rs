@@ -10,6 +10,10 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
+use hardy_bpa::bundle::{Bundle, BundleMetadata, BundleStatus};
+use hardy_bpv7::{
+    builder::Builder, creation_timestamp::CreationTimestamp, dtn_time::DtnTime, eid::Eid,
+};
 use starhaul_dtn::{Config, Node, control::Server};
 use starhaul_dtn_client::{Error, control::Client, status::Status};
 
@@ -182,15 +186,84 @@ async fn memory() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sqlite_and_files() {
+async fn log_and_files() {
     let folder = tempfile::tempdir().unwrap();
     suite(folder.path(), "", true).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sqlite_and_files_without_sync() {
+async fn log_and_files_without_sync() {
     let folder = tempfile::tempdir().unwrap();
     suite(folder.path(), "sync = false", true).await;
+}
+
+/// Bundles for an application, as the version before the log kept them: metadata in SQLite, data in files.
+async fn write_old_folder(folder: &Path) {
+    let database = hardy_sqlite_storage::Config {
+        db_dir: folder.to_owned(),
+        db_name: "metadata.db".to_owned(),
+    };
+    let database = hardy_sqlite_storage::new(&database, true);
+    let files = hardy_localdisk_storage::Config {
+        store_dir: folder.join("data"),
+        fsync: false,
+    };
+    let files = hardy_localdisk_storage::new(&files, true);
+    let to: Eid = "ipn:1.50".parse().unwrap();
+    for number in 0..=COUNT {
+        let builder = Builder::new("ipn:1.5".parse().unwrap(), to.clone());
+        let builder = builder.with_lifetime(LIFETIME);
+        let builder = builder.with_payload(content(number).into());
+        let stamp = CreationTimestamp::from_parts(Some(DtnTime::now()), number.into());
+        let (bundle, data) = builder.build(stamp).unwrap();
+        let name = files.save(data.into_vec().into()).await.unwrap();
+        let metadata = BundleMetadata::default();
+        // Only the agent may name the data of a bundle.
+        let mut json = serde_json::to_value(Bundle { bundle, metadata }).unwrap();
+        json["metadata"]["storage_name"] = (*name).into();
+        let mut bundle: Bundle = serde_json::from_value(json).unwrap();
+        let service = to.clone();
+        bundle.metadata.status = match number % 5 {
+            0 => BundleStatus::New,
+            1 => BundleStatus::Dispatching,
+            2 => BundleStatus::Waiting,
+            3 => BundleStatus::WaitingForService { service },
+            _ => BundleStatus::ForwardPending {
+                peer: 3,
+                queue: None,
+            },
+        };
+        assert!(database.insert(&bundle).await.unwrap());
+        if number == COUNT {
+            // It was delivered; a crash has left its file.
+            database.tombstone(&bundle.bundle.id).await.unwrap();
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_folder_of_an_earlier_version_is_taken_over() {
+    let folder = tempfile::tempdir().unwrap();
+    let bundles = folder.path().join("bundles");
+    std::fs::create_dir(&bundles).unwrap();
+    write_old_folder(&bundles).await;
+    let (database, copy) = (bundles.join("metadata.db"), folder.path().join("copy"));
+    std::fs::copy(&database, &copy).unwrap();
+    let text = "node = \"ipn:1.0\"\n[ltp]\n[[ltp.peer]]\nnode = \"ipn:2.0\"\n";
+    let running = Running::start(folder.path(), text).await;
+    let stored = running.node.handle().status().storage.bundles;
+    assert_eq!(stored, u64::from(COUNT));
+    assert!(!database.exists());
+    take_all(&mut client(folder.path(), Some("50")).await).await;
+    running
+        .until("all is gone", |status| status.storage.bundles == 0)
+        .await;
+    running.stop().await;
+    // As if it had been cut short before the database was removed.
+    std::fs::copy(&copy, &database).unwrap();
+    let running = Running::start(folder.path(), text).await;
+    assert_eq!(running.node.handle().status().storage.bundles, 0);
+    running.stop().await;
 }
 
 #[cfg(not(feature = "postgres"))]

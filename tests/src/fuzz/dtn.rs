@@ -9,6 +9,7 @@ use bytes::Bytes;
 use starhaul_dtn::{
     Config, Error,
     blocks::{AGGREGATE, join, split},
+    bundle_log::record::{Kind, Reader, append},
     plan::{
         Moment, read_plan,
         route::{Bookings, Query, earliest},
@@ -83,6 +84,57 @@ pub fn dtn_block(data: &[u8]) {
     if let Ok(bundles) = split(AGGREGATE, &block) {
         assert_eq!(join(&bundles), block);
     }
+}
+
+/// A segment of the log of bundles: the first part of the input says how it is damaged, by triples of an offset and a byte; each other one
+/// is the kind and the body of a record. Read as a whole or in two parts, the same records are found; what was not hit is, as it was.
+pub fn dtn_log(data: &[u8]) {
+    const KINDS: [Kind; 6] = [
+        Kind::Bundle,
+        Kind::Known,
+        Kind::Data,
+        Kind::Status,
+        Kind::Gone,
+        Kind::Unused,
+    ];
+    let mut parts = super::parts(data);
+    let damage = parts.next().unwrap_or_default();
+    let (mut segment, salt) = (Vec::new(), 7);
+    for part in parts {
+        let (kind, body) = part.split_first().unwrap_or((&0, &[]));
+        let kind = KINDS[usize::from(*kind) % KINDS.len()];
+        append(&mut segment, 0, salt, kind, [body, &[]]).expect("a short body");
+    }
+    let read = |segment: &[u8]| -> Vec<_> {
+        let found = Reader::new(segment, 0, salt, true);
+        found
+            .map(|(span, record)| (span, format!("{record:?}")))
+            .collect()
+    };
+    let whole = read(&segment);
+    let mut hits = Vec::new();
+    for hit in damage.chunks_exact(3) {
+        let at = usize::from(u16::from_be_bytes([hit[0], hit[1]]));
+        if let Some(byte) = segment.get_mut(at).filter(|byte| **byte != hit[2]) {
+            *byte = hit[2];
+            hits.push(at);
+        }
+    }
+    let found = read(&segment);
+    for record in &whole {
+        let range = record.0.at as usize..(record.0.at + record.0.length) as usize;
+        let is_hit = hits.iter().any(|hit| range.contains(hit));
+        assert!(is_hit || found.contains(record), "{record:?} is lost");
+    }
+    let cut = damage.len() * 97 % (segment.len() + 1);
+    let mut first = Reader::new(&segment[..cut], 0, salt, false);
+    let mut again: Vec<_> = first
+        .by_ref()
+        .map(|(span, record)| (span, format!("{record:?}")))
+        .collect();
+    let second = Reader::new(&segment[first.at..], first.at as u64, salt, true);
+    again.extend(second.map(|(span, record)| (span, format!("{record:?}"))));
+    assert_eq!(again, found);
 }
 
 /// Messages between gateways, one behind the other, each after its length: what is one is written as it was read, and a machine that

@@ -18,7 +18,7 @@ mod record;
 mod session;
 
 pub use control::{congestion_control, path_monitor};
-pub use dtn::{dtn_block, dtn_config, dtn_flow, dtn_plan};
+pub use dtn::{dtn_block, dtn_config, dtn_flow, dtn_log, dtn_plan};
 pub use flow::lab_flow;
 pub use gateway::{
     gateway_config, gateway_control, gateway_label, gateway_quotas, gateway_status, gateway_text,
@@ -39,12 +39,13 @@ pub use session::{fec_decode, quic_handshake, session_datagram, session_pair};
 pub type Body = fn(&[u8]);
 
 /// All targets, by the name of the file and of the corpus folder.
-pub const TARGETS: [(&str, Body); 41] = [
+pub const TARGETS: [(&str, Body); 42] = [
     ("congestion_control", congestion_control),
     ("detector", detector),
     ("dtn_block", dtn_block),
     ("dtn_config", dtn_config),
     ("dtn_flow", dtn_flow),
+    ("dtn_log", dtn_log),
     ("dtn_plan", dtn_plan),
     ("fec_decode", fec_decode),
     ("gateway_config", gateway_config),

@@ -65,8 +65,6 @@ pub struct Row {
 pub const LARGE_BYTES: usize = 1_000_000;
 /// Payload of a small bundle.
 pub const SMALL_BYTES: usize = 1_000;
-/// With a store on disk, so many times fewer small bundles are sent: each costs several transactions.
-const FEWER_ON_DISK: u32 = 20;
 
 /// Measures.
 ///
@@ -81,12 +79,8 @@ pub async fn run(options: &Options) -> Result<Report, Error> {
     };
     for &place in &options.places {
         let folder = Folder(options.folder.clone());
-        let small = match place {
-            Place::Memory => options.small,
-            Place::Unsynced | Place::Disk => options.small / FEWER_ON_DISK,
-        };
         let large_time = nodes::large(large, |name| folder.storage(place, name)).await?;
-        let small = small.max(1);
+        let small = options.small.max(1);
         let small_time = nodes::small(small, folder.storage(place, "through")).await?;
         let gbit_per_s = gbit(large, large_time);
         report.rows.push(Row {

@@ -61,7 +61,7 @@ static STORAGE: Definition = Definition {
     keys: &[&[
         Key::words("kind", &KIND_NAMES)
             .or("disk")
-            .means("Where bundles are kept; no restart finds memory again. On disk: SQLite or [PostgreSQL](#postgresql) for metadata, and a file per bundle."),
+            .means("Where bundles are kept; no restart finds memory again. On disk: a log, with a file for each bundle above 1 MiB; or [PostgreSQL](#postgresql) for metadata, and a file per bundle."),
         Key::text("folder", "file")
             .or("bundles")
             .with(ON_DISK)
@@ -70,7 +70,7 @@ static STORAGE: Definition = Definition {
             .or_none("none")
             .such_as("\"database.url\"")
             .only_in("with PostgreSQL built in")
-            .means("A file whose first line is `postgres://USER:PASSWORD@HOST/DATABASE`: [PostgreSQL](#postgresql) for metadata in place of SQLite."),
+            .means("A file whose first line is `postgres://USER:PASSWORD@HOST/DATABASE`: [PostgreSQL](#postgresql) for metadata, and files, in place of the log."),
         Key::flag("sync")
             .or_flag(true)
             .with(ON_DISK)

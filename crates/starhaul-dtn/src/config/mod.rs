@@ -55,11 +55,11 @@ pub struct Config {
 /// Where bundles are kept, and how many.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Storage {
-    /// The folder of the database and of the bundles; `None` keeps them in memory, where no restart finds them.
+    /// The folder of the bundles; `None` keeps them in memory, where no restart finds them.
     pub folder: Option<PathBuf>,
     /// Whether each bundle is on the medium before its sender hears that it was taken.
     pub sync: bool,
-    /// How to connect to the PostgreSQL that keeps what is known of bundles, in place of SQLite in the folder.
+    /// How to connect to the PostgreSQL that keeps what is known of bundles, in place of the log in the folder.
     pub database: Option<DatabaseUrl>,
     /// Greatest sum of their payloads in bytes; beyond it, bundles are refused.
     pub bytes: u64,

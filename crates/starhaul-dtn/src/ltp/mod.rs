@@ -22,13 +22,18 @@ use hardy_bpa::{
 use starhaul_log::Seldom;
 use starhaul_ltp::{Engine, EngineConfig, EngineId, LinkState, PeerConfig, Stats};
 use starhaul_net::{IoMode, Waker, ltp::LtpDriver};
-use tokio::sync::{Semaphore, oneshot};
+use tokio::{
+    sync::{Semaphore, oneshot},
+    task::JoinSet,
+};
 
 use self::thread::{Arrived, Command, Worker};
 use crate::{config::LtpConfig, plan::NodeId};
 
 /// Blocks whose bundles are being stored at a time.
 const MOST_STORING: usize = 64;
+/// Bundles of a block that are being stored at a time: the store brings to the medium at once what it is given meanwhile.
+const MOST_OF_BLOCK: usize = 64;
 
 /// The convergence layer.
 pub(crate) struct LtpLayer {
@@ -258,7 +263,7 @@ async fn store_all(
         };
         let (layer, sink) = (layer.clone(), sink.clone());
         tokio::spawn(async move {
-            let is_stored = store(&layer, &*sink, &block).await;
+            let is_stored = store(&layer, &sink, &block).await;
             layer.command(Command::Settle {
                 session: block.session,
                 is_stored,
@@ -270,7 +275,7 @@ async fn store_all(
 }
 
 /// Whether all that a block holds is stored.
-async fn store(layer: &LtpLayer, sink: &dyn Sink, block: &Arrived) -> bool {
+async fn store(layer: &LtpLayer, sink: &Arc<dyn Sink>, block: &Arrived) -> bool {
     let session = block.session;
     let node = layer.node(session.originator);
     let from = address(session.originator);
@@ -285,11 +290,31 @@ async fn store(layer: &LtpLayer, sink: &dyn Sink, block: &Arrived) -> bool {
             return false;
         }
     };
+    let mut storing = JoinSet::new();
     for bundle in bundles {
-        if let Err(error) = sink.dispatch(bundle, node, Some(&from)).await {
-            tracing::debug!(%session, %error, "a bundle is not taken");
+        if storing.len() >= MOST_OF_BLOCK && !is_taken(&mut storing, block).await {
+            return false;
+        }
+        let (sink, node, from) = (sink.clone(), node.cloned(), from.clone());
+        storing.spawn(async move { sink.dispatch(bundle, node.as_ref(), Some(&from)).await });
+    }
+    while !storing.is_empty() {
+        if !is_taken(&mut storing, block).await {
             return false;
         }
     }
     true
+}
+
+/// Whether the next of some bundles is taken. If one is not, the others are taken all the same: a half of what the agent does with
+/// one would be lost.
+async fn is_taken(storing: &mut JoinSet<Result<()>>, block: &Arrived) -> bool {
+    let refused = match storing.join_next().await {
+        None | Some(Ok(Ok(()))) => return true,
+        Some(Ok(Err(error))) => error.to_string(),
+        Some(Err(error)) => error.to_string(),
+    };
+    tracing::debug!(session = %block.session, error = refused, "a bundle is not taken");
+    storing.detach_all();
+    false
 }

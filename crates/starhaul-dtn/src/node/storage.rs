@@ -8,8 +8,11 @@ use hardy_bpa::storage::{
     BundleMemStorage, BundleMemStorageConfig, BundleStorage, MetadataStorage,
 };
 
+use tokio::runtime::Handle;
+
 use crate::{
     Error,
+    bundle_log::{BundleLog, LoggedBundles, upgrade},
     config::Storage,
     journal::Journal,
     schedule::Schedule,
@@ -25,56 +28,75 @@ pub(super) struct Stores {
     pub(super) metadata: Arc<dyn MetadataStorage>,
     pub(super) bundles: Arc<dyn BundleStorage>,
     pub(super) journal: Journal,
+    /// To be closed at the end.
+    pub(super) log: Option<Arc<BundleLog>>,
     /// Kept as long as the folder is in use.
-    pub(super) lock: Option<fs::File>,
+    pub(super) lock: Option<Arc<fs::File>>,
 }
 
 pub(super) async fn open(config: &Storage, stock: &Arc<Stock>) -> Result<Stores, Error> {
-    let (metadata, bundles, lock): (Arc<dyn MetadataStorage>, Arc<dyn BundleStorage>, _) =
-        match &config.folder {
-            None => (
-                Arc::new(Metadata::new(config.bundles.saturating_mul(GONE))),
-                Arc::new(bundles_in_memory(config)),
-                None,
-            ),
-            Some(folder) => {
-                let lock = lock(folder)?;
-                let metadata = match &config.database {
-                    Some(url) => remote::database(url).await?,
-                    None => {
-                        opened({
-                            let settings = hardy_sqlite_storage::Config {
-                                db_dir: folder.clone(),
-                                db_name: "metadata.db".to_owned(),
-                            };
-                            move || hardy_sqlite_storage::new(&settings, true)
-                        })
-                        .await?
-                    }
-                };
-                let settings = hardy_localdisk_storage::Config {
-                    store_dir: folder.join(DATA),
-                    fsync: config.sync,
-                };
-                let open = move || hardy_localdisk_storage::new(&settings, true);
-                let bundles = opened(open).await?;
-                (metadata, bundles, Some(lock))
-            }
-        };
     let folder = config.folder.as_deref();
-    let data = folder.map(|folder| Folder {
-        path: folder.join(DATA),
-        is_synced: config.sync,
-    });
+    let lock = folder.map(lock).transpose()?.map(Arc::new);
     let journal = Journal::open(folder, Schedule::now()).map_err(|reason| Error::Write {
         file: folder.unwrap_or(Path::new("")).join("delivered"),
         reason,
     })?;
+    let mut log = None;
+    let (metadata, bundles): (Arc<dyn MetadataStorage>, Arc<dyn BundleStorage>) =
+        match (folder, &config.database) {
+            (None, _) => (
+                Arc::new(Metadata::new(config.bundles.saturating_mul(GONE))),
+                SteadyBundles::new(Arc::new(bundles_in_memory(config)), None),
+            ),
+            (Some(folder), Some(url)) => {
+                let files = files(folder, config.sync).await?;
+                (remote::database(url).await?, files)
+            }
+            (Some(folder), None) => {
+                let files = files(folder, config.sync).await?;
+                let opened = open_log(folder, config, lock.clone()).await?;
+                let bundles = LoggedBundles::new(opened.clone(), files, folder.to_owned());
+                log = Some(opened.clone());
+                (opened, bundles)
+            }
+        };
     Ok(Stores {
         metadata: Counted::new(metadata, stock.clone()),
-        bundles: SteadyBundles::new(bundles, data),
+        bundles,
         journal,
+        log,
         lock,
+    })
+}
+
+/// The files of bundles.
+async fn files(folder: &Path, is_synced: bool) -> Result<Arc<SteadyBundles>, Error> {
+    let path = folder.join(DATA);
+    let settings = hardy_localdisk_storage::Config {
+        store_dir: path.clone(),
+        fsync: is_synced,
+    };
+    let files = opened(move || hardy_localdisk_storage::new(&settings, true)).await?;
+    Ok(SteadyBundles::new(files, Some(Folder { path, is_synced })))
+}
+
+/// The log writes as long as it holds the lock of the folder.
+async fn open_log(
+    folder: &Path,
+    config: &Storage,
+    lock: Option<Arc<fs::File>>,
+) -> Result<Arc<BundleLog>, Error> {
+    let (at, config) = (folder.to_owned(), config.clone());
+    let runtime = Handle::current();
+    let open = move || {
+        let log = Arc::new(BundleLog::open(&at, &config, lock)?);
+        upgrade::take_over(&at, &log, &runtime).map(|()| log)
+    };
+    opened(open).await?.map_err(|error| {
+        let folder = folder.display();
+        Error::Agent(format!(
+            "the log of bundles in {folder} cannot be opened: {error}"
+        ))
     })
 }
 

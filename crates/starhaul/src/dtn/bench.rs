@@ -12,8 +12,8 @@ pub(super) struct Arguments {
     /// Bundles of 1 MB, from an application of one node to one of its neighbour
     #[arg(long, value_name = "N", default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..=3000))]
     large: u32,
-    /// Bundles of 1 KB through one node; a twentieth of that with a store on disk
-    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(20..=900_000))]
+    /// Bundles of 1 KB through one node
+    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1..=900_000))]
     small: u32,
     /// Only nodes that keep bundles there
     #[arg(long, value_enum, value_delimiter = ',')]

@@ -15,6 +15,8 @@ use super::{LIFETIME, Process, configure, wait_for_socket};
 use crate::program::free;
 
 const PAYLOAD: u32 = 100_000;
+/// So large that it gets a file of its own.
+const LARGE_PAYLOAD: u32 = 1_200_000;
 
 /// A node whose store is a file system of its own, with these options of tmpfs.
 fn start_limited(folder: &Path, options: &str) -> Process {
@@ -46,14 +48,18 @@ fn may_mount() -> bool {
     works
 }
 
-fn payload(number: u32) -> Vec<u8> {
-    let bytes = (0..PAYLOAD).map(|i| (i.wrapping_mul(number | 1) >> 5).to_le_bytes()[0]);
+fn payload(number: u32, length: u32) -> Vec<u8> {
+    let bytes = (0..length).map(|i| (i.wrapping_mul(number | 1) >> 5).to_le_bytes()[0]);
     [&number.to_be_bytes()[..], &bytes.collect::<Vec<_>>()].concat()
 }
 
 fn number(bundle: &Bundle) -> u32 {
     let number = u32::from_be_bytes(bundle.payload[..4].try_into().unwrap());
-    assert!(bundle.payload == payload(number), "{number} is damaged");
+    let length = u32::try_from(bundle.payload.len()).unwrap() - 4;
+    assert!(
+        bundle.payload == payload(number, length),
+        "{number} is damaged"
+    );
     number
 }
 
@@ -89,9 +95,9 @@ async fn a_full_disk_refuses_bundles_and_keeps_those_it_has() {
     if !may_mount() {
         return;
     }
-    for (options, reason) in [
-        ("size=24m", "16 MiB are kept"),
-        ("size=64m,nr_inodes=60", "No space left"),
+    for (options, length, reason) in [
+        ("size=24m", PAYLOAD, "16 MiB are kept"),
+        ("size=64m,nr_inodes=60", LARGE_PAYLOAD, "No space left"),
     ] {
         let folder = tempfile::tempdir().unwrap();
         let (a, b) = (free(), free());
@@ -106,7 +112,8 @@ async fn a_full_disk_refuses_bundles_and_keeps_those_it_has() {
         let refusal = loop {
             let number = u32::try_from(accepted.len()).unwrap();
             assert!(number < 1000, "the disk is not full");
-            match sender.send("ipn:2.5", &payload(number), LIFETIME).await {
+            let payload = payload(number, length);
+            match sender.send("ipn:2.5", &payload, LIFETIME).await {
                 Ok(_) => accepted.insert(number),
                 Err(error) => break error.to_string(),
             };
@@ -123,7 +130,7 @@ async fn a_full_disk_refuses_bundles_and_keeps_those_it_has() {
         // There is room again.
         let number = u32::try_from(accepted.len()).unwrap();
         sender
-            .send("ipn:2.5", &payload(number), LIFETIME)
+            .send("ipn:2.5", &payload(number, length), LIFETIME)
             .await
             .unwrap();
         receive(&station, &BTreeSet::from([number])).await;
@@ -141,7 +148,6 @@ async fn a_full_disk_on_the_way_pushes_back() {
     let (first, last) = (folder.path().join("lander"), folder.path().join("station"));
     configure(&first, 1, a, 2, b);
     configure(&last, 2, b, 1, a);
-    // SQLite's log takes up to 4 MiB of what is not kept free.
     let (lander, station) = (Process::start(&first), start_limited(&last, "size=26m"));
     wait_for_socket(&lander);
     wait_for_socket(&station);
@@ -150,7 +156,7 @@ async fn a_full_disk_on_the_way_pushes_back() {
     let sent: BTreeSet<u32> = (0..120).collect();
     for number in &sent {
         sender
-            .send("ipn:2.5", &payload(*number), LIFETIME)
+            .send("ipn:2.5", &payload(*number, PAYLOAD), LIFETIME)
             .await
             .unwrap();
     }

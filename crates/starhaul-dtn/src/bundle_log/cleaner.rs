@@ -1,0 +1,181 @@
+//! Removes the oldest segment when much of the log is useless, and writes again what is needed of it.
+//!
+//! It is always the oldest one: what says that a bundle is gone must stay as long as a segment may hold that bundle, and those are
+//! removed before.
+
+use std::io;
+
+use hardy_bpa::Bytes;
+use time::OffsetDateTime;
+
+use super::{
+    index::{Data, Place},
+    prepared::milliseconds,
+    queue::{Change, Log, State},
+    record::{Record, gone},
+    segments::Held,
+};
+
+/// Bytes that are written again at a time, about.
+pub(super) const STEP: usize = 1 << 20;
+/// Segments beyond those that what is written needs, if they are full: each start of a node begins one.
+const MOST_SMALL: u64 = 64;
+
+/// Bytes of the disk that cleaning leaves.
+const MARGIN: u64 = 1 << 20;
+
+/// A segment that is to be removed.
+pub(super) struct Cleaning {
+    pub(super) segment: u32,
+    held: Held,
+    /// Up to where all is written again, or on its way.
+    at: u64,
+}
+
+impl Cleaning {
+    /// Begins with the oldest segment, if it is time to. `active` is the one that is written.
+    pub(super) fn begin(log: &Log, active: Option<u32>) -> Option<Self> {
+        let mut state = log.state.lock();
+        let oldest = state.segments.first_key_value();
+        let oldest = oldest.map(|(number, held)| (*number, held.clone()));
+        // A new one that failed at once has nothing, and may have something soon.
+        let oldest = oldest.filter(|(number, held)| held.length > 0 || active != Some(*number));
+        let is_due = |number| !state.is_ending && is_due(log, &state, number);
+        let oldest = oldest.filter(|(number, _)| is_due(*number));
+        if oldest.is_none() {
+            state.make_room();
+        }
+        let (segment, held) = oldest?;
+        let at = 0;
+        Some(Self { segment, held, at })
+    }
+
+    /// What must be written again now.
+    pub(super) fn step(&mut self, log: &Log) -> Vec<Change> {
+        let (mut copies, mut bytes) = (Vec::new(), 0);
+        let now = milliseconds(OffsetDateTime::now_utc());
+        let segment = self.segment;
+        self.held.scan(&mut self.at, |span, record| {
+            let copy = match record {
+                Record::Gone(body) => still_gone(log, segment, body, now),
+                _ => copy(log, Place { segment, span }, record),
+            };
+            bytes += copy.as_ref().map_or(0, Change::bytes);
+            copies.extend(copy);
+            bytes < STEP
+        });
+        copies
+    }
+
+    /// Whether all of it is written again, or on its way.
+    pub(super) fn is_done(&self) -> bool {
+        self.at >= self.held.length
+    }
+
+    /// Removes the segment, of which all is on the medium elsewhere.
+    pub(super) fn finish(self, log: &Log) -> io::Result<()> {
+        log.medium.remove(&self.held.name)?;
+        // Before the next one goes, which may say that bundles of this one are gone.
+        log.medium.sync_names()?;
+        let mut state = log.state.lock();
+        state.segments.remove(&self.segment);
+        let lost = state.index.drop_segment(self.segment);
+        if lost > 0 {
+            let segment = self.held.name;
+            tracing::error!(
+                segment,
+                lost,
+                "bundles of the log cannot be read, and are lost"
+            );
+        }
+        Ok(())
+    }
+}
+
+/// Whether the oldest segment is to be cleaned.
+fn is_due(log: &Log, state: &State, oldest: u32) -> bool {
+    let is_wanted = state.room_wanted.is_some_and(|last| oldest <= last);
+    let total: u64 = state.segments.values().map(|held| held.length).sum();
+    let (live, count) = (state.index.live(), state.segments.len() as u64);
+    let settings = &log.settings;
+    let has_many = total > live + live / 2 + settings.slack_bytes
+        || (state.index.gone_count() > settings.most_gone && count > 1)
+        || count > MOST_SMALL + 2 * total / u64::from(settings.segment_bytes);
+    // On a full disk, a segment goes when so little of it is needed that the rest of the disk has room for that.
+    let needed = state.index.live_in(oldest);
+    let has_room = |free| free > needed + MARGIN;
+    (is_wanted || has_many) && log.medium.free().is_ok_and(has_room)
+}
+
+impl State {
+    /// Tells those who wait for room that there is as much as there can be.
+    fn make_room(&mut self) {
+        self.room_wanted = None;
+        for done in self.room_waiters.drain(..) {
+            // Nobody may wait any more.
+            let _ = done.send(Ok(()));
+        }
+    }
+}
+
+/// What a record says of bundles whose lifetime has not ended; as many as are remembered.
+fn still_gone(log: &Log, segment: u32, body: &[u8], now: i64) -> Option<Change> {
+    let mut state = log.state.lock();
+    let mut kept = Vec::new();
+    for (key, expiry) in gone(body) {
+        if state.index.gone_in(&key) != Some(segment) {
+            continue;
+        }
+        let is_too_much = state.index.gone_count() > log.settings.most_gone;
+        match is_too_much || expiry <= now {
+            true => state.index.remove_gone(&key),
+            false => kept.push((key, expiry)),
+        }
+    }
+    (!kept.is_empty()).then_some(Change::StillGone(kept))
+}
+
+/// A bundle whose record this is, as a whole. If a part of it that is elsewhere cannot be read, it is lost with its segment.
+fn copy(log: &Log, place: Place, record: &Record<'_>) -> Option<Change> {
+    let number = match record {
+        Record::Bundle(known, _) | Record::Known(known) => known.number,
+        Record::Data(number, _) => *number,
+        Record::Status(..) | Record::Gone(_) | Record::Unused(_) => return None,
+    };
+    let (known, data) = {
+        let state = log.state.lock();
+        let Some(entry) = state.index.get(number) else {
+            let is_orphan = state.index.orphan(number) == Some(place);
+            let data = record.data().map(Bytes::copy_from_slice)?;
+            return is_orphan.then_some(Change::Orphan { number, data });
+        };
+        if entry.known != Some(place) && entry.data != Data::At(place) {
+            return None;
+        }
+        let elsewhere = |at: Place| (at != place).then(|| state.reading(at));
+        let data = match entry.data {
+            Data::At(at) => Some(elsewhere(at)),
+            Data::Coming | Data::InFile => None,
+        };
+        (elsewhere(entry.known?), data)
+    };
+    let bundle = match known {
+        Some(reading) => logged(reading?.known())?.into(),
+        None => Bytes::copy_from_slice(record.known()?.bundle),
+    };
+    let data = match data {
+        Some(Some(reading)) => Some(logged(reading?.data())?),
+        Some(None) => Some(Bytes::copy_from_slice(record.data()?)),
+        None => None,
+    };
+    Some(Change::Copy {
+        number,
+        bundle,
+        data,
+    })
+}
+
+fn logged<T>(read: io::Result<T>) -> Option<T> {
+    let log = |error: &io::Error| tracing::error!(%error, "a part of a bundle is damaged");
+    read.inspect_err(log).ok()
+}

@@ -1,0 +1,418 @@
+//! Records of the bundle log: how they are written, and found again in a segment of which any part may be damaged.
+//!
+//! A record is a header of 16 bytes and a body, padded to a multiple of 8. Numbers are little-endian.
+//!
+//! | at | bytes | |
+//! |---|---|---|
+//! | 0 | 4 | kind: four letters, to be found with `hexdump` |
+//! | 4 | 4 | length of the body |
+//! | 8 | 4 | CRC32C of the body |
+//! | 12 | 4 | CRC32C of the segment's salt, the offset in the segment, and the 12 bytes before |
+//!
+//! Salt and offset keep apart what another file left on the medium, and what a bundle's payload holds that looks like a record.
+
+use crate::bundle_log::Key;
+
+/// Bytes of a header.
+const HEADER: usize = 16;
+/// The greatest body.
+pub(super) const MOST_BODY: usize = 16 << 20;
+/// The greatest record.
+pub(super) const MOST_RECORD: usize = HEADER + MOST_BODY;
+const ALIGN: usize = 8;
+/// Numbers at the beginning of [`Known`].
+const KNOWN: usize = 8 + 16 + 8 + 8 + 1 + 2 + 4;
+/// A removed bundle in a record of such.
+pub(super) const GONE: usize = 16 + 8;
+
+/// What a record is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A bundle that was taken: what is known of it and its data.
+    Bundle,
+    /// What is known of a bundle, from now on.
+    Known,
+    /// The data of a bundle from now on, or of one of which nothing is known yet.
+    Data,
+    /// The status of a bundle from now on.
+    Status,
+    /// Bundles that are gone and are not taken again.
+    Gone,
+    /// Data that nobody needs, or a bundle that was refused.
+    Unused,
+}
+
+const KINDS: [(Kind, [u8; 4]); 6] = [
+    (Kind::Bundle, *b"bndl"),
+    (Kind::Known, *b"know"),
+    (Kind::Data, *b"data"),
+    (Kind::Status, *b"stat"),
+    (Kind::Gone, *b"gone"),
+    (Kind::Unused, *b"free"),
+];
+
+/// Where a record is in its segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// The first byte of the header.
+    pub at: u32,
+    /// Bytes with header and padding.
+    pub length: u32,
+}
+
+/// What is known of a bundle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Known<'a> {
+    /// Names it within the log.
+    pub number: u64,
+    /// Stands for its identity.
+    pub key: Key,
+    /// Milliseconds since 1970.
+    pub expiry: i64,
+    /// Nanoseconds since 1970.
+    pub received: i64,
+    /// Whether its data are in a file of their own.
+    pub is_in_file: bool,
+    /// As JSON.
+    pub status: &'a str,
+    /// All else, as JSON.
+    pub bundle: &'a [u8],
+}
+
+/// The content of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Record<'a> {
+    /// See [`Kind::Bundle`].
+    Bundle(Known<'a>, &'a [u8]),
+    /// See [`Kind::Known`].
+    Known(Known<'a>),
+    /// See [`Kind::Data`].
+    Data(u64, &'a [u8]),
+    /// See [`Kind::Status`].
+    Status(u64, &'a str),
+    /// See [`Kind::Gone`].
+    Gone(&'a [u8]),
+    /// See [`Kind::Unused`].
+    Unused(u64),
+}
+
+impl Kind {
+    fn letters(self) -> [u8; 4] {
+        let found = KINDS.iter().find(|(kind, _)| *kind == self);
+        found.map_or(*b"none", |(_, letters)| *letters)
+    }
+}
+
+impl Known<'_> {
+    /// The body, but for a bundle's data, which follow.
+    ///
+    /// # Errors
+    /// It is longer than a record may be.
+    pub fn body(&self) -> Result<Vec<u8>, TooLong> {
+        let status = u16::try_from(self.status.len()).map_err(|_| TooLong)?;
+        let bundle = u32::try_from(self.bundle.len()).map_err(|_| TooLong)?;
+        let mut body = Vec::with_capacity(KNOWN + self.status.len() + self.bundle.len());
+        body.extend_from_slice(&self.number.to_le_bytes());
+        body.extend_from_slice(&self.key);
+        body.extend_from_slice(&self.expiry.to_le_bytes());
+        body.extend_from_slice(&self.received.to_le_bytes());
+        body.push(u8::from(self.is_in_file));
+        body.extend_from_slice(&status.to_le_bytes());
+        body.extend_from_slice(&bundle.to_le_bytes());
+        body.extend_from_slice(self.status.as_bytes());
+        body.extend_from_slice(self.bundle);
+        Ok(body)
+    }
+}
+
+impl<'a> Record<'a> {
+    /// What is known of a bundle, if that is in it.
+    pub fn known(&self) -> Option<&Known<'a>> {
+        match self {
+            Self::Bundle(known, _) | Self::Known(known) => Some(known),
+            _ => None,
+        }
+    }
+
+    /// The data of a bundle, if they are in it.
+    pub fn data(&self) -> Option<&'a [u8]> {
+        match self {
+            Self::Bundle(_, data) | Self::Data(_, data) => Some(data),
+            _ => None,
+        }
+    }
+}
+
+/// More than a record may hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("what is known of the bundle is longer than a record of the log may be")]
+pub struct TooLong;
+
+/// The entries of [`Record::Gone`]: identity, and milliseconds since 1970 at which the lifetime ends.
+pub(super) fn gone(body: &[u8]) -> impl Iterator<Item = (Key, i64)> {
+    body.chunks_exact(GONE).filter_map(|entry| {
+        let (key, rest) = entry.split_first_chunk::<16>()?;
+        Some((*key, i64::from_le_bytes(rest.try_into().ok()?)))
+    })
+}
+
+/// Appends a record to `segment`, which begins at the offset `base` of a file with this salt.
+///
+/// # Errors
+/// The body, which is in two parts, is too long.
+pub fn append(
+    segment: &mut Vec<u8>,
+    base: u64,
+    salt: u64,
+    kind: Kind,
+    body: [&[u8]; 2],
+) -> Result<Span, TooLong> {
+    let length = body[0].len() + body[1].len();
+    let at = base + segment.len() as u64;
+    let padded = (HEADER + length).next_multiple_of(ALIGN);
+    let span = Span {
+        at: u32::try_from(at).map_err(|_| TooLong)?,
+        length: u32::try_from(padded).map_err(|_| TooLong)?,
+    };
+    if length > MOST_BODY {
+        return Err(TooLong);
+    }
+    let end = segment.len() + padded;
+    let written = u32::try_from(length).map_err(|_| TooLong)?;
+    let body_sum = crc32c::crc32c_append(crc32c::crc32c(body[0]), body[1]);
+    let mut header = [0; HEADER];
+    header[..4].copy_from_slice(&kind.letters());
+    header[4..8].copy_from_slice(&written.to_le_bytes());
+    header[8..12].copy_from_slice(&body_sum.to_le_bytes());
+    let sum = header_sum(salt, at, &header);
+    header[12..].copy_from_slice(&sum.to_le_bytes());
+    segment.extend_from_slice(&header);
+    segment.extend_from_slice(body[0]);
+    segment.extend_from_slice(body[1]);
+    segment.resize(end, 0);
+    Ok(span)
+}
+
+/// Of all but itself.
+fn header_sum(salt: u64, at: u64, header: &[u8; HEADER]) -> u32 {
+    let sum = crc32c::crc32c(&salt.to_le_bytes());
+    let sum = crc32c::crc32c_append(sum, &at.to_le_bytes());
+    crc32c::crc32c_append(sum, header.get(..HEADER - 4).unwrap_or_default())
+}
+
+/// Finds the records in a part of a segment. What is damaged is passed over.
+pub struct Reader<'a> {
+    part: &'a [u8],
+    /// Where the part begins in the segment.
+    base: u64,
+    salt: u64,
+    is_end: bool,
+    /// The next byte of the part to look at. If more follows, a record that is not whole begins there.
+    pub at: usize,
+    /// Bytes that belong to no record, and are not zero.
+    pub damaged: usize,
+}
+
+impl<'a> Reader<'a> {
+    /// Reads what is at the offset `base` of a segment with this salt; `is_end` says that no more follows.
+    pub fn new(part: &'a [u8], base: u64, salt: u64, is_end: bool) -> Self {
+        Self {
+            part,
+            base,
+            salt,
+            is_end,
+            at: 0,
+            damaged: 0,
+        }
+    }
+}
+
+impl<'a> Iterator for Reader<'a> {
+    type Item = (Span, Record<'a>);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        while let Some(rest) = self.part.get(self.at..).filter(|rest| !rest.is_empty()) {
+            match parse(rest, self.salt, self.base + self.at as u64) {
+                Parsed::Record(span, record) => {
+                    self.at += span.length as usize;
+                    return Some((span, record));
+                }
+                Parsed::CutOff if !self.is_end => return None,
+                Parsed::CutOff | Parsed::Nothing => {}
+            }
+            let passed = rest.get(..ALIGN).unwrap_or(rest);
+            self.damaged += passed.iter().filter(|byte| **byte != 0).count();
+            self.at += passed.len();
+        }
+        None
+    }
+}
+
+/// What stands somewhere in a segment.
+enum Parsed<'a> {
+    Record(Span, Record<'a>),
+    /// Perhaps a record that ends elsewhere.
+    CutOff,
+    Nothing,
+}
+
+/// The record at this offset of a segment with this salt, in as many bytes as it takes up.
+pub(super) fn whole(bytes: &[u8], salt: u64, offset: u64) -> Option<Record<'_>> {
+    match parse(bytes, salt, offset) {
+        Parsed::Record(_, record) => Some(record),
+        Parsed::CutOff | Parsed::Nothing => None,
+    }
+}
+
+fn parse(bytes: &[u8], salt: u64, offset: u64) -> Parsed<'_> {
+    let Some((header, rest)) = bytes.split_first_chunk::<HEADER>() else {
+        return Parsed::CutOff;
+    };
+    let [kind, length, body_sum, sum] = [0, 4, 8, 12].map(|at| number_at(header, at));
+    let kind = KINDS
+        .iter()
+        .find(|(_, letters)| u32::from_le_bytes(*letters) == kind);
+    let Some((kind, _)) = kind.filter(|_| sum == header_sum(salt, offset, header)) else {
+        return Parsed::Nothing;
+    };
+    let length = length as usize;
+    let padded = (HEADER + length).next_multiple_of(ALIGN);
+    if length > MOST_BODY {
+        return Parsed::Nothing;
+    }
+    let Some(body) = rest.get(..length).filter(|_| bytes.len() >= padded) else {
+        return Parsed::CutOff;
+    };
+    let span = u32::try_from(offset).ok().zip(u32::try_from(padded).ok());
+    let content = content(*kind, body).filter(|_| crc32c::crc32c(body) == body_sum);
+    match span.zip(content) {
+        Some(((at, length), record)) => Parsed::Record(Span { at, length }, record),
+        None => Parsed::Nothing,
+    }
+}
+
+fn number_at(header: &[u8; HEADER], at: usize) -> u32 {
+    let bytes = header.get(at..).and_then(|rest| rest.first_chunk());
+    bytes.copied().map_or(0, u32::from_le_bytes)
+}
+
+fn content(kind: Kind, body: &[u8]) -> Option<Record<'_>> {
+    Some(match kind {
+        Kind::Bundle => {
+            let (known, data) = known(body)?;
+            Record::Bundle(known, data)
+        }
+        Kind::Known => Record::Known(known(body)?.0),
+        Kind::Gone => Record::Gone(body),
+        Kind::Data | Kind::Status | Kind::Unused => {
+            let (number, rest) = body.split_first_chunk()?;
+            let number = u64::from_le_bytes(*number);
+            match kind {
+                Kind::Data => Record::Data(number, rest),
+                Kind::Status => Record::Status(number, std::str::from_utf8(rest).ok()?),
+                _ => Record::Unused(number),
+            }
+        }
+    })
+}
+
+fn known(body: &[u8]) -> Option<(Known<'_>, &[u8])> {
+    let (number, rest) = body.split_first_chunk()?;
+    let (key, rest) = rest.split_first_chunk()?;
+    let (expiry, rest) = rest.split_first_chunk()?;
+    let (received, rest) = rest.split_first_chunk()?;
+    let (&is_in_file, rest) = rest.split_first()?;
+    let (status, rest) = rest.split_first_chunk()?;
+    let (bundle, rest) = rest.split_first_chunk()?;
+    let (status, rest) = rest.split_at_checked(usize::from(u16::from_le_bytes(*status)))?;
+    let (bundle, rest) = rest.split_at_checked(u32::from_le_bytes(*bundle) as usize)?;
+    let known = Known {
+        number: u64::from_le_bytes(*number),
+        key: *key,
+        expiry: i64::from_le_bytes(*expiry),
+        received: i64::from_le_bytes(*received),
+        is_in_file: is_in_file != 0,
+        status: std::str::from_utf8(status).ok()?,
+        bundle,
+    };
+    Some((known, rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn segment() -> (Vec<u8>, Vec<Span>) {
+        let known = Known {
+            number: 7,
+            key: [3; 16],
+            expiry: -1,
+            received: 5,
+            is_in_file: false,
+            status: "\"New\"",
+            bundle: b"{}",
+        };
+        let mut segment = Vec::new();
+        let body = known.body().unwrap();
+        let parts: [(Kind, [&[u8]; 2]); 3] = [
+            (Kind::Bundle, [&body, b"payload"]),
+            (Kind::Status, [&7_u64.to_le_bytes(), b"\"Waiting\""]),
+            (Kind::Gone, [&[9; GONE], &[]]),
+        ];
+        let spans = parts.map(|(kind, body)| append(&mut segment, 0, 11, kind, body).unwrap());
+        (segment, spans.to_vec())
+    }
+
+    #[test]
+    fn records_are_found_as_they_were_written_and_only_where() {
+        let (segment, spans) = segment();
+        let mut reader = Reader::new(&segment, 0, 11, true);
+        let found: Vec<_> = reader.by_ref().collect();
+        assert_eq!(
+            found.iter().map(|(span, _)| *span).collect::<Vec<_>>(),
+            spans
+        );
+        let Record::Bundle(known, data) = found[0].1 else {
+            panic!("{found:?}");
+        };
+        assert_eq!((known.number, known.expiry, data), (7, -1, &b"payload"[..]));
+        assert_eq!(found[1].1, Record::Status(7, "\"Waiting\""));
+        assert_eq!(reader.damaged, 0);
+        // Of another segment, or elsewhere in it.
+        assert_eq!(Reader::new(&segment, 0, 12, true).count(), 0);
+        assert_eq!(Reader::new(&segment, 8, 11, true).count(), 0);
+    }
+
+    #[test]
+    fn any_damage_costs_the_records_that_it_hits_and_no_other() {
+        let (segment, spans) = segment();
+        for at in 0..segment.len() {
+            let mut damaged = segment.clone();
+            damaged[at] ^= 0x40;
+            let found: Vec<_> = Reader::new(&damaged, 0, 11, true)
+                .map(|(span, _)| span)
+                .collect();
+            let offset = u32::try_from(at).unwrap();
+            let hit = |span: &Span| (span.at..span.at + span.length).contains(&offset);
+            for span in &spans {
+                // Padding is not covered by a checksum, and holds nothing.
+                assert!(found.contains(span) || hit(span), "byte {at}: {found:?}");
+            }
+            let whole = Reader::new(&segment[..at], 0, 11, true).count();
+            let fits = |span: &&Span| (span.at + span.length) as usize <= at;
+            assert_eq!(whole, spans.iter().filter(fits).count());
+        }
+    }
+
+    #[test]
+    fn a_record_that_ends_in_the_next_part_is_left_to_it() {
+        let (segment, spans) = segment();
+        for cut in 0..segment.len() {
+            let mut first = Reader::new(&segment[..cut], 0, 11, false);
+            let mut found = first.by_ref().count();
+            let at = first.at;
+            found += Reader::new(&segment[at..], at as u64, 11, true).count();
+            assert_eq!((found, first.damaged), (spans.len(), 0), "cut at {cut}");
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! The segments of a log as they are read: their names, their records in their order, and single records.
+
+use std::{io, sync::Arc};
+
+use hardy_bpa::{Bytes, bundle::Bundle};
+
+use super::{
+    index::Place,
+    medium::Segment,
+    prepared::status,
+    record::{MOST_RECORD, Reader, Record, Span, whole},
+};
+
+const SUFFIX: &str = ".log";
+/// Bytes of a segment that are read at a time; more, where one record is larger.
+const PART: usize = 4 << 20;
+/// The same where not all can be read.
+const SECTOR: usize = 4 << 10;
+
+/// A segment that is there.
+#[derive(Clone)]
+pub(super) struct Held {
+    pub(super) name: String,
+    pub(super) salt: u64,
+    pub(super) file: Arc<dyn Segment>,
+    pub(super) length: u64,
+}
+
+/// A record that is read without the log.
+pub(super) struct Reading {
+    file: Arc<dyn Segment>,
+    salt: u64,
+    place: Place,
+}
+
+/// The name of a segment holds its salt.
+pub(super) fn segment_name(number: u32, salt: u64) -> String {
+    format!("{number:08x}-{salt:016x}{SUFFIX}")
+}
+
+/// The number and the salt of a segment by its name.
+pub(super) fn parse_name(name: &str) -> Option<(u32, u64)> {
+    let (number, salt) = name.strip_suffix(SUFFIX)?.split_once('-')?;
+    let number = u32::from_str_radix(number, 16).ok()?;
+    Some((number, u64::from_str_radix(salt, 16).ok()?))
+}
+
+impl Held {
+    /// A record of it.
+    pub(super) fn reading(&self, place: Place) -> Reading {
+        Reading {
+            file: self.file.clone(),
+            salt: self.salt,
+            place,
+        }
+    }
+
+    /// Goes on at the offset `at` through the records, while `each` wants more, and the part of the segment lasts that is read at a
+    /// time. Returns how many bytes belong to no record. What cannot be read counts as such.
+    pub(super) fn scan(
+        &self,
+        at: &mut u64,
+        mut each: impl FnMut(Span, &Record<'_>) -> bool,
+    ) -> usize {
+        for most in [PART, MOST_RECORD] {
+            let left = self.length.saturating_sub(*at);
+            let bytes = usize::try_from(left).unwrap_or(usize::MAX).min(most);
+            let part = self.part(*at, bytes);
+            let mut reader = Reader::new(&part, *at, self.salt, bytes as u64 == left);
+            let mut wants_more = true;
+            while wants_more && let Some((span, record)) = reader.next() {
+                wants_more = each(span, &record);
+            }
+            if reader.at > 0 {
+                *at += reader.at as u64;
+                return reader.damaged;
+            }
+        }
+        // Nothing is left.
+        *at = self.length;
+        0
+    }
+
+    /// Zeros stand for what cannot be read: one bad sector must not keep a node from starting.
+    fn part(&self, at: u64, length: usize) -> Vec<u8> {
+        let mut part = vec![0; length];
+        if let Err(error) = self.file.read(at, &mut part) {
+            tracing::error!(%error, segment = self.name, "a part of the log cannot be read");
+            let mut at = at;
+            for sector in part.chunks_mut(SECTOR) {
+                if self.file.read(at, sector).is_err() {
+                    sector.fill(0);
+                }
+                at += sector.len() as u64;
+            }
+        }
+        part
+    }
+}
+
+impl Reading {
+    fn record<T>(&self, take: impl FnOnce(Record<'_>) -> Option<T>) -> io::Result<T> {
+        let Place { span, .. } = self.place;
+        let mut bytes = vec![0; span.length as usize];
+        self.file.read(span.at.into(), &mut bytes)?;
+        let taken = whole(&bytes, self.salt, span.at.into()).and_then(take);
+        taken.ok_or_else(|| {
+            io::Error::new(io::ErrorKind::InvalidData, "a record of the log is damaged")
+        })
+    }
+
+    /// The data in it.
+    pub(super) fn data(&self) -> io::Result<Bytes> {
+        self.record(|record| record.data().map(Bytes::copy_from_slice))
+    }
+
+    /// What is known of a bundle, as JSON.
+    pub(super) fn known(&self) -> io::Result<Vec<u8>> {
+        self.record(|record| Some(record.known()?.bundle.to_vec()))
+    }
+
+    /// The bundle, with this status.
+    pub(super) fn bundle(&self, text: &str) -> io::Result<Bundle> {
+        let mut bundle: Bundle = serde_json::from_slice(&self.known()?)?;
+        bundle.metadata.status = status(text).unwrap_or_default();
+        Ok(bundle)
+    }
+}

@@ -1,0 +1,281 @@
+//! The log as the stores of the agent.
+
+use std::{io, path::PathBuf, sync::Arc, time::Duration};
+
+use hardy_bpa::{
+    Bytes, async_trait,
+    bundle::{Bundle, BundleMetadata, BundleStatus},
+    storage::{BundleStorage, MetadataStorage, RecoveryResponse, Result},
+    stream::Sender,
+};
+use hardy_bpv7::{bundle::Id, eid::Eid};
+use time::OffsetDateTime;
+
+use super::{
+    BundleLog,
+    prepared::{Prepared, key, name, number},
+    queue::{Begun, Found, Waiting},
+};
+use crate::steady::{REFUSED, SteadyBundles, check_room, refuse};
+
+/// Larger bundles get a file of their own.
+const LARGE: usize = 1 << 20;
+/// Bundles that a search reads at a time.
+const READ_AT_A_TIME: usize = 64;
+/// How long a new bundle waits for others to be written until it looks again.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+
+/// Waits until something is in the log. When the log ends before, the node does, too.
+async fn written(waiting: Option<Waiting>) -> Result<()> {
+    match waiting {
+        Some(waiting) => Ok(waiting.await.map_err(|_| ENDED)??),
+        None => Ok(()),
+    }
+}
+
+const ENDED: &str = "the log of bundles has ended";
+
+impl BundleLog {
+    /// Bundles by their numbers; one that cannot be read is left out.
+    async fn find(&self, numbers: &[u64]) -> Result<Vec<Bundle>> {
+        let found = self.log.find(numbers);
+        let all_young = |found: &Found| matches!(found, Found::Young(_));
+        if found.iter().all(all_young) {
+            return Ok(found.into_iter().filter_map(read).collect());
+        }
+        let reading = move || found.into_iter().filter_map(read).collect();
+        Ok(tokio::task::spawn_blocking(reading).await?)
+    }
+
+    async fn send(&self, stream: &dyn Sender<Bundle>, numbers: &[u64]) -> Result<()> {
+        for numbers in numbers.chunks(READ_AT_A_TIME) {
+            for bundle in self.find(numbers).await? {
+                if stream.send(bundle).await.is_err() {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Begins to take a bundle, when the log has room for it; `None` if it is not new.
+    pub(super) async fn begin(&self, bundle: &Bundle) -> Result<Option<Waiting>> {
+        let as_is = Prepared::new(bundle)?;
+        let number = as_is.number()?;
+        loop {
+            match self.log.begin_insert(bundle, &as_is, number)? {
+                Begun::Known => return Ok(None),
+                Begun::New(waiting) => return Ok(Some(waiting)),
+                // Whatever came of it.
+                Begun::Again(waiting) => drop(waiting.await),
+                Begun::Full => {
+                    let _ = tokio::time::timeout(LOOK_AGAIN, self.log.written.notified()).await;
+                }
+            }
+        }
+    }
+}
+
+/// Logs what cannot be read.
+fn read(found: Found) -> Option<Bundle> {
+    match found {
+        Found::Young(bundle) => Some(*bundle),
+        Found::Old(reading, status) => {
+            let bundle = reading.bundle(&status);
+            let log = |error: &io::Error| {
+                tracing::error!(%error, "what is known of a bundle cannot be read");
+            };
+            bundle.inspect_err(log).ok()
+        }
+    }
+}
+
+#[async_trait]
+impl MetadataStorage for BundleLog {
+    async fn get(&self, id: &Id) -> Result<Option<Bundle>> {
+        let number = self.log.state.lock().index.number(&key(id)?);
+        match number {
+            Some(number) => Ok(self.find(&[number]).await?.pop()),
+            None => Ok(None),
+        }
+    }
+
+    async fn insert(&self, bundle: &Bundle) -> Result<bool> {
+        let begun = self.begin(bundle).await?;
+        let is_new = begun.is_some();
+        written(begun).await?;
+        Ok(is_new)
+    }
+
+    async fn replace(&self, bundle: &Bundle) -> Result<()> {
+        written(self.log.renew(bundle, Prepared::new(bundle)?)).await
+    }
+
+    // What is lost of it in a crash is decided anew.
+    async fn update_status(&self, bundle: &Bundle) -> Result<()> {
+        let status = serde_json::to_string(&bundle.metadata.status)?;
+        self.log.set_status(&key(&bundle.bundle.id)?, &status);
+        Ok(())
+    }
+
+    async fn tombstone(&self, id: &Id) -> Result<()> {
+        written(self.log.remove(id, key(id)?)).await
+    }
+
+    // What is known of a bundle and its data are in one record, and those that have files are compared by who counts them.
+    async fn start_recovery(&self) {}
+
+    async fn confirm_exists(&self, id: &Id) -> Result<Option<BundleMetadata>> {
+        Ok(self.get(id).await?.map(|bundle| bundle.metadata))
+    }
+
+    async fn remove_unconfirmed(&self, _: &dyn Sender<Bundle>) -> Result<()> {
+        Ok(())
+    }
+
+    async fn reset_peer_queue(&self, peer: u32) -> Result<u64> {
+        let is_meant = |status: &BundleStatus| matches!(status, BundleStatus::ForwardPending { peer: of, .. } if *of == peer);
+        let to = serde_json::to_string(&BundleStatus::Waiting)?;
+        Ok(self.log.reset(is_meant, &to))
+    }
+
+    async fn poll_expiry(&self, stream: &dyn Sender<Bundle>, limit: usize) -> Result<()> {
+        let new = serde_json::to_string(&BundleStatus::New)?;
+        let numbers: Vec<u64> = {
+            let state = self.log.state.lock();
+            let is_known = |number: &u64| {
+                let entry = state.index.get(*number);
+                entry.is_some_and(|entry| *entry.status != new)
+            };
+            state
+                .index
+                .by_expiry()
+                .filter(is_known)
+                .take(limit)
+                .collect()
+        };
+        self.send(stream, &numbers).await
+    }
+
+    async fn poll_waiting(&self, stream: &dyn Sender<Bundle>) -> Result<()> {
+        self.poll_pending(stream, &BundleStatus::Waiting, usize::MAX)
+            .await
+    }
+
+    async fn poll_service_waiting(&self, source: Eid, stream: &dyn Sender<Bundle>) -> Result<()> {
+        let status = BundleStatus::WaitingForService { service: source };
+        self.poll_pending(stream, &status, usize::MAX).await
+    }
+
+    async fn poll_adu_fragments(
+        &self,
+        stream: &dyn Sender<Bundle>,
+        status: &BundleStatus,
+    ) -> Result<()> {
+        self.poll_pending(stream, status, usize::MAX).await
+    }
+
+    async fn poll_pending(
+        &self,
+        stream: &dyn Sender<Bundle>,
+        status: &BundleStatus,
+        limit: usize,
+    ) -> Result<()> {
+        let status = serde_json::to_string(status)?;
+        let numbers: Vec<u64> = {
+            let state = self.log.state.lock();
+            state.index.with_status(&status).take(limit).collect()
+        };
+        self.send(stream, &numbers).await
+    }
+}
+
+/// The data of bundles: of small ones in the log, of large ones in files.
+pub(crate) struct LoggedBundles {
+    log: Arc<BundleLog>,
+    files: Arc<SteadyBundles>,
+    folder: PathBuf,
+}
+
+impl LoggedBundles {
+    /// Data of which `log` knows the bundles, and those in `files`, all in this folder.
+    pub(crate) fn new(
+        log: Arc<BundleLog>,
+        files: Arc<SteadyBundles>,
+        folder: PathBuf,
+    ) -> Arc<Self> {
+        Arc::new(Self { log, files, folder })
+    }
+
+    /// Whether there is room for new data; if not, what is useless is removed first.
+    async fn check_room(&self, bytes: usize) -> Result<()> {
+        // What waits to be written needs room, too.
+        let bytes = bytes + self.log.log.state.lock().queued_bytes;
+        if check_room(&self.folder, bytes).is_ok() {
+            return Ok(());
+        }
+        written(self.log.log.want_room()).await?;
+        check_room(&self.folder, bytes)
+    }
+}
+
+#[async_trait]
+impl BundleStorage for LoggedBundles {
+    async fn recover(&self, stream: &dyn Sender<RecoveryResponse>) -> Result<()> {
+        let numbers = self.log.log.state.lock().index.with_data();
+        for number in numbers {
+            let recovered = (name(number).into(), OffsetDateTime::now_utc());
+            if stream.send(recovered).await.is_err() {
+                return Ok(());
+            }
+        }
+        self.files.recover(stream).await
+    }
+
+    async fn load(&self, name: &str) -> Result<Option<Bytes>> {
+        let Some(number) = number(name) else {
+            return self.files.load(name).await;
+        };
+        let reading = match self.log.log.data(number) {
+            None => return Ok(None),
+            Some(Ok(data)) => return Ok(Some(data)),
+            Some(Err(reading)) => reading,
+        };
+        let read = tokio::task::spawn_blocking(move || reading.data()).await?;
+        match read {
+            Ok(data) => Ok(Some(data)),
+            Err(error) => {
+                tracing::error!(name, %error, "the data of a bundle cannot be read: it is given up");
+                Ok(None)
+            }
+        }
+    }
+
+    async fn save(&self, data: Bytes) -> Result<Arc<str>> {
+        let room = self.check_room(data.len()).await;
+        if data.len() > LARGE {
+            return self.files.save(data).await;
+        }
+        match room {
+            Err(error) if refuse(&error) => Ok(REFUSED.into()),
+            _ => Ok(name(self.log.log.save(data)).into()),
+        }
+    }
+
+    async fn replace(&self, name: &str, data: Bytes) -> Result<()> {
+        match number(name) {
+            Some(number) => written(self.log.log.replace(number, data)).await,
+            None => self.files.replace(name, data).await,
+        }
+    }
+
+    async fn delete(&self, name: &str) -> Result<()> {
+        match number(name) {
+            Some(number) => {
+                self.log.log.discard(number);
+                Ok(())
+            }
+            None => self.files.delete(name).await,
+        }
+    }
+}
