@@ -87,6 +87,32 @@ pub fn spelled_out(top: &'static Definition) -> (String, String) {
     (document(&lines, written), document(&lines, with_defaults))
 }
 
+/// Tries each mistake in a variable with `read`, which takes a document, the name of a variable without the prefix of the program,
+/// and its value. Returns how many variables there are.
+///
+/// # Errors
+/// A mistake is not found, or its error does not say what it must.
+pub fn in_variables<T, E: std::fmt::Display>(
+    top: &'static Definition,
+    read: impl Fn(&str, &str, &str) -> Result<T, E>,
+) -> Result<usize, String> {
+    let mut known = BTreeSet::new();
+    for wrong in mistakes(top)
+        .into_iter()
+        .filter_map(|mistake| mistake.variable)
+    {
+        let Err(error) = read(&wrong.text, &wrong.name, &wrong.value) else {
+            return Err(format!("nothing is said of {wrong:#?}"));
+        };
+        let error = error.to_string();
+        if let Some(missing) = wrong.says.iter().find(|said| !error.contains(*said)) {
+            return Err(format!("{error}: {missing} of {wrong:#?}"));
+        }
+        known.insert(wrong.name);
+    }
+    Ok(known.len())
+}
+
 /// For each default that another key decides, and each value of that: the sample with the other key alone, and with the default, too.
 pub fn decided(top: &'static Definition) -> Vec<(String, String)> {
     let lines = lines(top);

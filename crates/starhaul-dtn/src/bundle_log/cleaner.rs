@@ -9,6 +9,7 @@ use hardy_bpa::Bytes;
 use time::OffsetDateTime;
 
 use super::{
+    LEFT,
     index::{Data, Place},
     prepared::milliseconds,
     queue::{Change, Log, State},
@@ -72,11 +73,15 @@ impl Cleaning {
         self.at >= self.held.length
     }
 
-    /// Removes the segment, of which all is on the medium elsewhere.
+    /// Removes the segment, of which all is on the medium elsewhere, if all could be read.
     pub(super) fn finish(self, log: &Log) -> io::Result<()> {
-        log.medium.remove(&self.held.name)?;
-        // Before the next one goes, which may say that bundles of this one are gone.
-        log.medium.sync_names()?;
+        if self.held.unread.is_noted() {
+            tracing::error!(segment = self.held.name, "{LEFT}");
+        } else {
+            log.medium.remove(&self.held.name)?;
+            // Before the next one goes, which may say that bundles of this one are gone.
+            log.medium.sync_names()?;
+        }
         let mut state = log.state.lock();
         state.segments.remove(&self.segment);
         let lost = state.index.drop_segment(self.segment);

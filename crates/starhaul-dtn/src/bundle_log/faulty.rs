@@ -40,6 +40,8 @@ struct State {
     random: Random,
     /// One of so many operations fails; 0 for none.
     fails_one_in: u64,
+    /// The same for reading, which costs no step.
+    reads_fail_one_in: u64,
     capacity: u64,
     /// Operations until the process dies.
     steps: Option<u64>,
@@ -80,6 +82,7 @@ impl Disk {
             files: Vec::new(),
             random: Random(seed),
             fails_one_in: 0,
+            reads_fail_one_in: 0,
             capacity: u64::MAX,
             steps: None,
         })))
@@ -93,6 +96,11 @@ impl Disk {
     pub(super) fn set_faults(&self, one_in: u64, capacity: u64) {
         let mut state = self.state();
         (state.fails_one_in, state.capacity) = (one_in, capacity);
+    }
+
+    /// From now on one of so many readings fails; none with 0.
+    pub(super) fn set_read_faults(&self, one_in: u64) {
+        self.state().reads_fail_one_in = one_in;
     }
 
     /// The process dies after so many operations, in the middle of one.
@@ -325,9 +333,13 @@ impl Segment for Handle {
     }
 
     fn read(&self, at: u64, bytes: &mut [u8]) -> io::Result<()> {
-        let state = self.disk.state();
+        let mut state = self.disk.state();
         if state.steps == Some(0) {
             return Err(io::Error::other("dead"));
+        }
+        let one_in = state.reads_fail_one_in;
+        if one_in > 0 && state.random.one_in(one_in) {
+            return Err(io::Error::other("input/output error"));
         }
         let file = &state.files[self.file];
         let from = file.seen.get(at as usize..at as usize + bytes.len());

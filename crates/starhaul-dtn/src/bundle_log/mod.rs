@@ -51,7 +51,7 @@ use self::{
     index::Index,
     medium::{Folder, Medium},
     queue::{Log, Settings, State},
-    segments::{Held, parse_name},
+    segments::{Held, Unread, parse_name},
     writer::Writer,
 };
 use crate::config::Storage;
@@ -75,6 +75,10 @@ const YOUNG: usize = 64 << 20;
 const GONE: usize = 4;
 /// More than this of a file is no segment: offsets are numbers of 32 bits.
 const MOST_SEGMENT: u64 = u32::MAX as u64;
+
+/// What is said of a segment with an [`Unread`] part.
+const LEFT: &str =
+    "a file of the log cannot be read as a whole: it stays, and the next start reads it again";
 
 /// The log of a node. It ends with [`BundleLog::close`], or when it is dropped.
 pub(crate) struct BundleLog {
@@ -172,9 +176,12 @@ fn read(
             salt,
             file,
             length,
+            unread: Unread::default(),
         };
         if read_segment(&mut index, number, &held) {
             segments.insert(number, held);
+        } else if held.unread.is_noted() {
+            tracing::error!(segment = held.name, "{LEFT}");
         } else {
             // A crash has left a name only, or nothing that can be read.
             medium.remove(&held.name)?;

@@ -662,6 +662,43 @@ fn damage_costs_the_bundle_that_it_hits() {
     assert_eq!(there(&model), 8);
 }
 
+/// Whatever could not be read for some time, and was cleaned meanwhile or came at a start, is there in a later life.
+#[test]
+fn reading_that_fails_for_some_time_costs_nothing() {
+    let first = variable("STARHAUL_SEED").unwrap_or(0);
+    for seed in first..first + variable("STARHAUL_SEEDS").unwrap_or(300) {
+        let _seed = Seed(seed);
+        let mut model = Model::new(seed);
+        model.settings.is_synced = true;
+        model.settings.most_gone = 1000;
+        model.settings.young_bytes = 0;
+        let mut writer = model.recover();
+        for _ in 0..80 {
+            let log = writer.log.clone();
+            match model.random.below(4) {
+                0 | 1 => model.insert(&log),
+                2 => model.remove(&log),
+                _ => model.drain(&mut writer),
+            }
+        }
+        model.drain(&mut writer);
+        let one_in = 1 + model.random.below(4);
+        model.disk.set_read_faults(one_in);
+        if model.random.one_in(2) {
+            drop(writer);
+            writer = model.open().unwrap();
+        }
+        drop(writer.log.want_room());
+        for _ in 0..100 {
+            writer.turn();
+        }
+        drop(writer);
+        model.disk.set_read_faults(0);
+        let mut writer = model.recover();
+        model.drain(&mut writer);
+    }
+}
+
 /// `STARHAUL_SEEDS` says how many runs are made, `STARHAUL_SEED` which is the first.
 #[test]
 fn whatever_fails_and_whenever_a_life_ends_the_log_holds_what_it_took() {

@@ -1,6 +1,12 @@
 //! The segments of a log as they are read: their names, their records in their order, and single records.
 
-use std::{io, sync::Arc};
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use hardy_bpa::{Bytes, bundle::Bundle};
 
@@ -24,6 +30,22 @@ pub(super) struct Held {
     pub(super) salt: u64,
     pub(super) file: Arc<dyn Segment>,
     pub(super) length: u64,
+    pub(super) unread: Unread,
+}
+
+/// Whether a part of a segment could not be read in this life: then its file outlives its cleaning, for a later life may read it.
+#[derive(Clone, Default)]
+pub(super) struct Unread(Arc<AtomicBool>);
+
+impl Unread {
+    /// The same result; an error is noted.
+    fn noted<T>(&self, read: io::Result<T>) -> io::Result<T> {
+        read.inspect_err(|_| self.0.store(true, Ordering::Relaxed))
+    }
+
+    pub(super) fn is_noted(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
 }
 
 /// A record that is read without the log.
@@ -31,6 +53,7 @@ pub(super) struct Reading {
     file: Arc<dyn Segment>,
     salt: u64,
     place: Place,
+    unread: Unread,
 }
 
 /// The name of a segment holds its salt.
@@ -52,6 +75,7 @@ impl Held {
             file: self.file.clone(),
             salt: self.salt,
             place,
+            unread: self.unread.clone(),
         }
     }
 
@@ -84,7 +108,7 @@ impl Held {
     /// Zeros stand for what cannot be read: one bad sector must not keep a node from starting.
     fn part(&self, at: u64, length: usize) -> Vec<u8> {
         let mut part = vec![0; length];
-        if let Err(error) = self.file.read(at, &mut part) {
+        if let Err(error) = self.unread.noted(self.file.read(at, &mut part)) {
             tracing::error!(%error, segment = self.name, "a part of the log cannot be read");
             let mut at = at;
             for sector in part.chunks_mut(SECTOR) {
@@ -102,7 +126,8 @@ impl Reading {
     fn record<T>(&self, take: impl FnOnce(Record<'_>) -> Option<T>) -> io::Result<T> {
         let Place { span, .. } = self.place;
         let mut bytes = vec![0; span.length as usize];
-        self.file.read(span.at.into(), &mut bytes)?;
+        let read = self.file.read(span.at.into(), &mut bytes);
+        self.unread.noted(read)?;
         let taken = whole(&bytes, self.salt, span.at.into()).and_then(take);
         taken.ok_or_else(|| {
             io::Error::new(io::ErrorKind::InvalidData, "a record of the log is damaged")

@@ -13,7 +13,7 @@ use super::{
     medium::Segment,
     queue::{Change, Fault, Log, QUEUED, State},
     record::{Kind, Known, MOST_BODY, Span, append},
-    segments::{Held, segment_name},
+    segments::{Held, Unread, segment_name},
 };
 
 /// Bytes that are written at a time, about.
@@ -263,6 +263,7 @@ impl Writer {
                 salt,
                 file: file.clone(),
                 length: 0,
+                unread: Unread::default(),
             };
             self.log.state.lock().segments.insert(number, held);
             self.active = Some(Active {
