@@ -102,7 +102,10 @@ pub enum Error {
     #[error(transparent)]
     Node(#[from] starhaul_leotp::Error),
     /// The address for metrics cannot be served.
-    #[error("metrics: cannot listen on {address}: {reason}")]
+    #[error(
+        "metrics: cannot listen on {address}: {}",
+        starhaul_net::not_bound(reason)
+    )]
     Metrics {
         /// Value of the key `metrics`.
         address: SocketAddr,

@@ -2,6 +2,8 @@
 
 use std::{io, path::PathBuf};
 
+use starhaul_net::not_bound;
+
 /// An error of a node, or of a command that asks one.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -36,7 +38,7 @@ pub enum Error {
         reason: String,
     },
     /// The address for metrics cannot be served.
-    #[error("metrics: cannot listen on {address}: {reason}")]
+    #[error("metrics: cannot listen on {address}: {}", not_bound(reason))]
     Metrics {
         /// Value of the key `metrics`.
         address: std::net::SocketAddr,

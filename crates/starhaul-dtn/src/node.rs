@@ -294,7 +294,7 @@ fn start_tcp(config: &TcpConfig, bundle_bytes: u64) -> Result<Arc<hardy_tcpclv4:
         let listener = std::net::TcpListener::bind(address);
         listener.map_err(|error| Error::Listen {
             address,
-            reason: error.to_string(),
+            reason: starhaul_net::not_bound(&error),
         })?;
     }
     let settings = hardy_tcpclv4::config::Config {

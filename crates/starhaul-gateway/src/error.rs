@@ -2,6 +2,8 @@
 
 use std::{io, net::SocketAddr, path::PathBuf};
 
+use starhaul_net::not_bound;
+
 /// An error of a gateway.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -25,7 +27,7 @@ pub enum Error {
         reason: String,
     },
     /// An ingress rule's address cannot be served.
-    #[error("rule {rule:?} cannot listen on {address}: {reason}")]
+    #[error("rule {rule:?} cannot listen on {address}: {}", not_bound(reason))]
     Listen {
         /// Name of the rule.
         rule: String,
@@ -46,7 +48,7 @@ pub enum Error {
         reason: io::Error,
     },
     /// The address for metrics and the live page cannot be listened on.
-    #[error("metrics: cannot listen on {address}: {reason}")]
+    #[error("metrics: cannot listen on {address}: {}", not_bound(reason))]
     Metrics {
         /// Value of the key `metrics`.
         address: SocketAddr,

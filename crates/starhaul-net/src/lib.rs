@@ -23,6 +23,7 @@
 //! ```
 
 mod batches;
+mod bound;
 mod bulk;
 mod icmp;
 mod interception;
@@ -43,6 +44,7 @@ mod wire_meter;
 use std::{io, net::SocketAddr};
 
 pub use batches::Batches;
+pub use bound::not_bound;
 pub use bulk::{BulkSocket, IoMode};
 pub use icmp::Pinger;
 pub use interception::{Interception, Passing};
@@ -60,9 +62,7 @@ pub use wire_meter::WireMeter;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The configured address cannot be bound.
-    #[error(
-        "cannot bind udp address {address}: {source}; check that this host has the address and that the port is free"
-    )]
+    #[error("cannot bind udp address {address}: {}", not_bound(source))]
     Bind {
         /// The configured address.
         address: SocketAddr,

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use starhaul_config::size;
+use starhaul_config::{size, state_folder};
 
 use super::Config;
 use crate::plan::{
@@ -17,6 +17,11 @@ pub(super) fn describe(config: &Config, now: Moment) -> String {
     let mut text = format!("node {}\n", config.node);
     let storage = &config.storage;
     let place = match &storage.folder {
+        // Where the unit may not write; it is not the unit that asks.
+        Some(folder) if folder.starts_with("/etc") && state_folder().is_none() => format!(
+            "{} (without \"folder\", the unit starhaul-dtn has /var/lib/starhaul-dtn)",
+            folder.display()
+        ),
         Some(folder) => folder.display().to_string(),
         None => "memory: no restart finds it again".to_owned(),
     };

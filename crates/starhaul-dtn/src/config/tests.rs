@@ -78,3 +78,17 @@ fn neighbours_may_be_in_files_of_their_own() {
     let said = "ltp.toml:4: [[ltp.peer]]: unknown key \"kye\"; did you mean \"key\"?";
     assert!(error.to_string().contains(said), "{error}");
 }
+
+#[test]
+fn where_the_unit_keeps_bundles_is_told_where_it_may_not_write() {
+    let text = "node = \"ipn:1.0\"\n[tcp]\n";
+    let described = |name: &str| {
+        let config = Config::parse(text, Path::new(name), Moment::default()).unwrap();
+        config.describe(Moment::default())
+    };
+    let of_service = described("/etc/starhaul/dtn.toml");
+    assert!(of_service.contains("/etc/starhaul/bundles"), "{of_service}");
+    assert!(of_service.contains("/var/lib/starhaul-dtn"), "{of_service}");
+    let own = described("/home/operator/dtn.toml");
+    assert!(!own.contains("/var/lib"), "{own}");
+}
