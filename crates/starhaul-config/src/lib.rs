@@ -20,7 +20,7 @@ use std::path::PathBuf;
 pub use definition::{Definition, Example, Key};
 pub use document::Document;
 pub use sample::sample;
-pub use secret::secret_file;
+pub use secret::{SecretError, secret_file, shared_secret};
 pub use service::state_folder;
 pub use table::{Table, nearest};
 

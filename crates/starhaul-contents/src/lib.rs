@@ -16,10 +16,10 @@ use std::{io, net::SocketAddr, path::PathBuf};
 
 pub use entry::Entry;
 pub use fetch::{Fetched, Fetching, Progress};
-pub use keys::{neighbour_key, secret};
 pub use metrics::Traffic;
 pub use relay::Relay;
 pub use serve::{ServeOptions, Server};
+pub use starhaul_leotp::{ContentSecret, NeighbourKey};
 
 /// Errors of serving, fetching and relaying.
 #[derive(Debug, thiserror::Error)]
@@ -32,9 +32,9 @@ pub enum Error {
         /// The system's error.
         source: io::Error,
     },
-    /// A file with a key holds too little.
-    #[error("{}: a key has 16 bytes at least; make one with `starhaul keygen --out FILE`", .0.display())]
-    Key(PathBuf),
+    /// A file with a key or a secret.
+    #[error(transparent)]
+    Secret(#[from] starhaul_config::SecretError),
     /// The configuration is wrong.
     #[error(transparent)]
     Config(#[from] starhaul_config::Error),

@@ -15,8 +15,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+use starhaul_config::shared_secret;
 use starhaul_contents::{
-    Fetching, Relay, ServeOptions, Server, config::Config, metrics::Figures, neighbour_key, secret,
+    ContentSecret, Fetching, NeighbourKey, Relay, ServeOptions, Server, config::Config,
+    metrics::Figures,
 };
 
 /// A text is given again for 200 ms.
@@ -99,8 +101,8 @@ fn a_scrape_gives_what_the_relay_has_carried() {
     let options = ServeOptions {
         root: at("content"),
         listen: "127.0.0.1:0".parse().unwrap(),
-        neighbours: vec![neighbour_key(&at("a.key")).unwrap()],
-        secret: secret(&at("secret")).unwrap(),
+        neighbours: vec![NeighbourKey::new(&shared_secret(&at("a.key")).unwrap())],
+        secret: ContentSecret::new(&shared_secret(&at("secret")).unwrap()),
     };
     let mut server = Server::open(options, |_| {}).unwrap();
     let upstream = server.local_addr();
@@ -113,8 +115,8 @@ fn a_scrape_gives_what_the_relay_has_carried() {
         let fetching = Fetching {
             name: "content".into(),
             from,
-            key: neighbour_key(&at("b.key")).unwrap(),
-            secret: secret(&at("secret")).unwrap(),
+            key: NeighbourKey::new(&shared_secret(&at("b.key")).unwrap()),
+            secret: ContentSecret::new(&shared_secret(&at("secret")).unwrap()),
             into: at(into),
             patience: Duration::from_secs(20),
         };

@@ -2,8 +2,8 @@
 
 use std::net::SocketAddr;
 
-use starhaul_contents::{neighbour_key, secret};
-use starhaul_endpoint::{Chain, ChainConfig, ChainNeighbour};
+use starhaul_config::shared_secret;
+use starhaul_endpoint::{Chain, ChainConfig, ChainNeighbour, ContentSecret, NeighbourKey};
 
 use crate::{
     Error,
@@ -18,21 +18,21 @@ const MOST_ADDRESSES: usize = 16;
 /// Reads the keys, resolves the names and binds the socket.
 pub(crate) async fn bind(rule: &LeotpRule, resolver: &Resolver) -> Result<Chain, Error> {
     let failed = |error: &dyn std::fmt::Display| Error::Leotp(error.to_string());
-    let secret = secret(&rule.secret).map_err(|error| failed(&error))?;
+    let secret = shared_secret(&rule.secret).map_err(|error| failed(&error))?;
     let mut neighbours = Vec::new();
     for neighbour in &rule.neighbours {
-        let key = neighbour_key(&neighbour.key).map_err(|error| failed(&error))?;
+        let key = shared_secret(&neighbour.key).map_err(|error| failed(&error))?;
         let address = address(neighbour, rule.listen, resolver).await;
         neighbours.push(ChainNeighbour {
             name: neighbour.name.clone(),
-            key,
+            key: NeighbourKey::new(&key),
             address: address.map_err(|error| failed(&error))?,
         });
     }
     let is_upstream = |neighbour: &LeotpNeighbour| rule.upstream.as_ref() == Some(&neighbour.name);
     let chain = Chain::bind(ChainConfig {
         listen: rule.listen,
-        secret,
+        secret: ContentSecret::new(&secret),
         upstream: rule.neighbours.iter().position(is_upstream),
         neighbours,
         accepts: true,

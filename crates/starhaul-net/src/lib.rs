@@ -29,6 +29,7 @@ mod icmp;
 mod interception;
 mod interface;
 pub mod leotp;
+#[cfg(feature = "ltp")]
 pub mod ltp;
 mod monitor;
 mod poller;

@@ -2,14 +2,14 @@
 
 use std::{
     net::SocketAddr,
-    path::PathBuf,
+    path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
 use indicatif::ProgressBar;
 use starhaul_contents::{
-    Error, Fetched, Fetching, Progress, Relay, ServeOptions, Server, config::Config, neighbour_key,
-    secret,
+    ContentSecret, Error, Fetched, Fetching, NeighbourKey, Progress, Relay, ServeOptions, Server,
+    config::Config,
 };
 use starhaul_net::leotp::PORT;
 use starhaul_units::Bandwidth;
@@ -98,12 +98,12 @@ pub(crate) fn relay(arguments: &RelayArguments) -> anyhow::Result<()> {
 }
 
 pub(crate) fn serve(arguments: &ServeArguments) -> anyhow::Result<()> {
-    let keys = arguments.key.iter().map(|file| neighbour_key(file));
+    let keys = arguments.key.iter().map(|file| key(file));
     let options = ServeOptions {
         root: arguments.root.clone(),
         listen: arguments.listen,
-        neighbours: keys.collect::<Result<_, _>>().map_err(usage)?,
-        secret: secret(&arguments.secret).map_err(usage)?,
+        neighbours: keys.collect::<Result<_, _>>()?,
+        secret: ContentSecret::new(&shared(&arguments.secret)?),
     };
     starhaul_net::sharpen_timers();
     let mut count = 0_u64;
@@ -124,8 +124,8 @@ pub(crate) fn fetch(arguments: &FetchArguments) -> anyhow::Result<()> {
     let fetching = Fetching {
         name: arguments.name.clone(),
         from: address::resolve("--from", &arguments.from, PORT)?,
-        key: neighbour_key(&arguments.key).map_err(usage)?,
-        secret: secret(&arguments.secret).map_err(usage)?,
+        key: key(&arguments.key)?,
+        secret: ContentSecret::new(&shared(&arguments.secret)?),
         into: arguments.into.clone(),
         patience: arguments.patience,
     };
@@ -151,6 +151,14 @@ fn json(fetched: &Fetched) -> anyhow::Result<String> {
         "longest_pause_ms": fetched.longest_pause.as_secs_f64() * 1e3,
     });
     Ok(format!("{}\n", serde_json::to_string(&object)?))
+}
+
+fn key(file: &Path) -> anyhow::Result<NeighbourKey> {
+    Ok(NeighbourKey::new(&shared(file)?))
+}
+
+fn shared(file: &Path) -> anyhow::Result<[u8; 32]> {
+    starhaul_config::shared_secret(file).map_err(|error| usage(error.into()))
 }
 
 /// What is wrong with files of the command line is wrong usage.

@@ -8,7 +8,7 @@ use starhaul_config::{Definition, Document, Table, nearest, secret_file};
 use starhaul_leotp::NeighbourKey;
 
 use self::definition::{MOST_NEIGHBOURS, TOP};
-use crate::{Error, file_error, keys::neighbour_key};
+use crate::{Error, file_error};
 
 /// Begins the names of variables of the environment that stand for keys.
 const VARIABLES: &str = "STARHAUL_RELAY_";
@@ -44,7 +44,7 @@ impl Config {
     /// keys, and the key files that it names.
     ///
     /// # Errors
-    /// [`Error::Config`] names file, line, key and the nearest valid key; [`Error::File`] and [`Error::Key`].
+    /// [`Error::Config`] names file, line, key and the nearest valid key; [`Error::File`] and [`Error::Secret`].
     pub fn load(file: &Path) -> Result<Self, Error> {
         let text = fs::read_to_string(file).map_err(file_error(file))?;
         let mut document = Document::new(file, &text);
@@ -177,7 +177,7 @@ fn read_neighbour(table: &Table<'_>, folder: &Path) -> Result<Neighbour, Error> 
     Ok(Neighbour {
         name,
         address,
-        key: neighbour_key(&key)?,
+        key: NeighbourKey::new(&starhaul_config::shared_secret(&key)?),
     })
 }
 

@@ -5,7 +5,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use starhaul_contents::{Fetching, neighbour_key, secret};
+use starhaul_config::shared_secret;
+use starhaul_contents::{ContentSecret, Fetching, NeighbourKey};
 
 use super::nodes::{Folder, lossy};
 use crate::program::{free, path, run, text};
@@ -94,8 +95,8 @@ fn a_relay_that_is_killed_and_started_again_interrupts_a_transfer_shortly() {
     let fetching = Fetching {
         name: "data".into(),
         from: down.relays()[0].address(),
-        key: neighbour_key(&read("b.key")).unwrap(),
-        secret: secret(&read("secret")).unwrap(),
+        key: NeighbourKey::new(&shared_secret(&read("b.key")).unwrap()),
+        secret: ContentSecret::new(&shared_secret(&read("secret")).unwrap()),
         into: folder.at("fetched"),
         patience: Duration::from_secs(30),
     };
