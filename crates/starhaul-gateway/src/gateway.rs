@@ -300,7 +300,22 @@ impl Gateway {
     }
 
     /// Stops serving, closes all sessions in order, and returns when the peers have been told.
-    pub async fn shutdown(mut self) {
+    pub async fn shutdown(self) {
+        self.shutdown_until(std::future::pending()).await;
+    }
+
+    /// The same, but does not wait for peers any longer once `at_once` is done. What quotas have counted is stored all the same.
+    pub async fn shutdown_until(mut self, at_once: impl Future<Output = ()>) {
+        tokio::select! {
+            () = self.close() => {}
+            () = at_once => {}
+        }
+        let quotas = &self.shared.seen.quotas;
+        quotas.read(&self.endpoint);
+        quotas.close().await;
+    }
+
+    async fn close(&mut self) {
         self.tasks.shutdown().await;
         self.parts.end().await;
         let chain = async {
@@ -314,9 +329,6 @@ impl Gateway {
             }
         };
         tokio::join!(chain, bundles, self.endpoint.close());
-        let quotas = &self.shared.seen.quotas;
-        quotas.read(&self.endpoint);
-        quotas.close().await;
     }
 }
 

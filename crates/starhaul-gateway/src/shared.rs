@@ -78,7 +78,7 @@ impl Shared {
             [] => {
                 let known: Vec<_> = known.iter().map(String::as_str).collect();
                 let near = nearest(&change.path, &known);
-                Err(format!("no path is called {:?}{near}", change.path))
+                Err(format!("no path is called {:?}; {near}", change.path))
             }
             _ => {
                 let names: Vec<_> = found.iter().map(|peer| peer.name.as_str()).collect();

@@ -35,7 +35,7 @@ pub fn table() -> String {
             stands_for,
             shows,
         } = entry;
-        format!("{command:<26}{stands_for:<22}{shows}\n")
+        format!("{command:<28}{stands_for:<22}{shows}\n")
     };
     entries().into_iter().map(line).collect()
 }

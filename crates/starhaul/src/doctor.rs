@@ -7,6 +7,7 @@ mod host;
 mod network;
 mod process;
 mod reach;
+mod readers;
 mod rules;
 mod running;
 mod service;
@@ -40,6 +41,8 @@ pub(crate) struct Arguments {
 
 /// For how long the running gateway is watched.
 const WATCH: Duration = Duration::from_secs(2);
+/// And for how much longer where a reader stands still: players and limited downloads read in bursts, seconds apart.
+const WATCH_READERS: Duration = Duration::from_secs(10);
 
 /// All findings, the worst first.
 #[derive(Debug, Serialize)]
@@ -104,8 +107,15 @@ async fn examine(arguments: &Arguments, config: Option<&Config>) -> Vec<Finding>
     let (configured, watched) = tokio::join!(of_configuration(config, peer), watch(arguments));
     let (mut findings, ways, answers) = configured;
     let status = match watched {
-        Ok((first, last, process)) => {
+        Ok(Watched {
+            first,
+            last,
+            process,
+            mut readers,
+        }) => {
             findings.extend(process.findings());
+            findings.append(&mut readers);
+            network::excuse_withheld_key(config, &mut findings);
             findings.extend(running::examine(&first, &last, peer, &ways));
             findings.extend(service::examine(&last, peer));
             findings.extend(rules::examine(&first, &last, peer));
@@ -136,19 +146,42 @@ async fn of_configuration(
     (findings, ways, answers)
 }
 
-/// The running gateway before and after a while, and how its process fared meanwhile.
-async fn watch(arguments: &Arguments) -> Result<(Status, Status, process::Watched), Finding> {
+/// The running gateway before and after a while, how its process fared meanwhile, and which applications do not read.
+struct Watched {
+    first: Status,
+    last: Status,
+    process: process::Watched,
+    readers: Vec<Finding>,
+}
+
+async fn watch(arguments: &Arguments) -> Result<Watched, Finding> {
     let (socket, first) = ask(arguments).await.map_err(|error| {
         let advice = "start it (starhaul gateway --config FILE), or name its socket with --socket";
         Finding::problem(Cause::Gateway, "gateway", error.to_string(), advice)
     })?;
     let process = process::Process::watch(process_at(&socket).await);
     tokio::time::sleep(WATCH).await;
-    let last = ask_status(&socket).await.map_err(|error| {
-        let advice = "look into its log: it ended, or does not answer, while it was watched";
-        Finding::problem(Cause::Gateway, "gateway", error.to_string(), advice)
-    })?;
-    Ok((first, last, process.ended()))
+    let ask = async || {
+        ask_status(&socket).await.map_err(|error| {
+            let advice = "look into its log: it ended, or does not answer, while it was watched";
+            Finding::problem(Cause::Gateway, "gateway", error.to_string(), advice)
+        })
+    };
+    let last = ask().await?;
+    let process = process.ended();
+    let peer = arguments.peer.as_deref();
+    let mut readers = readers::examine(&first, &last, peer);
+    if !readers.is_empty() {
+        tokio::time::sleep(WATCH_READERS).await;
+        let stand_still = readers::examine(&first, &ask().await?, peer);
+        readers = readers::those_who_never_read(readers, &stand_still);
+    }
+    Ok(Watched {
+        first,
+        last,
+        process,
+        readers,
+    })
 }
 
 async fn ask(arguments: &Arguments) -> Result<(PathBuf, Status), starhaul_gateway::Error> {

@@ -161,12 +161,14 @@ fn serve(arguments: Arguments) -> anyhow::Result<()> {
             }
         };
         tracing::info!(signal, "gateway ends");
-        tokio::select! {
-            () = gateway.shutdown() => Ok(()),
-            // A second signal ends at once.
-            _ = terminate.recv() => Ok(()),
-            _ = interrupt.recv() => Ok(()),
-        }
+        let second = async {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+        };
+        gateway.shutdown_until(second).await;
+        Ok(())
     })
 }
 

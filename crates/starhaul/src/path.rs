@@ -295,7 +295,7 @@ fn row(
         } else {
             state.to_owned()
         },
-        cost.map_or_else(none, |cost| cost.to_string()),
+        cost.map_or_else(none, crate::status::cost),
         rate(path.and_then(|path| path.limit_bit_per_s)),
         rate(path.and_then(|path| path.traffic.sent_bit_per_s)),
         rate(path.and_then(|path| path.traffic.received_bit_per_s)),

@@ -18,6 +18,7 @@ use starhaul_gateway::{
     status::{Session, Status},
 };
 
+pub(crate) use self::cells::cost;
 use self::{cells::age, tables::tables};
 use crate::output::print;
 

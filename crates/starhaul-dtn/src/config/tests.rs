@@ -81,7 +81,7 @@ fn neighbours_may_be_in_files_of_their_own() {
 
 #[test]
 fn where_the_unit_keeps_bundles_is_told_where_it_may_not_write() {
-    let text = "node = \"ipn:1.0\"\n[tcp]\n";
+    let text = "node = \"ipn:1.0\"\n[tcp]\nlisten = \"127.0.0.1:4556\"\n";
     let described = |name: &str| {
         let config = Config::parse(text, Path::new(name), Moment::default()).unwrap();
         config.describe(Moment::default())

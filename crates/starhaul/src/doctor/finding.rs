@@ -207,6 +207,20 @@ impl Finding {
         self.with(peer)
     }
 
+    /// The same as a note, with another advice.
+    pub(super) fn only_noted(self, advice: impl Into<String>) -> Self {
+        Self {
+            level: Level::Note,
+            advice: Some(advice.into()),
+            ..self
+        }
+    }
+
+    /// Whether both tell of the same thing.
+    pub(super) fn is_of_the_same(&self, other: &Self) -> bool {
+        (self.cause, &self.subject, &self.of) == (other.cause, &other.subject, &other.of)
+    }
+
     fn stops(&self) -> bool {
         self.level == Level::Problem && self.cause.stops_path()
     }

@@ -1,7 +1,7 @@
 //! What the configuration names: interfaces, addresses, names, routes.
 
 use std::{
-    fs,
+    fs, io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     path::Path,
     time::{Duration, Instant},
@@ -20,6 +20,8 @@ use super::{Cause, Finding};
 const LOOKUP: Duration = Duration::from_secs(5);
 /// A look-up that takes longer delays a session noticeably.
 const SLOW_LOOKUP: Duration = Duration::from_secs(1);
+/// What findings about the own key are about.
+const KEY: &str = "key";
 /// What Ethernet carries; our largest packets fit.
 const USUAL_MTU: u32 = 1500;
 
@@ -67,14 +69,31 @@ fn identity(config: &Config) -> Finding {
         Ok(identity) => identity.public_key().to_string(),
         Err(error) => {
             let advice = "starhaul keygen --out FILE makes a key; the gateway's user must be able to read it";
-            return Finding::problem(Cause::Key, "key", error.to_string(), advice);
+            return Finding::problem(Cause::Key, KEY, error.to_string(), advice);
         }
     };
     let open = match &config.identity {
-        IdentitySource::File(file) => open_to_others("key", file),
+        IdentitySource::File(file) => open_to_others(KEY, file),
         IdentitySource::Inline(_) => None,
     };
-    open.unwrap_or_else(|| Finding::good(Cause::Key, "key", format!("ours is {key}")))
+    open.unwrap_or_else(|| Finding::good(Cause::Key, KEY, format!("ours is {key}")))
+}
+
+/// A gateway that runs has its key: that this user may not read it is no problem then.
+pub(super) fn excuse_withheld_key(config: Option<&Config>, findings: &mut [Finding]) {
+    let Some(IdentitySource::File(file)) = config.map(|config| &config.identity) else {
+        return;
+    };
+    if fs::read(file).is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied) {
+        let keys = findings
+            .iter_mut()
+            .filter(|finding| finding.cause == Cause::Key);
+        for key in keys.filter(|key| key.subject == KEY) {
+            *key = key
+                .clone()
+                .only_noted("the gateway has it; as root, the doctor examines it, too");
+        }
+    }
 }
 
 /// The other files with secrets that others may use.

@@ -1,15 +1,11 @@
-//! What rules and tunnels ran into: targets that are refused, readers that stand still, limits, blocks that come late.
+//! What rules and tunnels ran into: targets that are refused, limits, blocks that come late.
 
-use starhaul_gateway::status::{
-    FlowTotals, Ingress, Limit, Refusals, Session, Status, Stream, Tunnel,
-};
+use starhaul_gateway::status::{FlowTotals, Ingress, Limit, Refusals, Status, Tunnel};
 
 use super::{Cause, Finding};
 
 /// Share of late or lost blocks above which an application suffers.
 const MISSING: f64 = 0.001;
-/// So much unread data waits only where an application does not read.
-const UNREAD_BYTES: u64 = 32 << 10;
 
 pub(super) fn examine(first: &Status, last: &Status, peer: Option<&str>) -> Vec<Finding> {
     let is_meant = |name: &str| peer.is_none_or(|peer| peer == name);
@@ -18,20 +14,6 @@ pub(super) fn examine(first: &Status, last: &Status, peer: Option<&str>) -> Vec<
         let before = first.ingress.iter().find(|other| other.rule == rule.rule);
         let before = before.map_or_else(Refusals::default, |before| before.refusals);
         findings.extend(refusals(rule, &before));
-    }
-    for session in last
-        .sessions
-        .iter()
-        .filter(|session| is_meant(&session.peer))
-    {
-        let mut before = first.sessions.iter();
-        let before = before.find(|other| {
-            other.peer == session.peer
-                && other.opened_by == session.opened_by
-                && other.age_s <= session.age_s
-        });
-        findings.extend(before.and_then(|before| far_readers(session, before)));
-        findings.extend(before.and_then(|before| our_readers(session, before)));
     }
     for reached in &last.limits {
         let before = first.limits.iter();
@@ -96,65 +78,6 @@ fn refusals(rule: &Ingress, before: &Refusals) -> Vec<Finding> {
         }
     };
     causes.into_iter().filter_map(finding).collect()
-}
-
-/// Streams of the session at both times.
-fn in_both<'s>(
-    session: &'s Session,
-    before: &'s Session,
-) -> impl Iterator<Item = (&'s Stream, &'s Stream)> {
-    let open = session.streams.iter().filter(|stream| !stream.ended);
-    open.filter_map(|stream| {
-        let mut earlier = before.streams.iter();
-        let earlier = earlier.find(|earlier| earlier.stream == stream.stream)?;
-        Some((stream, earlier))
-    })
-}
-
-/// Streams that could not go on because nobody reads them at the peer.
-fn far_readers(session: &Session, before: &Session) -> Option<Finding> {
-    let stands_still = |(now, earlier): &(&Stream, &Stream)| {
-        now.peer_reads_no_more && earlier.peer_reads_no_more && now.bytes_sent == earlier.bytes_sent
-    };
-    let still: Vec<_> = in_both(session, before).filter(stands_still).collect();
-    let (one, _) = still.first()?;
-    Some(reader(
-        session,
-        one,
-        still.len(),
-        "the application at the peer has not read what it was sent: the window of the receiver is closed",
-    ))
-}
-
-/// Streams whose data wait here for an application.
-fn our_readers(session: &Session, before: &Session) -> Option<Finding> {
-    if session.held_receive_bytes.min(before.held_receive_bytes) < UNREAD_BYTES {
-        return None;
-    }
-    // What is incomplete for lack of a packet is held too, but not while nothing at all is read for so long.
-    let reads =
-        in_both(session, before).any(|(now, earlier)| now.bytes_received > earlier.bytes_received);
-    let mut streams = in_both(session, before).filter(|(now, _)| now.bytes_received > 0);
-    let (one, _) = streams.next().filter(|_| !reads)?;
-    let count = 1 + streams.count();
-    let why = format!(
-        "an application here has not read what it was sent; {} bytes wait for it",
-        session.held_receive_bytes
-    );
-    Some(reader(session, one, count, &why))
-}
-
-fn reader(session: &Session, one: &Stream, count: usize, why: &str) -> Finding {
-    let rule = one.rule.as_deref().unwrap_or("?");
-    let target = one.target.as_deref();
-    let target = target.map_or_else(String::new, |target| format!(" to {target}"));
-    Finding::problem(
-        Cause::Reader,
-        format!("rule {rule}"),
-        format!("{count} stream(s), one{target}, stand still: {why}"),
-        "find out why that application does not read: it is neither the paths nor the gateways",
-    )
-    .with(&session.peer)
 }
 
 /// Whether a rule has as many clients now as the limit allows: then nobody else is let in, and the limit is not reached again.

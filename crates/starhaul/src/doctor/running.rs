@@ -11,6 +11,8 @@ const FULL_PACKET: u16 = 1452;
 const SEARCHED_S: f64 = 10.0;
 /// What usual tunnels take; a path is not called narrow for one of them.
 const TUNNEL: u16 = 100;
+/// So many losses in a row have one cause.
+const FEW_IN_A_ROW: f64 = 4.0;
 /// An RTT above the least one by this factor: packets queue, and loss may be the queue's overflow.
 const QUEUES: f64 = 1.5;
 
@@ -190,7 +192,15 @@ fn loss(path: &Path, figures: &PathFigures, earlier: Option<&PathFigures>) -> Op
         .rtt_ms
         .zip(figures.min_rtt_ms)
         .is_some_and(|(rtt, least)| rtt > QUEUES * least && rtt > least + 5.0);
+    // What is lost at one moment only: an interference, or a host that was busy and read too late.
+    let at_once = |lost: u64| burst >= FEW_IN_A_ROW && lost as f64 <= 1.5 * burst;
     Some(match (lost, queues) {
+        (Some(lost), _) if lost > 0 && at_once(lost) => Finding::note(
+            Cause::Loss,
+            subject,
+            format!("{found}; while watched {lost}, all at once"),
+            "look again: once is a moment's interference, or a host that was busy",
+        ),
         (Some(0), _) => Finding::note(
             Cause::Loss,
             subject,

@@ -91,9 +91,25 @@ fn write_chapters<'l>(page: &mut Roff, lines: impl Iterator<Item = &'l str>) {
         } else if line.is_empty() {
             page.control("PP", []);
         } else if !line.starts_with("<!--") {
-            page.text(inline(line));
+            let mut text = match line.strip_prefix("- ") {
+                Some(item) => {
+                    page.control("IP", ["-", "2"]);
+                    item.to_owned()
+                }
+                None => line.to_owned(),
+            };
+            while let Some(next) = lines.next_if(|line| goes_on(line)) {
+                text = format!("{text} {}", next.trim());
+            }
+            page.text(inline(&text));
         }
     }
+}
+
+/// Whether a line belongs to the paragraph or the item before it.
+fn goes_on(line: &str) -> bool {
+    const BEGIN: [&str; 5] = ["#", "|", "```", "- ", "<!--"];
+    !line.is_empty() && !BEGIN.iter().any(|mark| line.starts_with(mark))
 }
 
 fn verbatim<'l>(page: &mut Roff, lines: impl Iterator<Item = &'l str>) {
@@ -162,6 +178,17 @@ fn inline(text: &str) -> Vec<Inline> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn items_stand_apart_and_what_goes_on_over_lines_is_one() {
+        let mut page = Roff::new();
+        let text = "Read again: [what can\nchange](a.md).\n\n- **One** thing,\n  and more.\n- Another.\n\nEnd.";
+        write_chapters(&mut page, text.lines());
+        let page = page.to_roff();
+        assert!(page.contains("Read again: what can change."), "{page}");
+        assert!(page.contains("One thing, and more."), "{page}");
+        assert_eq!(page.matches(".IP").count(), 2, "{page}");
+    }
 
     #[test]
     fn marks_become_type_and_links_their_text() {

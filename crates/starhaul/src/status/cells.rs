@@ -16,6 +16,15 @@ pub(super) fn show(value: Option<String>) -> String {
     value.unwrap_or_else(|| "–".to_owned())
 }
 
+/// A price per byte; that of a path which its quota made the dearest is `max`.
+pub(crate) fn cost(cost: f64) -> String {
+    const DEAREST: f64 = 1e12;
+    match cost >= DEAREST {
+        true => "max".to_owned(),
+        false => cost.to_string(),
+    }
+}
+
 /// A table with text in the first `texts` columns and numbers in the others.
 pub(super) fn table(columns: &[&str], texts: usize) -> Table {
     let mut table = Table::new();

@@ -7,7 +7,7 @@ use starhaul_gateway::status::{
 use starhaul_units::Bandwidth;
 
 use super::cells::{
-    WIDTH, age, compact, cut, cut_front, rate, short_age, show, spaced, table, wrapped,
+    WIDTH, age, compact, cost, cut, cut_front, rate, short_age, show, spaced, table, wrapped,
 };
 use super::service;
 
@@ -397,9 +397,7 @@ fn path_table(session: &Session) -> Table {
             compact(traffic.sent_bytes),
             compact(traffic.received_bytes),
             cut(
-                &figures
-                    .and_then(|f| f.cost)
-                    .map_or("–".to_owned(), |cost| cost.to_string()),
+                &figures.and_then(|f| f.cost).map_or("–".to_owned(), cost),
                 6,
             ),
             figures.map_or("–".to_owned(), |figures| capacity(path, figures)),

@@ -120,6 +120,17 @@ fn a_path_ends_at_its_quota_and_the_count_outlives_the_gateway() {
     wait_until_out(&pair, "quota");
     assert_eq!(used(&pair), counted);
 
+    // A peer that does not answer is waited for, until a second signal: the count is as exact.
+    pair.ground.signal("STOP");
+    let ends = |pair: &Pair| pair.field.log().matches("gateway ends").count();
+    let before = ends(&pair);
+    pair.field.signal("TERM");
+    wait_for("it is ending", || (ends(&pair) > before).then_some(()));
+    pair.field.restart(&network, Side::Field, "TERM");
+    pair.ground.signal("CONT");
+    pair.wait_until_up(&["link1"]);
+    assert_eq!(used(&pair), counted);
+
     // More is ordered, and kept: it holds after a kill, which never takes bytes from the count.
     done(path(
         &pair,
