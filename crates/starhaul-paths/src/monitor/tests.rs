@@ -451,10 +451,12 @@ fn what_stalls_is_predicted_to_stall_on() {
 fn the_present_delay_follows_what_is_in_flight() {
     let start = Instant::now();
     let mut path = monitor(start, update(600 * MS, 10));
-    for sequence in 0..50 {
-        let sent = start + 10 * sequence * MS;
-        let number = path.on_sent(sent, 1_200, (), true);
-        acked(&mut path, sent + 1_200 * MS, number, Some(900 * MS));
+    for datagram in 0..50 {
+        path.on_sent(start + 10 * datagram * MS, 1_200, (), true);
+    }
+    for datagram in 0..50 {
+        let now = start + (1_200 + 10 * datagram) * MS;
+        acked(&mut path, now, datagram.into(), Some(900 * MS));
     }
     let now = start + 2_000 * MS;
     assert_eq!(path.one_way_delay(), 900 * MS);
