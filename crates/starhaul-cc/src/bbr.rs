@@ -52,6 +52,8 @@ pub(crate) struct Bbr {
     recovery: Option<Recovery>,
     /// Sending resumed after idleness, which has already probed the RTT.
     idle_restart: bool,
+    /// The path seems longer than the least RTT says.
+    doubts_min_rtt: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -104,6 +106,7 @@ impl Bbr {
             prior_cwnd_bytes: cwnd_bytes,
             recovery: None,
             idle_restart: false,
+            doubts_min_rtt: false,
         }
     }
 
@@ -182,9 +185,10 @@ impl Bbr {
     }
 
     fn update_min_rtt(&mut self, now: Instant, sample: &RateSample, bytes_in_flight: u64) {
-        let mut expired = self
-            .min_rtt
-            .is_some_and(|min| now.saturating_duration_since(min.at) > MIN_RTT_WINDOW);
+        let mut expired = std::mem::take(&mut self.doubts_min_rtt)
+            || self
+                .min_rtt
+                .is_some_and(|min| now.saturating_duration_since(min.at) > MIN_RTT_WINDOW);
         // What the application limited has probed the RTT on the way; a pause for that would only delay it.
         if sample.app_limited && bytes_in_flight < self.inflight(1.0) {
             self.unqueued_rtt.update(now, sample.rtt);
@@ -459,6 +463,13 @@ impl Controller for Bbr {
             self.mode = Mode::Drain;
             self.update_pacing_rate(DRAIN_GAIN);
         }
+    }
+
+    /// The window of two bandwidth-delay products of the shorter path would starve it: each ten rounds less would be delivered.
+    fn on_longer_path(&mut self) -> bool {
+        self.doubts_min_rtt = true;
+        self.unqueued_rtt = WindowedFilter::min(MIN_RTT_WINDOW);
+        true
     }
 
     fn on_mtu_update(&mut self, mtu_bytes: u16) {

@@ -84,6 +84,11 @@ pub trait Controller: fmt::Debug + Send + Sync {
     /// Packets wait in the path's queue for longer than their sender accepts, so startup has reached the path's
     /// capacity. Ignored unless a controller overrides it.
     fn on_queue(&mut self, _now: Instant) {}
+    /// All round trips of late took more than twice the least: the path itself may have become longer. Returns whether the controller
+    /// empties the path to measure it, which none does that does not override it.
+    fn on_longer_path(&mut self) -> bool {
+        false
+    }
     /// Sets the largest packet that the path carries, in bytes.
     fn on_mtu_update(&mut self, mtu_bytes: u16);
     /// Bytes that may be in flight; never 0.

@@ -94,8 +94,13 @@ impl PathController {
     pub fn on_rtt(&mut self, now: Instant, rtt: Duration, bytes: u64) {
         self.rtt_floor.update(now, rtt);
         let floor = self.rtt_floor.get().unwrap_or(rtt);
-        if self.guard.on_ack(now, rtt, bytes, floor) {
+        let estimate = self.controller.bandwidth_estimate();
+        let verdict = self.guard.on_ack(now, rtt, bytes, floor, estimate);
+        if verdict.queues {
             self.controller.on_queue(now);
+        }
+        if verdict.seems_longer && self.controller.on_longer_path() {
+            self.guard.on_emptying(now);
         }
     }
 
@@ -112,13 +117,21 @@ impl PathController {
         }
     }
 
+    /// What the path carried when packets last waited in its queue, or has shown since, where that is less than the controller's estimate:
+    /// `None` otherwise, and without a queue bound.
+    pub fn shown_rate(&self) -> Option<Bandwidth> {
+        self.guard.shown()
+    }
+
     /// The rate at which packets leave. Without a rate of the controller's and an RTT, the window alone limits the
     /// first flight.
     pub fn pacing_rate(&self, smoothed_rtt: Option<Duration>) -> Bandwidth {
         let by_window = |rtt| Bandwidth::from_bytes_over(self.controller.cwnd(), rtt);
         let rate = self.controller.pacing_rate();
+        let shown = self.shown_rate().map(|shown| shown.scaled(PACING_GAIN));
         rate.or_else(|| smoothed_rtt.map(|rtt| by_window(rtt).scaled(PACING_GAIN)))
             .unwrap_or(Bandwidth::MAX)
+            .min(shown.unwrap_or(Bandwidth::MAX))
             .min(self.rate_limit.unwrap_or(Bandwidth::MAX))
     }
 

@@ -264,6 +264,26 @@ impl<T: Copy> PathMonitor<T> {
             .map_or(self.smoothed_rtt() / 2, |one_way| one_way.mean())
     }
 
+    /// The one-way delay of what is sent now, where less is in flight than when what arrived of late was sent: the queue before it has
+    /// become shorter, which the smoothed delay tells only when it is too late for a long path.
+    pub fn present_delay(&self) -> Duration {
+        let min_rtt = self.min_rtt();
+        let in_flight = self
+            .bandwidth()
+            .time_to_send(self.transport.bytes_in_flight);
+        let queue = in_flight.saturating_sub(min_rtt);
+        self.one_way_delay()
+            .min((min_rtt / 2).saturating_add(queue))
+    }
+
+    /// By so much arrivals differ from the one-way delay: four variations of it.
+    pub fn arrival_margin(&self) -> Duration {
+        let variation = self
+            .one_way
+            .map_or(Duration::ZERO, |one_way| one_way.variation());
+        variation.saturating_mul(4)
+    }
+
     /// Greatest rate at which this session's datagrams arrived in the last ten seconds; zero before the first
     /// measurement. Lower than the path's capacity when little was sent.
     pub fn delivery_rate(&self) -> Bandwidth {
@@ -297,12 +317,15 @@ impl<T: Copy> PathMonitor<T> {
     }
 
     /// When `bytes` would arrive, sent behind `bytes_ahead` that already wait for this path: the window must open, both
-    /// must be serialised, and the last byte takes the one-way delay. At most a day from now.
+    /// must be serialised, and the last byte takes the one-way delay. A path of which nothing is heard for some time more than is usual
+    /// is taken to go on with that for as long again. At most a day from now.
     pub fn predict_arrival(&self, now: Instant, bytes_ahead: u64, bytes: u64) -> Instant {
         let queue = bytes_ahead.saturating_add(bytes);
         let serialised = self.bandwidth().time_to_send(queue);
         let sent_after = serialised.max(self.window_wait(now, queue));
-        now + sent_after.saturating_add(self.one_way_delay()).min(FOREVER)
+        let stalled = self.silence.overdue_for(now, self.silence_rtt());
+        let arrives_after = sent_after.saturating_add(self.one_way_delay());
+        now + arrives_after.saturating_add(stalled).min(FOREVER)
     }
 
     /// The path's loss. An outage longer than an RTT is forgotten when it ends.

@@ -121,6 +121,20 @@ impl Silence {
         silent
     }
 
+    /// For how long the acknowledgement of the oldest datagram after the newest acknowledged one has been overdue.
+    pub(crate) fn overdue_for(&self, now: Instant, rtt: Duration) -> Duration {
+        let overdue = self.unanswered.front().and_then(|oldest| {
+            let variation = self.round_trip.map_or(rtt / 2, |rtt| rtt.variation());
+            let margin = variation.saturating_mul(4).max(LEAST_MARGIN);
+            let due = oldest
+                .sent
+                .checked_add(rtt)?
+                .checked_add(MAX_ACK_DELAY + margin)?;
+            Some(now.saturating_duration_since(due))
+        });
+        overdue.unwrap_or_default()
+    }
+
     fn due(&self, rtt: Duration) -> Option<Instant> {
         let due = self.due_from(0, rtt)?;
         let alone = self

@@ -380,7 +380,8 @@ impl PathControl {
         let allowed = window_rate.scaled(0.5).min(pacing_rate);
         let estimate = self.path.controller().bandwidth_estimate();
         let bandwidth = estimate.map_or(window_rate, |estimate| estimate.max(allowed));
-        let limit = self.path.rate_limit().unwrap_or(Bandwidth::MAX);
+        let limits = [self.path.rate_limit(), self.path.shown_rate()];
+        let limit = limits.into_iter().flatten().min().unwrap_or(Bandwidth::MAX);
         PathUpdate {
             cwnd: self.path.window(self.mtu),
             bytes_in_flight: self.bytes_committed(),

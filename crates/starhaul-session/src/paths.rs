@@ -30,6 +30,9 @@ const LEAST_READ_ROUND: Duration = Duration::from_millis(10);
 /// Nor does a round trip that was never measured.
 const MOST_READ_ROUND: Duration = Duration::from_secs(2);
 
+/// Bytes of an acknowledgement or a message.
+const SMALL_DATAGRAM: u64 = 200;
+
 #[derive(Debug)]
 pub(crate) struct Path {
     pub(crate) monitor: PathMonitor<Item>,
@@ -230,7 +233,7 @@ impl Paths {
 
     /// The usable path on which a small datagram sent now arrives first.
     pub(crate) fn fastest(&self, now: Instant) -> Option<PathId> {
-        let arrival = |path: &Path| path.monitor.predict_arrival(now, 0, 200);
+        let arrival = |path: &Path| path.monitor.predict_arrival(now, 0, SMALL_DATAGRAM);
         self.usable()
             .min_by_key(|(id, path)| (arrival(path), *id))
             .map(|(id, _)| id)
@@ -263,6 +266,18 @@ impl Paths {
     pub(crate) fn least_delay(&self) -> Duration {
         self.usable()
             .map(|(_, path)| path.monitor.one_way_delay())
+            .min()
+            .unwrap_or_default()
+    }
+
+    /// In what time a small datagram sent now arrives over the path where it does so first, with its queue and its margin.
+    pub(crate) fn soonest(&self, now: Instant) -> Duration {
+        let reach = |path: &Path| {
+            let arrival = path.monitor.predict_arrival(now, 0, SMALL_DATAGRAM);
+            arrival.saturating_duration_since(now) + path.monitor.arrival_margin()
+        };
+        self.usable()
+            .map(|(_, path)| reach(path))
             .min()
             .unwrap_or_default()
     }

@@ -149,6 +149,19 @@ pub(crate) fn is_last_try(view: &View<'_>, bytes: u64, deadline: Instant) -> boo
     view.now() + soonest_overdue + view.least_delay() + TIE > deadline
 }
 
+/// The path other than `path` over which `bytes` arrive first, if they do by the deadline.
+pub(crate) fn soonest_other(
+    view: &View<'_>,
+    path: Option<PathId>,
+    bytes: u64,
+    deadline: Instant,
+) -> Option<PathId> {
+    let others = view.carrying(bytes).filter(|(id, _)| Some(*id) != path);
+    let arrivals = others.map(|(id, other)| (other.predict_arrival(view.now(), 0, bytes), id));
+    let (arrival, id) = arrivals.min()?;
+    (arrival <= deadline).then_some(id)
+}
+
 /// Whether something that arrives over `path` at `arrival` keeps the limit, with room for one retransmission where that is
 /// what protects it.
 fn in_time(view: &View<'_>, path: PathView<'_>, arrival: Instant, limit: Limit) -> bool {

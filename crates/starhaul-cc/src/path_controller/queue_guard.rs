@@ -16,6 +16,22 @@ const LEAST_INTERVAL: Duration = Duration::from_millis(50);
 const PATIENCE: Duration = Duration::from_secs(1);
 const PATIENCE_ROUNDS: u32 = 4;
 
+/// Each interval without a queue may carry so much more than was shown.
+const GROWTH: f64 = 1.25;
+/// From so many times the least RTT on, a window of two bandwidth-delay products no longer fills a path that has become longer.
+const LONGER: u32 = 2;
+/// The patience with a path that seems longer, but is not, grows to so many times its first.
+const MOST_PATIENCE: u32 = 32;
+
+/// What acknowledgements say of the path.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Verdict {
+    /// Packets wait in the queue for too long.
+    pub(super) queues: bool,
+    /// All round trips of late took so long that the path itself seems longer, which only an empty path can tell.
+    pub(super) seems_longer: bool,
+}
+
 /// See the [module](self).
 #[derive(Debug, Default)]
 pub(super) struct QueueGuard {
@@ -26,48 +42,131 @@ pub(super) struct QueueGuard {
     floor: Option<Duration>,
     /// Start of the interval in which deliveries are counted, and their bytes.
     interval: Option<(Instant, u64)>,
+    /// When the last acknowledgement came, and its round trip.
+    last_ack: Option<(Instant, Duration)>,
+    /// The end of the path's last pause, and whether nothing is known of what it carries since.
+    resumed_at: Option<Instant>,
+    is_resuming: bool,
     rate: Option<Bandwidth>,
     holding_since: Option<Instant>,
+    /// What the path carried while packets queued, and what deliveries have shown since. A controller's estimate, the most of many
+    /// round trips, outlives the rate by seconds, and would fill the queue again as soon as it is empty.
+    shown: Option<Bandwidth>,
+    longer_since: Option<Instant>,
+    measuring: Option<Measuring>,
+    /// Times the first patience; 0 is 1.
+    patience: u32,
+}
+
+/// The path is being emptied.
+#[derive(Clone, Copy, Debug)]
+struct Measuring {
+    until: Instant,
+    /// The least round trip before it, and since.
+    before: Duration,
+    least: Duration,
 }
 
 impl QueueGuard {
-    /// A packet was acknowledged; `least_rtt` is the least RTT of the recent past. Returns whether packets wait in the
-    /// queue for too long.
+    /// A packet was acknowledged; `least_rtt` is the least RTT of the recent past, `estimate` the controller's.
     pub(super) fn on_ack(
         &mut self,
         now: Instant,
         rtt: Duration,
         bytes: u64,
         least_rtt: Duration,
-    ) -> bool {
-        self.recent.push_back(rtt);
+        estimate: Option<Bandwidth>,
+    ) -> Verdict {
+        self.watch_pause(now, rtt, least_rtt);
+        if !self.is_resuming {
+            self.recent.push_back(rtt);
+        }
         if self.recent.len() > SAMPLES {
             self.recent.pop_front();
         }
-        self.floor = self.floor.filter(|floor| rtt >= *floor);
-        let (since, delivered) = self.interval.get_or_insert((now, 0));
-        *delivered = delivered.saturating_add(bytes);
-        let elapsed = now.saturating_duration_since(*since);
-        if elapsed >= least_rtt.max(LEAST_INTERVAL) {
-            self.rate = Some(Bandwidth::from_bytes_over(*delivered, elapsed));
-            self.interval = Some((now, 0));
+        if self.floor.is_some_and(|floor| rtt < floor) {
+            // It was a queue after all.
+            self.floor = None;
         }
+        self.count(now, rtt, bytes, least_rtt);
         self.watch(now, least_rtt);
-        self.is_holding()
+        let is_news = |shown: &Bandwidth| estimate.is_none_or(|estimate| *shown < estimate);
+        self.shown = self.shown.filter(is_news).filter(|_| self.bound.is_some());
+        Verdict {
+            // A round trip that a pause made long tells nothing of what startup has reached.
+            queues: self.is_holding() && !self.is_of_pause(now, rtt),
+            seems_longer: self.seems_longer(now, rtt, least_rtt),
+        }
     }
 
-    /// The window that keeps the queue within its bound; `window` if that does.
+    /// The window that keeps the queue within its bound; `window` if that does. None of it while nothing is known of the path.
     pub(super) fn window(&self, window: u64, least_rtt: Duration, estimate: Bandwidth) -> u64 {
-        let (Some(bound), Some(rate)) = (self.bound, self.rate.filter(|_| self.is_holding()))
-        else {
+        let Some(bound) = self.bound else {
+            return window;
+        };
+        if self.is_resuming {
+            return 0;
+        }
+        let held = self.rate.filter(|_| self.is_holding());
+        let Some(rate) = held.or_else(|| self.shown.map(|shown| shown.scaled(GROWTH))) else {
             return window;
         };
         let floor = self.floor.unwrap_or(least_rtt);
         window.min(rate.min(estimate).bytes_in(floor.saturating_add(bound)))
     }
 
+    /// What the path is known to carry, where that is less than its controller thinks.
+    pub(super) const fn shown(&self) -> Option<Bandwidth> {
+        self.shown
+    }
+
     const fn is_holding(&self) -> bool {
         self.holding_since.is_some()
+    }
+
+    /// Acknowledgements that come again after a pause, of packets that waited through it, say nothing yet of what the path carries now:
+    /// until they have been counted for an interval, or the first packet that left since is acknowledged.
+    fn watch_pause(&mut self, now: Instant, rtt: Duration, least_rtt: Duration) {
+        self.is_resuming &= self.is_of_pause(now, rtt);
+        let whole = least_rtt.max(LEAST_INTERVAL);
+        let last = self.last_ack.replace((now, rtt));
+        let Some((at, usual)) = last else {
+            return;
+        };
+        let gap = now.saturating_duration_since(at);
+        let was_idle = gap > whole.saturating_add(rtt);
+        let paused = gap > whole && rtt > usual.saturating_add(LEAST_INTERVAL);
+        if was_idle || paused {
+            self.interval = Some((now, 0));
+        }
+        if paused && self.bound.is_some() {
+            (self.resumed_at, self.is_resuming) = (Some(now), true);
+            self.recent.clear();
+        }
+    }
+
+    /// The packet left before the path's last pause ended.
+    fn is_of_pause(&self, now: Instant, rtt: Duration) -> bool {
+        self.resumed_at
+            .is_some_and(|at| now.checked_sub(rtt).is_none_or(|sent| sent < at))
+    }
+
+    /// Counts deliveries as a rate, and what they show.
+    fn count(&mut self, now: Instant, rtt: Duration, bytes: u64, least_rtt: Duration) {
+        let (since, delivered) = self.interval.get_or_insert((now, 0));
+        *delivered = delivered.saturating_add(bytes);
+        let elapsed = now.saturating_duration_since(*since);
+        if elapsed < least_rtt.max(LEAST_INTERVAL) {
+            return;
+        }
+        let rate = Bandwidth::from_bytes_over(*delivered, elapsed);
+        (self.rate, self.interval) = (Some(rate), Some((now, 0)));
+        // What waited through the pause kept the path busy.
+        let resumes = std::mem::take(&mut self.is_resuming) && self.is_of_pause(now, rtt);
+        self.shown = match self.shown {
+            _ if self.is_holding() || resumes => Some(rate),
+            shown => shown.map(|shown| shown.max(rate)),
+        };
     }
 
     fn watch(&mut self, now: Instant, least_rtt: Duration) {
@@ -75,7 +174,7 @@ impl QueueGuard {
             self.holding_since = None;
             return;
         };
-        let rtt = self.recent.iter().min().copied().unwrap_or_default();
+        let rtt = self.least_recent();
         let floor = self.floor.unwrap_or(least_rtt);
         if rtt <= floor.saturating_add(bound / 2) {
             self.holding_since = None;
@@ -86,7 +185,60 @@ impl QueueGuard {
         {
             self.floor = Some(rtt);
             self.holding_since = None;
+            self.shown = None;
         }
+    }
+
+    /// The controller empties the path to measure it.
+    pub(super) fn on_emptying(&mut self, now: Instant) {
+        let before = self.least_recent();
+        self.measuring = Some(Measuring {
+            until: now + PATIENCE.max(before.saturating_mul(PATIENCE_ROUNDS)),
+            before,
+            least: before,
+        });
+    }
+
+    /// Whether the round trips have been so long for so long that the path should be emptied to measure it; once each time.
+    fn seems_longer(&mut self, now: Instant, sample: Duration, least_rtt: Duration) -> bool {
+        let floor = self.floor.unwrap_or(least_rtt);
+        if let Some(measuring) = &mut self.measuring {
+            measuring.least = measuring.least.min(sample);
+            let Measuring {
+                until,
+                before,
+                least,
+            } = *measuring;
+            if now >= until {
+                self.measuring = None;
+                // What was left of the excess when the path was empty is its length.
+                let is_longer = least > floor + before.saturating_sub(floor) / 2;
+                self.floor = is_longer.then_some(least).or(self.floor);
+                self.patience = if is_longer {
+                    1
+                } else {
+                    (self.patience.max(1) * 2).min(MOST_PATIENCE)
+                };
+            }
+            return false;
+        }
+        let rtt = self.least_recent();
+        let is_long = self.bound.is_some()
+            && self.recent.len() == SAMPLES
+            && rtt > floor.saturating_mul(LONGER);
+        if !is_long {
+            self.longer_since = None;
+            return false;
+        }
+        let since = *self.longer_since.get_or_insert(now);
+        let patience = PATIENCE.max(rtt.saturating_mul(PATIENCE_ROUNDS)) * self.patience.max(1);
+        let is_over = now.saturating_duration_since(since) >= patience;
+        self.longer_since = self.longer_since.filter(|_| !is_over);
+        is_over
+    }
+
+    fn least_recent(&self) -> Duration {
+        self.recent.iter().min().copied().unwrap_or_default()
     }
 }
 
@@ -99,7 +251,7 @@ mod tests {
     /// Acknowledges 1000 bytes each millisecond for `count` ms with this round trip.
     fn acks(guard: &mut QueueGuard, from: Instant, count: u32, rtt_ms: u32) -> Instant {
         for step in 0..count {
-            guard.on_ack(from + step * MS, rtt_ms * MS, 1_000, 100 * MS);
+            guard.on_ack(from + step * MS, rtt_ms * MS, 1_000, 100 * MS, None);
         }
         from + count * MS
     }
@@ -117,8 +269,17 @@ mod tests {
         // 8 Mbit/s for the round trip and what may be queued.
         let held = window(&guard);
         assert!((140_000..160_000).contains(&held), "{held}");
-        acks(&mut guard, now, 10, 120);
-        assert_eq!(window(&guard), 1 << 20);
+        // The queue is gone, but the controller's estimate is as wrong as before.
+        let now = acks(&mut guard, now, 1_000, 120);
+        assert!(window(&guard) > held && window(&guard) < 2 * held);
+        guard.on_ack(
+            now,
+            120 * MS,
+            1_000,
+            100 * MS,
+            Some(Bandwidth::from_mbit(8)),
+        );
+        assert_eq!(window(&guard), 1 << 20, "a controller that has learnt it");
     }
 
     #[test]
@@ -134,5 +295,89 @@ mod tests {
         assert_eq!(window(&guard), 1 << 20, "a queue would have gone");
         acks(&mut guard, now, 300, 340);
         assert!(window(&guard) < 400_000, "measured against the longer path");
+    }
+
+    /// A flow at 8 Mbit/s whose controller thinks of 80 pauses; its packets come again at 1 Mbit/s.
+    #[test]
+    fn after_a_pause_nothing_leaves_until_the_rate_is_known() {
+        let mut guard = QueueGuard {
+            bound: Some(50 * MS),
+            ..QueueGuard::default()
+        };
+        let estimate = Bandwidth::from_mbit(80);
+        let window = |guard: &QueueGuard| guard.window(1 << 20, 100 * MS, estimate);
+        let now = acks(&mut guard, Instant::now(), 300, 100);
+        assert_eq!(window(&guard), 1 << 20);
+        let resumed = now + 500 * MS;
+        for step in 0..30_u32 {
+            let rtt = (600 + 8 * step) * MS;
+            guard.on_ack(resumed + 8 * step * MS, rtt, 1_000, 100 * MS, None);
+            let held = window(&guard);
+            match 8 * step {
+                ..100 => assert_eq!(held, 0, "after {} ms", 8 * step),
+                // 1 Mbit/s for the round trip and what may be queued.
+                _ => assert!(
+                    (15_000..28_000).contains(&held),
+                    "{held} after {} ms",
+                    8 * step
+                ),
+            }
+        }
+    }
+
+    /// What left since the pause tells that the path is as it was.
+    #[test]
+    fn a_small_flow_is_not_held_back_after_a_pause() {
+        let mut guard = QueueGuard {
+            bound: Some(50 * MS),
+            ..QueueGuard::default()
+        };
+        let window = |guard: &QueueGuard| guard.window(1 << 20, 20 * MS, Bandwidth::from_mbit(80));
+        let mut now = Instant::now();
+        let mut ack = |guard: &mut QueueGuard, after: u32, rtt: u32| {
+            now += after * MS;
+            guard.on_ack(now, rtt * MS, 1_000, 20 * MS, None);
+        };
+        (0..20).for_each(|_| ack(&mut guard, 20, 20));
+        ack(&mut guard, 400, 410);
+        assert_eq!(window(&guard), 0);
+        ack(&mut guard, 20, 20);
+        assert_eq!(window(&guard), 1 << 20);
+        // Round trips longer than an interval are no pauses.
+        (0..20).for_each(|_| ack(&mut guard, 120, 120));
+        assert_eq!(guard.is_resuming, false);
+    }
+
+    #[test]
+    fn a_path_that_seems_longer_is_emptied_and_measured() {
+        let mut guard = QueueGuard {
+            bound: Some(300 * MS),
+            ..QueueGuard::default()
+        };
+        let mut now = Instant::now();
+        let mut seems_longer = |guard: &mut QueueGuard, count: u32, rtt: u32| {
+            let verdicts = (0..count).map(|_| {
+                now += MS;
+                let verdict = guard.on_ack(now, rtt * MS, 1_000, 40 * MS, None);
+                if verdict.seems_longer {
+                    guard.on_emptying(now);
+                }
+                verdict.seems_longer
+            });
+            verdicts.filter(|seems| *seems).count()
+        };
+        assert_eq!(seems_longer(&mut guard, 2_000, 70), 0);
+        assert_eq!(seems_longer(&mut guard, 1_100, 130), 1);
+        // It is as long when it is empty.
+        assert_eq!(seems_longer(&mut guard, 5_000, 128), 0);
+        assert_eq!(guard.floor, Some(128 * MS));
+        // As short as ever, and then behind a queue: asked again ever more seldom.
+        assert_eq!(seems_longer(&mut guard, 100, 40), 0);
+        let mut asked = 0;
+        for _ in 0..20 {
+            asked += seems_longer(&mut guard, 1_000, 130);
+            seems_longer(&mut guard, 20, 45);
+        }
+        assert!(asked <= 8, "{asked}");
     }
 }

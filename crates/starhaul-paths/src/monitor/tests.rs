@@ -427,3 +427,47 @@ proptest! {
         }
     }
 }
+
+/// A path that answered each millisecond and then no more is expected to keep on with that for as long again.
+#[test]
+fn what_stalls_is_predicted_to_stall_on() {
+    let start = Instant::now();
+    let mut path = monitor(start, update(40 * MS, 10));
+    let now = exchange(&mut path, start, 500, 40 * MS, |_| false);
+    let arrives_after = |path: &PathMonitor<()>, now| path.predict_arrival(now, 0, 1_200) - now;
+    let usual = arrives_after(&path, now);
+    path.on_sent(now, 1_200, (), true);
+    assert_eq!(arrives_after(&path, now + 60 * MS), usual, "it may be late");
+    let [early, late] = [200, 400].map(|wait| arrives_after(&path, now + wait * MS));
+    assert!(
+        early > usual + 90 * MS && early < usual + 160 * MS,
+        "{early:?}"
+    );
+    assert_eq!(late, early + 200 * MS);
+}
+
+/// What was sent behind a long queue arrived late; what is sent now finds a short one.
+#[test]
+fn the_present_delay_follows_what_is_in_flight() {
+    let start = Instant::now();
+    let mut path = monitor(start, update(600 * MS, 10));
+    for datagram in 0..50 {
+        path.on_sent(start + 10 * datagram * MS, 1_200, (), true);
+    }
+    for datagram in 0..50 {
+        let now = start + (1_200 + 10 * datagram) * MS;
+        acked(&mut path, now, datagram.into(), Some(900 * MS));
+    }
+    let now = start + 2_000 * MS;
+    assert_eq!(path.one_way_delay(), 900 * MS);
+    assert_eq!(path.present_delay(), 300 * MS);
+    path.update(
+        now,
+        PathUpdate {
+            bytes_in_flight: 1_000_000,
+            ..update(600 * MS, 10)
+        },
+    );
+    // 800 ms of the rate, of which the round trip hides 600.
+    assert_eq!(path.present_delay(), 500 * MS);
+}

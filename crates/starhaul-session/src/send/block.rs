@@ -17,6 +17,8 @@ use crate::{
 /// What a timer of a block is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum BlockTimer {
+    /// What is overdue is sent again now or never over a slower path than the fastest.
+    Chance,
     /// What is not known to have arrived is sent again now or never.
     LastChance,
     /// It must have arrived.
@@ -33,8 +35,17 @@ struct FragmentState {
     /// Waits in `retransmit`.
     queued: bool,
     in_flight: u8,
-    /// Where it was sent last, and by when its acknowledgement is expected.
-    last: Option<(PathId, Instant)>,
+    last: Option<LastSent>,
+}
+
+/// Where and when a fragment was sent last, as the path was then.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LastSent {
+    pub(crate) path: PathId,
+    /// By when its acknowledgement is expected.
+    pub(crate) acknowledged_by: Instant,
+    /// When that is overdue.
+    pub(crate) overdue_at: Instant,
 }
 
 #[derive(Debug)]
@@ -262,7 +273,12 @@ impl SendBlock {
 
     /// Where a fragment was sent last.
     pub(crate) fn last_path(&self, id: FragmentId) -> Option<PathId> {
-        Some(self.state(id)?.last?.0)
+        Some(self.state(id)?.last?.path)
+    }
+
+    /// A copy of the fragment may still arrive.
+    pub(crate) fn is_in_flight(&self, id: FragmentId) -> bool {
+        self.state(id).is_some_and(|state| state.in_flight > 0)
     }
 
     fn pop_retransmission(&mut self) {
@@ -296,7 +312,7 @@ impl SendBlock {
     /// The next copy and the path that carried the first.
     pub(crate) fn next_copy(&self) -> Option<(FragmentId, Option<PathId>)> {
         let id = *self.copies.front()?;
-        Some((id, self.state(id)?.last.map(|(path, _)| path)))
+        Some((id, self.last_path(id)))
     }
 
     pub(crate) fn next_fresh(&self) -> Option<FragmentId> {
@@ -320,14 +336,9 @@ impl SendBlock {
         })
     }
 
-    /// A fragment leaves on `path` for `purpose`; it must be what the `next_…` of that purpose gave.
-    pub(crate) fn on_sent(
-        &mut self,
-        id: FragmentId,
-        path: PathId,
-        purpose: Purpose,
-        acknowledged_by: Instant,
-    ) {
+    /// A fragment leaves for `purpose`; it must be what the `next_…` of that purpose gave.
+    pub(crate) fn on_sent(&mut self, id: FragmentId, sent: LastSent, purpose: Purpose) {
+        let path = sent.path;
         match purpose {
             Purpose::Data => self.advance_fresh(id),
             Purpose::Redundancy => self.advance_redundancy(),
@@ -351,7 +362,7 @@ impl SendBlock {
         if let Some(code) = self.codes.get_mut(usize::from(id.code))
             && let Some(state) = code.fragments.get_mut(usize::from(id.index))
         {
-            state.last = Some((path, acknowledged_by));
+            state.last = Some(sent);
             match purpose {
                 Purpose::Data => code.unsent = code.unsent.saturating_sub(1),
                 Purpose::Redundancy => {
@@ -467,15 +478,14 @@ impl SendBlock {
         true
     }
 
-    /// Queues again what is in flight but should have been heard of by now, as far as it is needed. Nothing is declared lost.
-    pub(crate) fn insure(&mut self, now: Instant) {
+    /// Queues again what is in flight but has not been heard of by now, though it was `due`, as far as it is needed. Nothing is declared
+    /// lost.
+    pub(crate) fn insure(&mut self, now: Instant, due: impl Fn(&LastSent) -> Instant) {
         for (code_index, code) in self.codes.iter_mut().enumerate() {
             let sound = |state: &FragmentState| {
                 state.acked
                     || state.queued
-                    || state
-                        .last
-                        .is_none_or(|(_, acknowledged_by)| acknowledged_by > now)
+                    || state.last.as_ref().is_none_or(|last| due(last) > now)
             };
             let hoped = code.fragments.iter().filter(|state| sound(state)).count();
             let mut missing = usize::from(code.data_count).saturating_sub(hoped);

@@ -3,6 +3,7 @@
 pub(crate) mod block;
 pub(crate) mod bytes;
 pub(crate) mod bytes_out;
+mod chances;
 pub(crate) mod demand;
 mod outlook;
 pub(crate) mod queue;
@@ -48,8 +49,6 @@ const LEAST_QUERY_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Redundancy leaves with the data of a block that has no time to be sent again so often.
 const ROUNDS_TO_SPARE: u32 = 2;
-/// Serialisation and jitter of a retransmission sent at the last chance.
-const LAST_CHANCE_MARGIN: Duration = Duration::from_millis(3);
 
 /// A fragment to send.
 #[derive(Clone, Copy, Debug)]
@@ -118,7 +117,7 @@ impl BlocksOut {
         self.demand
             .on_offered(now, block.priority, block.data.len(), deadline);
         self.held_bytes += block.data.len();
-        block.timer = first_timer(now, paths, &block);
+        block.timer = chances::next_timer(now, paths, &block);
         self.expiry.insert((block.timer.0, block.timer.1, key));
         self.blocks.insert(key, block);
         self.requeue(now, key);
@@ -155,7 +154,7 @@ impl BlocksOut {
                 block.deadline = deadline;
             }
             if deadline.is_some() && !block.has_arrived {
-                let timer = first_timer(now, paths, block);
+                let timer = chances::next_timer(now, paths, block);
                 set_timer(&mut self.expiry, block, timer);
             }
             block.priority = priority.unwrap_or(block.priority);
@@ -475,13 +474,13 @@ impl BlocksOut {
         }
     }
 
-    /// A fragment of the block, if it is sent again when it is overdue over others with `least_delay`, may come too late. The rest of its
+    /// A fragment of the block, if it is sent again when it is overdue over others that take `soonest`, may come too late. The rest of its
     /// block becomes overdue as fast as it left, at the rate `from`, and is sent at the rate `over`.
     pub(crate) fn cannot_wait(
         &self,
         key: BlockKey,
         overdue_at: Instant,
-        least_delay: Duration,
+        soonest: Duration,
         [from, over]: [Bandwidth; 2],
     ) -> bool {
         let Some(block) = self.blocks.get(&key) else {
@@ -490,8 +489,8 @@ impl BlocksOut {
         let bytes = block.bytes_in_flight() as u64;
         let longer = over.time_to_send(bytes);
         let longer = longer.saturating_sub(from.time_to_send(bytes));
-        let needed = least_delay.saturating_add(longer);
-        let arrival = overdue_at.checked_add(needed.saturating_add(LAST_CHANCE_MARGIN));
+        let needed = soonest.saturating_add(longer);
+        let arrival = overdue_at.checked_add(needed.saturating_add(chances::MARGIN));
         arrival.is_none_or(|arrival| arrival > block.deadline)
     }
 
@@ -512,9 +511,9 @@ impl BlocksOut {
                 continue;
             };
             block.timer = match timer {
-                BlockTimer::LastChance => {
-                    block.insure(now);
-                    (block.deadline, BlockTimer::Deadline)
+                BlockTimer::Chance | BlockTimer::LastChance => {
+                    chances::insure(now, timer, block);
+                    chances::next_timer(now, paths, block)
                 }
                 BlockTimer::Deadline if block.may_be_whole() => {
                     let grace = (paths.longest_turnaround() * 2).max(LEAST_GRACE);
@@ -536,7 +535,8 @@ impl BlocksOut {
             // What was cut again for narrower paths is to be sent still.
             let is_wanted =
                 timer == BlockTimer::Query && !block.has_arrived && now <= block.deadline;
-            if timer == BlockTimer::LastChance || is_wanted {
+            let is_chance = matches!(timer, BlockTimer::Chance | BlockTimer::LastChance);
+            if is_chance || is_wanted {
                 self.requeue(now, key)
             } else {
                 self.unqueue(key)
@@ -596,7 +596,7 @@ pub(crate) fn choose(
     };
     let bytes = fragment_bytes(block, view.fragment_capacity());
     if let Some(id) = block.next_retransmission()
-        && scheduler.takes_retransmission(view, block.last_path(id), bytes, limit)
+        && chances::takes_again(block, id, view, scheduler, bytes, limit)
     {
         return Some((id, Purpose::Retransmission));
     }
@@ -678,15 +678,6 @@ fn fragment_bytes(block: &SendBlock, capacity: Option<usize>) -> u64 {
     let uncut = || block.data.len().min(capacity.unwrap_or_default());
     let payload = block.fragment_length().unwrap_or_else(uncut);
     (payload + FRAGMENT_HEADER_BYTES) as u64
-}
-
-/// A block that may be sent again has its first timer when that is possible for the last time.
-fn first_timer(now: Instant, paths: &Paths, block: &SendBlock) -> (Instant, BlockTimer) {
-    let margin = paths.least_delay() + LAST_CHANCE_MARGIN;
-    match block.deadline.checked_sub(margin) {
-        Some(at) if block.mode.retransmits() && at > now => (at, BlockTimer::LastChance),
-        _ => (block.deadline, BlockTimer::Deadline),
-    }
 }
 
 /// Changes the timer of a block.

@@ -187,5 +187,5 @@ impl<'a> Outlook<'a> {
 /// From leaving an idle sender to arriving over `path`.
 fn flight(path: &Path, bytes: u64) -> Duration {
     let serialised = path.monitor.bandwidth().time_to_send(bytes);
-    path.monitor.one_way_delay().saturating_add(serialised)
+    path.monitor.present_delay().saturating_add(serialised)
 }

@@ -384,7 +384,7 @@ impl Session {
         if self.paths.all_silent() {
             return;
         }
-        let (least_delay, over) = (self.paths.least_delay(), self.paths.bandwidth());
+        let (soonest, over) = (self.paths.soonest(now), self.paths.bandwidth());
         for id in suspects {
             let Some(path) = self.paths.get_mut(id) else {
                 continue;
@@ -392,7 +392,7 @@ impl Session {
             let (blocks, rates) = (&self.blocks_out, [path.monitor.bandwidth(), over]);
             let cannot_wait = |overdue_at: Instant, item: Item| match item {
                 Item::Fragment { block, .. } => {
-                    blocks.cannot_wait(block, overdue_at, least_delay, rates)
+                    blocks.cannot_wait(block, overdue_at, soonest, rates)
                 }
                 _ => true,
             };

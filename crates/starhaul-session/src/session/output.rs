@@ -14,7 +14,11 @@ use crate::{
     paths::Path,
     rules,
     scheduler::{Frame, View},
-    send::{self, Choice, block::SendBlock, bytes::NextFrame},
+    send::{
+        self, Choice,
+        block::{LastSent, SendBlock},
+        bytes::NextFrame,
+    },
     types::{BlockId, StreamId},
     wire::{self, Ack, MAX_ACK_PATHS, PathAck, STREAM_FRAME_HEADER_BYTES, StreamFrame, wrap},
 };
@@ -277,7 +281,12 @@ impl Session {
             self.note_coded(key);
         }
         let arrivals = self.predict_arrivals(key);
-        let acknowledged_by = now + self.paths.get(id)?.monitor.acknowledged_after();
+        let monitor = &self.paths.get(id)?.monitor;
+        let leaving = LastSent {
+            path: id,
+            acknowledged_by: now + monitor.acknowledged_after(),
+            overdue_at: now + monitor.overdue_after(),
+        };
         let block = self.blocks_out.get_mut(key)?;
         let class = send::class_of(block);
         let (mut sent, mut redundant) = (0, 0);
@@ -300,7 +309,7 @@ impl Session {
             path.sent_by_class
                 .add(Some(class.priority), payload.len() as u64);
             batch.push(path.send(now, payload, item, batch.budget));
-            block.on_sent(choice.fragment, id, choice.purpose, acknowledged_by);
+            block.on_sent(choice.fragment, leaving, choice.purpose);
             if matches!(choice.purpose, Purpose::Redundancy | Purpose::Copy) {
                 redundant += length as u64;
             }

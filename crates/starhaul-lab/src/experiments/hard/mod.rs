@@ -16,8 +16,8 @@ use crate::{
 };
 
 /// Links of a run, and with `--quick`.
-const LINKS: u64 = 20;
-const FEW: u64 = 2;
+const LINKS: usize = 20;
+const FEW: usize = 2;
 
 /// `starhaul lab hard`.
 pub fn study() -> Study {
@@ -103,8 +103,10 @@ impl HardSetup {
     }
 }
 
+/// Each seed has links of its own, so that what was tuned on some can be judged on others.
 fn setups(systems: &[System], quick: bool, seed: u64) -> Vec<HardSetup> {
-    let links = 0..if quick { FEW } else { LINKS };
+    let first = seed.saturating_sub(1).saturating_mul(LINKS as u64);
+    let links = (first..).take(if quick { FEW } else { LINKS });
     let on = |link| {
         let setup = move |system: &System| HardSetup {
             system: *system,

@@ -1,0 +1,174 @@
+//! Each path has an instant after which a fragment sent again over it comes too late for its block. Then, fragments of which nothing was
+//! heard though it was time are sent again over another path than the one that keeps them waiting: nothing is declared lost.
+
+use std::time::{Duration, Instant};
+
+use super::{
+    block::{BlockTimer, SendBlock},
+    fragment_bytes,
+};
+use crate::{
+    item::FragmentId,
+    paths::{Path, Paths},
+    rules,
+    scheduler::{Limit, Scheduler, View},
+};
+
+/// Serialisation and jitter of a retransmission sent at the last chance.
+pub(super) const MARGIN: Duration = Duration::from_millis(3);
+
+/// The first timer of a block, or its next after a change: when it can be sent again for the last time over some path.
+pub(super) fn next_timer(now: Instant, paths: &Paths, block: &SendBlock) -> (Instant, BlockTimer) {
+    let end = (block.deadline, BlockTimer::Deadline);
+    let last = block.deadline.checked_sub(paths.least_delay() + MARGIN);
+    let Some(last) = last.filter(|last| *last > now && block.mode.retransmits()) else {
+        return end;
+    };
+    let bytes = fragment_bytes(block, paths.fragment_capacity());
+    let chances = paths.carrying(bytes).filter_map(|(_, path)| {
+        let at = block.deadline.checked_sub(reach(now, path, bytes))?;
+        (at > now + MARGIN && at + MARGIN < last).then_some(at)
+    });
+    chances.min().map_or((last, BlockTimer::LastChance), |at| {
+        (at, BlockTimer::Chance)
+    })
+}
+
+/// How long a fragment sent now takes over `path` at the most, as it is now.
+fn reach(now: Instant, path: &Path, bytes: u64) -> Duration {
+    let arrival = path.monitor.predict_arrival(now, 0, bytes);
+    let margin = path.monitor.arrival_margin().saturating_add(MARGIN);
+    arrival
+        .saturating_duration_since(now)
+        .saturating_add(margin)
+}
+
+/// Queues again what should have been heard of. Before the last chance of all that is what was overdue by the measure of its sending: the
+/// measure of a path that pauses grows with the pause.
+pub(super) fn insure(now: Instant, timer: BlockTimer, block: &mut SendBlock) {
+    match timer {
+        BlockTimer::Chance => block.insure(now, |last| last.overdue_at),
+        _ => block.insure(now, |last| last.acknowledged_by),
+    }
+}
+
+/// Whether a fragment that waits to be sent again leaves on this path. One that may still arrive gains nothing on the path that keeps it
+/// waiting.
+pub(super) fn takes_again(
+    block: &SendBlock,
+    id: FragmentId,
+    view: &View<'_>,
+    scheduler: &dyn Scheduler,
+    bytes: u64,
+    limit: Limit,
+) -> bool {
+    let last = block.last_path(id);
+    if block.is_in_flight(id)
+        && let Some(other) = rules::soonest_other(view, last, bytes, limit.deadline)
+    {
+        return other == view.path();
+    }
+    scheduler.takes_retransmission(view, last, bytes, limit)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a failed call is a failed test")]
+
+    use bytes::Bytes;
+    use starhaul_fec::Codec;
+    use starhaul_paths::{PathId, PathUpdate};
+    use starhaul_units::Bandwidth;
+
+    use super::{super::block::LastSent, *};
+    use crate::{
+        facts::Purpose,
+        types::{Mode, StreamId},
+    };
+
+    const MS: Duration = Duration::from_millis(1);
+    const FAST: PathId = PathId(0);
+    const SLOW: PathId = PathId(1);
+
+    /// A path with 20 ms there and back, and one with 600 ms.
+    fn paths(now: Instant) -> Paths {
+        let mut paths = Paths::default();
+        for (id, rtt) in [(FAST, 20 * MS), (SLOW, 600 * MS)] {
+            let update = PathUpdate {
+                cwnd: 1 << 20,
+                bytes_in_flight: 0,
+                bandwidth: Bandwidth::from_mbit(10),
+                smoothed_rtt: rtt,
+                min_rtt: rtt,
+                max_datagram: 1_200,
+            };
+            paths.add(now, id, 0.0, update);
+        }
+        paths
+    }
+
+    /// A message that may take 800 ms and left over the fast path, which acknowledges within 30 ms or is overdue.
+    fn message(now: Instant) -> (SendBlock, FragmentId) {
+        let mut block = SendBlock::new(
+            (StreamId(1), 0),
+            Bytes::from_static(&[7; 200]),
+            Mode::Retransmit,
+            now,
+            now + 800 * MS,
+            1,
+            0.0,
+        );
+        block.split(&mut Codec::new(), 1_000, |_| 0).unwrap();
+        let fragment = block.next_fresh().unwrap();
+        let sent = LastSent {
+            path: FAST,
+            acknowledged_by: now + 20 * MS,
+            overdue_at: now + 30 * MS,
+        };
+        block.on_sent(fragment, sent, Purpose::Data);
+        (block, fragment)
+    }
+
+    #[test]
+    fn every_path_has_its_last_chance_and_the_fastest_the_last_of_all() {
+        let now = Instant::now();
+        let (paths, (block, _)) = (paths(now), message(now));
+        let (slow, timer) = next_timer(now, &paths, &block);
+        assert_eq!(timer, BlockTimer::Chance);
+        assert!(
+            (490 * MS..500 * MS).contains(&(slow - now)),
+            "{:?}",
+            slow - now
+        );
+        let (fast, timer) = next_timer(slow, &paths, &block);
+        assert_eq!(timer, BlockTimer::LastChance);
+        assert!(
+            (780 * MS..790 * MS).contains(&(fast - now)),
+            "{:?}",
+            fast - now
+        );
+        let end = (now + 800 * MS, BlockTimer::Deadline);
+        assert_eq!(next_timer(fast, &paths, &block), end);
+    }
+
+    #[test]
+    fn what_is_overdue_leaves_over_the_path_that_does_not_keep_it_waiting() {
+        let now = Instant::now();
+        let (paths, (mut block, fragment)) = (paths(now), message(now));
+        insure(now + 25 * MS, BlockTimer::Chance, &mut block);
+        assert_eq!(block.next_retransmission(), None, "it is not overdue yet");
+        let (chance, timer) = next_timer(now, &paths, &block);
+        insure(chance, timer, &mut block);
+        assert_eq!(block.next_retransmission(), Some(fragment));
+        let limit = Limit {
+            deadline: block.deadline,
+            class: super::super::class_of(&block),
+            is_spare: false,
+        };
+        let takes = |path| {
+            let view = View::new(chance, &paths, path, paths.overview(path));
+            takes_again(&block, fragment, &view, &rules::Rules, 240, limit)
+        };
+        assert_eq!([FAST, SLOW].map(takes), [false, true]);
+    }
+}
