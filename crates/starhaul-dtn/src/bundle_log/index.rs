@@ -52,9 +52,8 @@ pub(super) struct Entry {
 
 /// A bundle in memory.
 pub(super) struct Young {
+    /// As it is in the log, or on its way there, but for its status.
     pub(super) bundle: Bundle,
-    /// The bundle as it is in the log, or on its way there.
-    pub(super) json: Bytes,
     /// `None` if they are in a file.
     pub(super) data: Option<Bytes>,
     /// What it takes up, about.
@@ -201,6 +200,14 @@ impl Index {
         self.orphans.get(&number).copied()
     }
 
+    /// Whether a record here is needed: it is a bundle's, or data without one.
+    pub(super) fn is_at(&self, number: u64, place: Place) -> bool {
+        match self.entries.get(&number) {
+            Some(entry) => entry.known == Some(place) || entry.data == Data::At(place),
+            None => self.orphan(number) == Some(place),
+        }
+    }
+
     /// Bytes of a segment that are needed.
     pub(super) fn live_in(&self, segment: u32) -> u64 {
         self.live.get(&segment).copied().unwrap_or(0)
@@ -332,15 +339,15 @@ impl Index {
     pub(super) fn renew(
         &mut self,
         number: u64,
-        bundle: Option<(&Bundle, &Bytes)>,
+        bundle: Option<&Bundle>,
         data: Option<&Bytes>,
     ) -> bool {
         let young = self.entries.get_mut(&number).map(|entry| &mut entry.young);
         let Some(Some(young)) = young else {
             return false;
         };
-        if let Some((bundle, json)) = bundle {
-            (young.bundle, young.json) = (bundle.clone(), json.clone());
+        if let Some(bundle) = bundle {
+            young.bundle = bundle.clone();
         }
         if let Some(data) = data {
             young.data = Some(data.clone());

@@ -17,8 +17,8 @@ use crate::bundle_log::Key;
 const HEADER: usize = 16;
 /// The greatest body.
 pub(super) const MOST_BODY: usize = 16 << 20;
-/// The greatest record.
-pub(super) const MOST_RECORD: usize = HEADER + MOST_BODY;
+/// Bytes from which [`start`] reads.
+pub(super) const START: usize = HEADER + 8;
 const ALIGN: usize = 8;
 /// Numbers at the beginning of [`Known`].
 const KNOWN: usize = 8 + 16 + 8 + 8 + 1 + 2 + 4;
@@ -167,8 +167,23 @@ pub fn append(
     kind: Kind,
     body: [&[u8]; 2],
 ) -> Result<Span, TooLong> {
+    let start = segment.len();
+    let span = begin(segment, base + start as u64, salt, kind, body)?;
+    segment.extend_from_slice(body[1]);
+    segment.resize(start + span.length as usize, 0);
+    Ok(span)
+}
+
+/// Appends the beginning of a record that is to stand at the offset `at`: its header and the first part of its body. The second
+/// part is to follow, and zeros up to its length.
+pub(super) fn begin(
+    segment: &mut Vec<u8>,
+    at: u64,
+    salt: u64,
+    kind: Kind,
+    body: [&[u8]; 2],
+) -> Result<Span, TooLong> {
     let length = body[0].len() + body[1].len();
-    let at = base + segment.len() as u64;
     let padded = (HEADER + length).next_multiple_of(ALIGN);
     let span = Span {
         at: u32::try_from(at).map_err(|_| TooLong)?,
@@ -177,7 +192,6 @@ pub fn append(
     if length > MOST_BODY {
         return Err(TooLong);
     }
-    let end = segment.len() + padded;
     let written = u32::try_from(length).map_err(|_| TooLong)?;
     let body_sum = crc32c::crc32c_append(crc32c::crc32c(body[0]), body[1]);
     let mut header = [0; HEADER];
@@ -188,8 +202,6 @@ pub fn append(
     header[12..].copy_from_slice(&sum.to_le_bytes());
     segment.extend_from_slice(&header);
     segment.extend_from_slice(body[0]);
-    segment.extend_from_slice(body[1]);
-    segment.resize(end, 0);
     Ok(span)
 }
 
@@ -264,27 +276,57 @@ pub(super) fn whole(bytes: &[u8], salt: u64, offset: u64) -> Option<Record<'_>> 
     }
 }
 
+/// What a header says.
+struct Header {
+    kind: Kind,
+    /// Bytes of the body.
+    length: usize,
+    /// The same with the header and the padding.
+    padded: usize,
+    body_sum: u32,
+}
+
+fn header(header: &[u8; HEADER], salt: u64, offset: u64) -> Option<Header> {
+    let [kind, length, body_sum, sum] = [0, 4, 8, 12].map(|at| number_at(header, at));
+    let mut kinds = KINDS.iter();
+    let (kind, _) = kinds.find(|(_, letters)| u32::from_le_bytes(*letters) == kind)?;
+    let length = length as usize;
+    let is_right = sum == header_sum(salt, offset, header) && length <= MOST_BODY;
+    is_right.then_some(Header {
+        kind: *kind,
+        length,
+        padded: (HEADER + length).next_multiple_of(ALIGN),
+        body_sum,
+    })
+}
+
+/// Bytes of the record whose header stands at this offset, and the number that its body begins with, if it is about one bundle. The
+/// body may be damaged.
+pub(super) fn start(bytes: &[u8], salt: u64, offset: u64) -> Option<(usize, Option<u64>)> {
+    let (first, rest) = bytes.split_first_chunk()?;
+    let found = header(first, salt, offset)?;
+    let number = rest.first_chunk().copied().map(u64::from_le_bytes);
+    Some((found.padded, number.filter(|_| found.kind != Kind::Gone)))
+}
+
 fn parse(bytes: &[u8], salt: u64, offset: u64) -> Parsed<'_> {
-    let Some((header, rest)) = bytes.split_first_chunk::<HEADER>() else {
+    let Some((first, rest)) = bytes.split_first_chunk::<HEADER>() else {
         return Parsed::CutOff;
     };
-    let [kind, length, body_sum, sum] = [0, 4, 8, 12].map(|at| number_at(header, at));
-    let kind = KINDS
-        .iter()
-        .find(|(_, letters)| u32::from_le_bytes(*letters) == kind);
-    let Some((kind, _)) = kind.filter(|_| sum == header_sum(salt, offset, header)) else {
+    let Some(Header {
+        kind,
+        length,
+        padded,
+        body_sum,
+    }) = header(first, salt, offset)
+    else {
         return Parsed::Nothing;
     };
-    let length = length as usize;
-    let padded = (HEADER + length).next_multiple_of(ALIGN);
-    if length > MOST_BODY {
-        return Parsed::Nothing;
-    }
     let Some(body) = rest.get(..length).filter(|_| bytes.len() >= padded) else {
         return Parsed::CutOff;
     };
     let span = u32::try_from(offset).ok().zip(u32::try_from(padded).ok());
-    let content = content(*kind, body).filter(|_| crc32c::crc32c(body) == body_sum);
+    let content = content(kind, body).filter(|_| crc32c::crc32c(body) == body_sum);
     match span.zip(content) {
         Some(((at, length), record)) => Parsed::Record(Span { at, length }, record),
         None => Parsed::Nothing,
