@@ -144,14 +144,14 @@ impl State {
 fn still_gone(log: &Log, segment: u32, body: &[u8], now: i64) -> Option<Change> {
     let mut state = log.state.lock();
     let mut kept = Vec::new();
-    for (key, expiry) in gone(body) {
-        if state.index.gone_in(&key) != Some(segment) {
+    for gone in gone(body) {
+        if state.index.gone_in(&gone.key) != Some(segment) {
             continue;
         }
         let is_too_much = state.index.gone_count() > log.settings.most_gone;
-        match is_too_much || expiry <= now {
-            true => state.index.remove_gone(&key),
-            false => kept.push((key, expiry)),
+        match is_too_much || gone.expiry <= now {
+            true => state.index.remove_gone(&gone.key),
+            false => kept.push(gone),
         }
     }
     (!kept.is_empty()).then_some(Change::StillGone(kept))

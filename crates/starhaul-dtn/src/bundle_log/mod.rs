@@ -192,6 +192,7 @@ fn read(
         }
     }
     index.end_reading();
+    index.begin_numbers(next);
     if settings.is_synced {
         medium.sync_names()?;
     }

@@ -698,6 +698,35 @@ fn reading_that_fails_for_some_time_costs_nothing() {
     }
 }
 
+/// Bundles of a life that cannot read what is there do not pass for those that are.
+#[test]
+fn what_could_not_be_read_is_not_mixed_up_with_what_came_meanwhile() {
+    for seed in 0..100 {
+        let _seed = Seed(seed);
+        let mut model = Model::new(seed);
+        model.settings.is_synced = true;
+        model.settings.queue_bytes = 1 << 20;
+        let mut writer = model.recover();
+        for reads_fail in [0, 1] {
+            model.disk.set_read_faults(reads_fail);
+            if reads_fail > 0 {
+                drop(writer);
+                model.saved.clear();
+                writer = model.open().unwrap();
+            }
+            let log = writer.log.clone();
+            for _ in 0..10 {
+                model.insert(&log);
+            }
+            model.drain(&mut writer);
+        }
+        drop(writer);
+        model.disk.set_read_faults(0);
+        let mut writer = model.recover();
+        model.drain(&mut writer);
+    }
+}
+
 /// Without sync, what a former life has brought to the medium is copied while syncs fail now and then: it is still there after the power
 /// was cut.
 #[test]

@@ -19,7 +19,7 @@ use super::{
     index::{Data, Entry, Index, Place, Young},
     medium::Medium,
     prepared::{Prepared, is_same, key, status},
-    record::{MOST_BODY, TooLong},
+    record::{Gone, MOST_BODY, TooLong},
     segments::{Held, Reading},
 };
 
@@ -81,8 +81,7 @@ pub(super) enum Change {
     /// The status that a bundle has when this is written.
     Status(u64),
     Gone {
-        key: Key,
-        expiry: i64,
+        gone: Gone,
         done: Option<Done>,
     },
     Unused(u64),
@@ -95,7 +94,7 @@ pub(super) enum Change {
         data: Option<Bytes>,
     },
     /// The same for bundles that are gone.
-    StillGone(Vec<(Key, i64)>),
+    StillGone(Vec<Gone>),
 }
 
 impl Change {
@@ -313,10 +312,14 @@ impl Log {
         let entry = state.index.remove(number)?;
         let expiry = entry.expiry;
         state.saved.remove(&number);
-        state.index.add_gone(key, expiry, QUEUED);
-        let waiting = state.wait(|done| Change::Gone {
+        let gone = Gone {
             key,
+            number,
             expiry,
+        };
+        state.index.add_gone(&gone, QUEUED);
+        let waiting = state.wait(|done| Change::Gone {
+            gone,
             done: Some(done),
         });
         if matches!(entry.data, Data::At(place) if entry.known != Some(place)) {
@@ -332,9 +335,13 @@ impl Log {
         let mut state = self.state.lock();
         let has_room = state.index.gone_count() < self.settings.most_gone;
         if has_room && state.index.number(&key).is_none() {
-            state.index.add_gone(key, expiry, QUEUED);
-            let done = None;
-            state.push(Change::Gone { key, expiry, done });
+            let gone = Gone {
+                key,
+                number: 0,
+                expiry,
+            };
+            state.index.add_gone(&gone, QUEUED);
+            state.push(Change::Gone { gone, done: None });
             self.wake.notify_one();
         }
     }

@@ -23,7 +23,7 @@ const ALIGN: usize = 8;
 /// Numbers at the beginning of [`Known`].
 const KNOWN: usize = 8 + 16 + 8 + 8 + 1 + 2 + 4;
 /// A removed bundle in a record of such.
-pub(super) const GONE: usize = 16 + 8;
+pub(super) const GONE: usize = 16 + 8 + 8;
 
 /// What a record is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +47,7 @@ const KINDS: [(Kind, [u8; 4]); 6] = [
     (Kind::Known, *b"know"),
     (Kind::Data, *b"data"),
     (Kind::Status, *b"stat"),
-    (Kind::Gone, *b"gone"),
+    (Kind::Gone, *b"dead"),
     (Kind::Unused, *b"free"),
 ];
 
@@ -148,11 +148,37 @@ impl<'a> Record<'a> {
 #[error("what is known of the bundle is longer than a record of the log may be")]
 pub struct TooLong;
 
-/// The entries of [`Record::Gone`]: identity, and milliseconds since 1970 at which the lifetime ends.
-pub(super) fn gone(body: &[u8]) -> impl Iterator<Item = (Key, i64)> {
+/// A bundle that is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Gone {
+    pub(super) key: Key,
+    /// The number that it had; 0 if it never was in this log. One of another number was taken after this had been forgotten.
+    pub(super) number: u64,
+    /// Milliseconds since 1970 at which its lifetime ends.
+    pub(super) expiry: i64,
+}
+
+impl Gone {
+    /// An entry of [`Record::Gone`].
+    pub(super) fn entry(&self) -> [u8; GONE] {
+        let mut entry = [0; GONE];
+        let (number, expiry) = (self.number.to_le_bytes(), self.expiry.to_le_bytes());
+        let all = self.key.iter().chain(&number).chain(&expiry);
+        entry.iter_mut().zip(all).for_each(|(to, from)| *to = *from);
+        entry
+    }
+}
+
+/// The entries of [`Record::Gone`].
+pub(super) fn gone(body: &[u8]) -> impl Iterator<Item = Gone> {
     body.chunks_exact(GONE).filter_map(|entry| {
-        let (key, rest) = entry.split_first_chunk::<16>()?;
-        Some((*key, i64::from_le_bytes(rest.try_into().ok()?)))
+        let (key, rest) = entry.split_first_chunk()?;
+        let (number, rest) = rest.split_first_chunk()?;
+        Some(Gone {
+            key: *key,
+            number: u64::from_le_bytes(*number),
+            expiry: i64::from_le_bytes(rest.try_into().ok()?),
+        })
     })
 }
 

@@ -7,13 +7,12 @@ use hardy_bpa::Bytes;
 use parking_lot::MutexGuard;
 
 use super::{
-    Key,
     batch::Batch,
     cleaner::{Cleaning, STEP},
     index::{Data, Place},
     medium::Segment,
     queue::{Change, Fault, Log, QUEUED, State},
-    record::{Kind, Known, MOST_BODY, Span},
+    record::{Gone, Kind, Known, MOST_BODY, Span},
     segments::{Held, Unread, segment_name},
 };
 
@@ -474,10 +473,9 @@ fn prepare(state: &mut State, change: Change) -> Option<Entry> {
             let status = [&number.to_le_bytes()[..], entry.status.as_bytes()].concat();
             (Kind::Status, status.into(), none)
         }
-        Change::Gone { key, expiry, .. } => (Kind::Gone, gone_entry(key, *expiry).into(), none),
+        Change::Gone { gone, .. } => (Kind::Gone, Bytes::copy_from_slice(&gone.entry()), none),
         Change::StillGone(gone) => {
-            let gone = gone.iter();
-            let body = gone.flat_map(|(key, expiry)| gone_entry(key, *expiry));
+            let body = gone.iter().flat_map(Gone::entry);
             (Kind::Gone, body.collect(), none)
         }
         Change::Unused(number) => (Kind::Unused, named(number), none),
@@ -509,10 +507,6 @@ fn skip(change: Change) -> Option<Entry> {
         data: Bytes::new(),
         span: None,
     })
-}
-
-fn gone_entry(key: &Key, expiry: i64) -> Vec<u8> {
-    [&key[..], &expiry.to_le_bytes()].concat()
 }
 
 fn known(state: &State, number: u64, bundle: &[u8]) -> Option<Bytes> {
@@ -566,16 +560,16 @@ fn settle(
                 state.index.add_orphan(number, place);
             }
         }
-        Change::Gone { key, expiry, done } => {
-            if state.index.gone_in(&key) == Some(QUEUED) {
-                state.index.add_gone(key, expiry, segment);
+        Change::Gone { gone, done } => {
+            if state.index.gone_in(&gone.key) == Some(QUEUED) {
+                state.index.add_gone(&gone, segment);
             }
             return done;
         }
         Change::StillGone(gone) => {
-            for (key, expiry) in gone {
-                if state.index.is_gone(&key) {
-                    state.index.add_gone(key, expiry, segment);
+            for gone in gone {
+                if state.index.is_gone_as(&gone.key, gone.number) {
+                    state.index.add_gone(&gone, segment);
                 }
             }
         }
