@@ -299,13 +299,12 @@ fn new_bundle(
             limit: MOST_HOPS,
             count: 0,
         });
-    let builder = match keys.protects() {
-        true => builder.with_payload(Cow::Borrowed(payload)),
-        false => checksum::add(builder, payload)?,
-    };
-    let (bundle, data) = builder
-        .build(CreationTimestamp::now())
-        .map_err(|error| error.to_string())?;
+    let stamp = CreationTimestamp::now();
+    if !keys.protects() {
+        return checksum::build(builder, payload, stamp).map(Bytes::from);
+    }
+    let built = builder.with_payload(Cow::Borrowed(payload)).build(stamp);
+    let (bundle, data) = built.map_err(|error| error.to_string())?;
     keys.protect(bundle, data, source)
         .map(|data| Bytes::from(data.into_vec()))
 }

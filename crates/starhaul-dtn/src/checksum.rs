@@ -11,6 +11,7 @@ use hardy_bpv7::{
     builder::Builder,
     bundle::Bundle,
     crc::CrcType,
+    creation_timestamp::CreationTimestamp,
 };
 
 /// The block's type, of those for private use (RFC 9171 §9.1).
@@ -18,14 +19,50 @@ const BLOCK: u64 = 226;
 /// Payloads above this length carry the checksum instead of a CRC.
 const LARGE: usize = 16 << 10;
 
-/// Gives a bundle its payload with a checksum: the payload block's CRC, or this one where it is large.
+/// What a bundle with an empty payload block without a CRC ends with: an empty byte string, and the end of the bundle's array.
+const EMPTY: [u8; 2] = [0x40, 0xff];
+/// The beginning of a byte string whose length has two bytes, four or eight (RFC 8949 §3); the shortest that suffices is asked for.
+const BYTE_STRING: [u8; 3] = [0x59, 0x5a, 0x5b];
+
+/// A bundle with this payload and a checksum of it: the payload block's CRC, or this one where it is large.
 ///
 /// # Errors
 /// What the library reports.
-pub(crate) fn add<'a>(builder: Builder<'a>, payload: &'a [u8]) -> Result<Builder<'a>, String> {
+pub(crate) fn build(
+    builder: Builder<'_>,
+    payload: &[u8],
+    stamp: CreationTimestamp,
+) -> Result<Vec<u8>, String> {
     if payload.len() <= LARGE {
-        return Ok(builder.with_payload(Cow::Borrowed(payload)));
+        let built = builder.with_payload(Cow::Borrowed(payload)).build(stamp);
+        let (_, data) = built.map_err(|error| error.to_string())?;
+        return Ok(data.into_vec());
     }
+    let builder = add_checksum(builder, payload)?;
+    let (_, empty) = builder.build(stamp).map_err(|error| error.to_string())?;
+    let head = empty.strip_suffix(&EMPTY);
+    let head = head.ok_or("the payload is not at the end of the bundle")?;
+    // The library would copy the payload for each array around it.
+    let mut data = Vec::with_capacity(empty.len() + 8 + payload.len());
+    data.extend_from_slice(head);
+    let [two, four, eight] = BYTE_STRING;
+    if let Ok(length) = u16::try_from(payload.len()) {
+        data.push(two);
+        data.extend_from_slice(&length.to_be_bytes());
+    } else if let Ok(length) = u32::try_from(payload.len()) {
+        data.push(four);
+        data.extend_from_slice(&length.to_be_bytes());
+    } else {
+        data.push(eight);
+        data.extend_from_slice(&(payload.len() as u64).to_be_bytes());
+    }
+    data.extend_from_slice(payload);
+    data.extend(EMPTY.last());
+    Ok(data)
+}
+
+/// With an empty payload block.
+fn add_checksum<'a>(builder: Builder<'a>, payload: &[u8]) -> Result<Builder<'a>, String> {
     let checksum = crc32c::crc32c(payload).to_be_bytes().to_vec();
     let block = builder.add_extension_block(Type::Unrecognised(BLOCK));
     let builder = block
@@ -38,7 +75,7 @@ pub(crate) fn add<'a>(builder: Builder<'a>, payload: &'a [u8]) -> Result<Builder
     };
     let block = block.map_err(|error| error.to_string())?;
     let block = block.with_flags(flags).with_crc_type(CrcType::None);
-    Ok(block.build(Cow::Borrowed(payload)))
+    Ok(block.build(Cow::Borrowed(&[])))
 }
 
 /// Whether the payload is the one that was sent, as far as the bundle says; `data` are the bytes of the bundle.
@@ -53,7 +90,6 @@ mod tests {
     use hardy_bpv7::{
         bpsec::no_keys,
         bundle::{ParsedBundle, RewrittenBundle},
-        creation_timestamp::CreationTimestamp,
     };
 
     use super::*;
@@ -61,10 +97,11 @@ mod tests {
     /// The bundle, its bytes, and where its payload is.
     fn bundle(payload: &[u8]) -> (Vec<u8>, std::ops::Range<usize>) {
         let builder = Builder::new("ipn:1.5".parse().unwrap(), "ipn:2.5".parse().unwrap());
-        let builder = add(builder, payload).unwrap();
-        let (bundle, data) = builder.build(CreationTimestamp::now()).unwrap();
+        let data = build(builder, payload, CreationTimestamp::now()).unwrap();
+        let bundle = ParsedBundle::parse(&data, no_keys).unwrap().bundle;
         let range = bundle.blocks.get(&1).unwrap().payload_range();
-        (data.into_vec(), range)
+        assert!(data[range.clone()] == *payload);
+        (data, range)
     }
 
     /// Whether an application gets it.

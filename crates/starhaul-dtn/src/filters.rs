@@ -6,7 +6,7 @@ use hardy_bpa::{
     async_trait,
     bpa::Bpa,
     bundle::Bundle,
-    filter::{self, Filter, Hook, WriteFilter, WriteResult, rfc9171},
+    filter::{self, Filter, Hook, ReadFilter as _, ReadResult, WriteFilter, WriteResult, rfc9171},
 };
 use hardy_bpv7::{
     block::Flags,
@@ -29,9 +29,23 @@ pub(crate) fn register(agent: &Bpa) -> Result<(), filter::Error> {
         ..rfc9171::Config::default()
     };
     let checks = rfc9171::Rfc9171ValidityFilter::new(&checks);
-    agent.register_filter(Hook::Ingress, VALIDITY, &[], Filter::Read(Arc::new(checks)))?;
+    let checks = Filter::Write(Arc::new(Checks(checks)));
+    agent.register_filter(Hook::Ingress, VALIDITY, &[], checks)?;
     let quiet = Filter::Write(Arc::new(Quiet));
     agent.register_filter(Hook::Egress, "quiet-blocks", &[], quiet)
+}
+
+/// A check that only reads, among those that may write: of two that only read, the agent gives each a task for each bundle.
+struct Checks(rfc9171::Rfc9171ValidityFilter);
+
+#[async_trait]
+impl WriteFilter for Checks {
+    async fn filter(&self, bundle: &Bundle, data: &[u8]) -> Result<WriteResult, hardy_bpa::Error> {
+        Ok(match self.0.filter(bundle, data).await? {
+            ReadResult::Continue => WriteResult::Continue(None, None),
+            ReadResult::Drop(reason) => WriteResult::Drop(reason),
+        })
+    }
 }
 
 /// Takes requests for reports from the blocks of administrative records and anonymous bundles, where they are forbidden (RFC 9171

@@ -68,7 +68,7 @@ pub struct Node {
     metrics: Option<SocketAddr>,
     log: Option<Arc<BundleLog>>,
     /// Locks the folder of bundles.
-    _lock: Option<Arc<std::fs::File>>,
+    _lock: Option<Arc<storage::Lock>>,
 }
 
 struct Parts {

@@ -136,6 +136,8 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
         Action::Sample => print(Config::sample()),
         Action::Check { file } => check(&file),
         Action::Node { config } => {
+            // A log of many terabytes has thousands of segments, and each is an open file.
+            starhaul_gateway::raise_open_files();
             let runtime = runtime()?;
             let served = runtime.block_on(serve(&config));
             // All that counts is stored; a disk that does not answer must not keep the process.

@@ -1,7 +1,10 @@
 //! Engines of LTP without a node, each with a thread: one sends blocks, the other receives.
 
 use std::{
-    sync::atomic::{AtomicBool, AtomicU32, Ordering},
+    sync::{
+        atomic::{AtomicBool, AtomicU32, Ordering},
+        mpsc,
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -11,7 +14,7 @@ use starhaul_dtn_client::random;
 use starhaul_ltp::{Block, Engine, EngineConfig, EngineId, Event, Outgoing, PeerConfig};
 use starhaul_net::{IoMode, ltp::LtpDriver};
 
-use super::{Checklist, LARGE_BYTES, loopback, payload};
+use super::{Checklist, Cost, LARGE_BYTES, Stopwatch, loopback, payload};
 use crate::{
     Error,
     ltp::blocks::{AGGREGATE, BUNDLE, split},
@@ -32,12 +35,6 @@ pub(super) struct Load {
     pub(super) bundles: u32,
     /// Bundles that have left and have not arrived yet, at most.
     pub(super) under_way: u32,
-}
-
-/// What arrived, and how long that took.
-pub(super) struct Carried {
-    pub(super) time: Duration,
-    pub(super) blocks: Vec<(u64, Block)>,
 }
 
 /// An engine whose peer is at this address, or wherever its data come from.
@@ -61,8 +58,9 @@ pub(super) fn engine(
     Ok(driver)
 }
 
-/// Large payloads, one in each block, without bundles.
-pub(super) fn large(count: u32) -> Result<Duration, Error> {
+/// Large payloads, one in each block, without bundles. As the application of a node does, somebody else than the engine's thread
+/// looks at them.
+pub(super) fn large(count: u32) -> Result<Cost, Error> {
     let sink = engine(2, 1, None)?;
     let source = engine(1, 2, Some(sink.local_addr()))?;
     let load = Load {
@@ -73,39 +71,52 @@ pub(super) fn large(count: u32) -> Result<Duration, Error> {
         bundles: count,
         under_way: count,
     };
-    let carried = carry(source, &load, sink)?;
     let mut list = Checklist::new(count, LARGE_BYTES);
-    for (_, block) in carried.blocks {
-        list.arrived(&block.into_bytes())?;
-    }
-    Ok(carried.time)
+    carry(source, &load, sink, |(_, block)| {
+        list.arrived_in_parts(block.parts())
+    })
 }
 
-/// Sends all blocks, and returns when all of their bundles have arrived.
+/// Sends all blocks, and returns when all of their bundles have arrived and were given to `take`.
 pub(super) fn carry(
     mut source: LtpDriver,
     load: &Load,
     mut sink: LtpDriver,
-) -> Result<Carried, Error> {
+    mut take: impl FnMut((u64, Block)) -> Result<(), Error>,
+) -> Result<Cost, Error> {
     let (arrived, is_over) = (AtomicU32::new(0), AtomicBool::new(false));
+    let (outbox, taken) = mpsc::channel();
+    let watch = Stopwatch::start();
     thread::scope(|scope| {
-        let start = Instant::now();
-        let receiving = scope.spawn(|| {
-            let received = receive(&mut sink, load, &arrived, &is_over);
+        let (arrived, is_over) = (&arrived, &is_over);
+        let receiving = thread::Builder::new().name("bench-sink".to_owned());
+        let receiving = receiving.spawn_scoped(scope, move || {
+            let received = receive(&mut sink, load, arrived, is_over, outbox);
             is_over.store(true, Ordering::SeqCst);
             received
         });
-        let sent = send(&mut source, load, &arrived, &is_over);
-        is_over.store(true, Ordering::SeqCst);
-        let received = receiving.join();
-        let received = received.map_err(|_| Error::Bench("a thread panicked".to_owned()))?;
-        sent?;
-        let (end, blocks) = received?;
-        Ok(Carried {
-            time: end - start,
-            blocks,
-        })
+        let receiving = receiving.map_err(no_thread)?;
+        let sending = thread::Builder::new().name("bench-source".to_owned());
+        let sending = sending.spawn_scoped(scope, move || {
+            let sent = send(&mut source, load, arrived, is_over);
+            is_over.store(true, Ordering::SeqCst);
+            sent
+        });
+        let sending = sending.map_err(|error| {
+            is_over.store(true, Ordering::SeqCst);
+            no_thread(error)
+        })?;
+        let was_taken = taken.into_iter().try_for_each(&mut take);
+        let cost = watch.stop();
+        let panicked = |_| Error::Bench("a thread panicked".to_owned());
+        sending.join().map_err(panicked)??;
+        receiving.join().map_err(panicked)??;
+        was_taken.map(|()| cost)
     })
+}
+
+fn no_thread(error: std::io::Error) -> Error {
+    Error::Bench(format!("no thread: {error}"))
 }
 
 fn send(
@@ -153,15 +164,19 @@ fn receive(
     load: &Load,
     arrived: &AtomicU32,
     is_over: &AtomicBool,
-) -> Result<(Instant, Vec<(u64, Block)>), Error> {
-    let (mut blocks, mut count, mut last) = (Vec::new(), 0, Instant::now());
+    outbox: mpsc::Sender<(u64, Block)>,
+) -> Result<(), Error> {
+    let (mut count, mut last) = (0, Instant::now());
     while count < load.bundles {
         turn(driver)?;
         while let Some(event) = driver.poll_event() {
             if let Event::RedPart { service, block, .. } = event {
                 count += bundles_in(service, &block)?;
                 arrived.store(count, Ordering::Relaxed);
-                blocks.push((service, block));
+                if outbox.send((service, block)).is_err() {
+                    // It was wrong, or one before.
+                    return Ok(());
+                }
                 last = Instant::now();
             }
         }
@@ -170,11 +185,12 @@ fn receive(
             return Err(Error::Bench(format!("{missing} bundles are lost")));
         }
     }
+    drop(outbox);
     // The other end still waits for reports.
     while !is_over.load(Ordering::SeqCst) && last.elapsed() < SILENCE {
         turn(driver)?;
     }
-    Ok((last, blocks))
+    Ok(())
 }
 
 fn bundles_in(service: u64, block: &Block) -> Result<u32, Error> {

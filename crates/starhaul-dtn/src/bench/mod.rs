@@ -1,11 +1,21 @@
 //! How many bundles this host carries over loopback, beside LTP alone in the same run. What arrives is compared with what was
 //! sent, and each must arrive once.
+//!
+//! A shared machine differs from second to second. So LTP alone is measured again just before each measurement of nodes, which is
+//! compared with that one; all is repeated, and medians are told. The first round is for warmth: memory that a process has for the
+//! first time is slow.
 
+mod disk;
 mod ends;
 mod nodes;
 
-use std::{net::SocketAddr, path::PathBuf, time::Duration};
+use std::{
+    net::SocketAddr,
+    path::PathBuf,
+    time::{Duration, Instant},
+};
 
+use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
 use crate::{Error, Storage};
@@ -17,6 +27,8 @@ pub struct Options {
     pub large: u32,
     /// Bundles of [`SMALL_BYTES`] through one node.
     pub small: u32,
+    /// How often all is measured; medians are told.
+    pub rounds: u32,
     /// Where bundles are kept.
     pub places: Vec<Place>,
     /// Folder in which those on disk are; it is made, and removed afterwards.
@@ -40,6 +52,8 @@ pub enum Place {
 pub struct Report {
     /// LTP alone, one block for each large payload: Gbit/s of payload.
     pub ltp_gbit_per_s: f64,
+    /// Processor time of all threads for each of them.
+    pub ltp_cpu_us: f64,
     /// The nodes.
     pub rows: Vec<Row>,
 }
@@ -53,12 +67,53 @@ pub struct Row {
     pub large: u32,
     /// Gbit/s of their payload, from the first that an application gives to its node to the last that another application gets.
     pub gbit_per_s: f64,
-    /// That by LTP's own rate.
+    /// That by LTP's own rate just before.
     pub share_of_ltp: f64,
+    /// Gbit/s of payload if both nodes only wrote it to the same disk, in the same run: no more can be stored.
+    pub disk_gbit_per_s: Option<f64>,
+    /// Processor time of all threads for each of them.
+    pub cpu_us: f64,
     /// Small bundles sent, all of which arrived.
     pub small: u32,
     /// How many of them a node receives, stores, forwards and removes per second. Its neighbours are engines of LTP only.
     pub small_per_s: f64,
+    /// Processor time for each of them: of the node, and of the engines that send and receive.
+    pub small_cpu_us: f64,
+}
+
+/// What some bundles cost.
+#[derive(Clone, Copy)]
+struct Cost {
+    time: Duration,
+    /// Of all threads.
+    cpu: Duration,
+}
+
+/// Measures a [`Cost`] from its making on.
+struct Stopwatch {
+    start: Instant,
+    cpu: Duration,
+}
+
+impl Stopwatch {
+    fn start() -> Self {
+        Self {
+            start: Instant::now(),
+            cpu: cpu_time(),
+        }
+    }
+
+    fn stop(&self) -> Cost {
+        Cost {
+            time: self.start.elapsed(),
+            cpu: cpu_time().saturating_sub(self.cpu),
+        }
+    }
+}
+
+fn cpu_time() -> Duration {
+    let now = clock_gettime(ClockId::ProcessCPUTime);
+    now.try_into().unwrap_or_default()
 }
 
 /// Payload of a large bundle.
@@ -72,27 +127,88 @@ pub const SMALL_BYTES: usize = 1_000;
 /// [`Error::Bench`] when a bundle is lost, comes twice or is not what was sent; what starting a node can fail with.
 pub async fn run(options: &Options) -> Result<Report, Error> {
     let large = options.large.max(1);
-    let ltp_time = blocking(move || ends::large(large)).await?;
-    let mut report = Report {
-        ltp_gbit_per_s: gbit(large, ltp_time),
-        rows: Vec::new(),
+    let mut all: Vec<Measured> = options.places.iter().map(|_| Measured::default()).collect();
+    for round in 0..=options.rounds.max(1) {
+        for (&place, measured) in options.places.iter().zip(&mut all) {
+            let folder = Folder(options.folder.clone());
+            let ltp = blocking(move || ends::large(large)).await?;
+            let nodes = nodes::large(large, |name| folder.storage(place, name)).await?;
+            // The first round is not counted.
+            if round > 0 {
+                let storage = folder.storage(place, "through");
+                measured
+                    .small
+                    .push(nodes::small(options.small.max(1), storage).await?);
+                measured.large.push((ltp, nodes));
+                let at = options.folder.clone();
+                let disk = blocking(move || disk::seconds(&at, place, large)).await?;
+                measured.disk.extend(disk);
+            }
+        }
+    }
+    let ltp = || {
+        all.iter()
+            .flat_map(|measured| &measured.large)
+            .map(|(ltp, _)| ltp)
     };
-    for &place in &options.places {
-        let folder = Folder(options.folder.clone());
-        let large_time = nodes::large(large, |name| folder.storage(place, name)).await?;
-        let small = options.small.max(1);
-        let small_time = nodes::small(small, folder.storage(place, "through")).await?;
-        let gbit_per_s = gbit(large, large_time);
-        report.rows.push(Row {
+    let rows = options.places.iter().zip(&all);
+    Ok(Report {
+        ltp_gbit_per_s: median(ltp().map(|ltp| gbit(large, ltp.time))),
+        ltp_cpu_us: median(ltp().map(|ltp| cpu_us(ltp, large))),
+        rows: rows
+            .map(|(place, measured)| measured.row(*place, options))
+            .collect(),
+    })
+}
+
+/// What was measured with bundles in one place.
+#[derive(Default)]
+struct Measured {
+    /// LTP alone, and the nodes just after it.
+    large: Vec<(Cost, Cost)>,
+    /// Seconds that the disk alone takes.
+    disk: Vec<f64>,
+    small: Vec<Cost>,
+}
+
+impl Measured {
+    fn row(&self, place: Place, options: &Options) -> Row {
+        let (large, small) = (options.large.max(1), options.small.max(1));
+        let pairs = || self.large.iter();
+        let share = |(ltp, nodes): &(Cost, Cost)| ltp.time.as_secs_f64() / nodes.time.as_secs_f64();
+        let rate = |cost: &Cost| f64::from(small) / cost.time.as_secs_f64();
+        Row {
             place,
             large,
-            gbit_per_s,
-            share_of_ltp: gbit_per_s / report.ltp_gbit_per_s,
+            gbit_per_s: median(pairs().map(|(_, nodes)| gbit(large, nodes.time))),
+            share_of_ltp: median(pairs().map(share)),
+            disk_gbit_per_s: (!self.disk.is_empty()).then(|| {
+                median(
+                    self.disk
+                        .iter()
+                        .map(|seconds| gbit(large, Duration::from_secs_f64(*seconds))),
+                )
+            }),
+            cpu_us: median(pairs().map(|(_, nodes)| cpu_us(nodes, large))),
             small,
-            small_per_s: f64::from(small) / small_time.as_secs_f64(),
-        });
+            small_per_s: median(self.small.iter().map(rate)),
+            small_cpu_us: median(self.small.iter().map(|cost| cpu_us(cost, small))),
+        }
     }
-    Ok(report)
+}
+
+fn median(of: impl Iterator<Item = f64>) -> f64 {
+    let mut all: Vec<f64> = of.collect();
+    all.sort_unstable_by(f64::total_cmp);
+    let middle = all.len() / 2;
+    match (all.get(middle.wrapping_sub(1)), all.get(middle)) {
+        (Some(below), Some(above)) if all.len().is_multiple_of(2) => f64::midpoint(*below, *above),
+        (_, at) => at.copied().unwrap_or(0.0),
+    }
+}
+
+fn cpu_us(cost: &Cost, bundles: u32) -> f64 {
+    cost.cpu.as_secs_f64() * 1e6 / f64::from(bundles)
 }
 
 /// Bytes that begin with a number, by which they are known.
@@ -118,8 +234,18 @@ impl Checklist {
     }
 
     fn arrived(&mut self, payload: &[u8]) -> Result<(), Error> {
-        let (number, rest) = payload.split_first_chunk::<4>().ok_or_else(changed)?;
-        if Some(rest) != self.pattern.get(4..) {
+        self.arrived_in_parts(&[payload])
+    }
+
+    fn arrived_in_parts<T: AsRef<[u8]>>(&mut self, parts: &[T]) -> Result<(), Error> {
+        let mut parts = parts.iter().map(AsRef::as_ref);
+        let first = parts.next().unwrap_or_default();
+        let (number, first) = first.split_first_chunk::<4>().ok_or_else(changed)?;
+        let mut expected = self.pattern.get(4..).unwrap_or_default();
+        for part in std::iter::once(first).chain(parts) {
+            expected = expected.strip_prefix(part).ok_or_else(changed)?;
+        }
+        if !expected.is_empty() {
             return Err(changed());
         }
         let missing = self.missing.get_mut(u32::from_le_bytes(*number) as usize);
@@ -172,5 +298,35 @@ impl Drop for Folder {
     fn drop(&mut self) {
         // It is not there if nothing was on disk.
         let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_payload_is_what_was_sent_and_comes_once_in_any_parts() {
+        let sent = payload(1, 100);
+        for cut in 4..=100 {
+            let mut list = Checklist::new(2, 100);
+            let parts = [&sent[..cut], &sent[cut..]];
+            list.arrived_in_parts(&parts).unwrap();
+            assert!(list.arrived_in_parts(&parts).is_err() && list.left == 1);
+            assert!(list.arrived_in_parts(&parts[..1]).is_err() || cut == 100);
+        }
+        let mut list = Checklist::new(2, 100);
+        assert!(list.arrived(&payload(2, 100)).is_err());
+        assert!(list.arrived(&payload(0, 101)).is_err());
+        assert!(list.arrived(&[]).is_err());
+        list.arrived(&payload(0, 100)).unwrap();
+        assert_eq!(list.left, 1);
+    }
+
+    #[test]
+    fn the_median_is_the_one_in_the_middle() {
+        assert_eq!(median([3.0, 1.0, 2.0].into_iter()), 2.0);
+        assert_eq!(median([4.0, 1.0, 3.0, 2.0].into_iter()), 2.5);
+        assert_eq!(median([].into_iter()), 0.0);
     }
 }

@@ -6,7 +6,7 @@ use std::{
         Arc,
         atomic::{AtomicU32, Ordering},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -20,7 +20,10 @@ use hardy_bpv7::{
 use starhaul_ltp::EngineId;
 use tokio::{sync::mpsc, task::JoinSet};
 
-use super::{Checklist, LARGE_BYTES, SMALL_BYTES, blocking, changed, ends, loopback, payload};
+use super::{
+    Checklist, Cost, LARGE_BYTES, SMALL_BYTES, Stopwatch, blocking, changed, ends, loopback,
+    payload,
+};
 use crate::{
     Config, Error, LtpConfig, LtpPeer, Node, Storage,
     app::App,
@@ -30,7 +33,7 @@ use crate::{
 };
 
 /// Applications that send at a time.
-const SENDERS: u32 = 4;
+const SENDERS: u32 = 16;
 /// How long nothing may arrive.
 const SILENCE: Duration = Duration::from_secs(60);
 const LIFETIME: Duration = Duration::from_secs(3600);
@@ -42,10 +45,7 @@ const BLOCK_BYTES: usize = 64 << 10;
 const UNDER_WAY: u32 = 8192;
 
 /// Large bundles from an application of one node to that of its neighbour.
-pub(super) async fn large(
-    count: u32,
-    storage: impl Fn(&str) -> Storage,
-) -> Result<Duration, Error> {
+pub(super) async fn large(count: u32, storage: impl Fn(&str) -> Storage) -> Result<Cost, Error> {
     let far = Node::start(config(2, storage("far"), &[(1, None)])?).await?;
     let address = far.handle().ltp_address();
     let near = Node::start(config(1, storage("near"), &[(2, address)])?).await?;
@@ -56,7 +56,7 @@ pub(super) async fn large(
         .await?;
     let (unused, _) = mpsc::channel(1);
     let (sender, _) = near.handle().open(None, unused).await?;
-    let start = Instant::now();
+    let watch = Stopwatch::start();
     let next = Arc::new(AtomicU32::new(0));
     let mut sending = JoinSet::new();
     for _ in 0..SENDERS {
@@ -71,7 +71,7 @@ pub(super) async fn large(
         // The node may have given up waiting; then it comes twice, which the list notices.
         let _ = delivery.acknowledged.send(());
     }
-    let time = start.elapsed();
+    let cost = watch.stop();
     while let Some(sent) = sending.join_next().await {
         sent.map_err(|error| Error::Bench(error.to_string()))??;
     }
@@ -79,7 +79,7 @@ pub(super) async fn large(
     sender.close().await;
     near.shutdown().await;
     far.shutdown().await;
-    Ok(time)
+    Ok(cost)
 }
 
 async fn send(app: Arc<App>, to: Eid, next: Arc<AtomicU32>, count: u32) -> Result<(), Error> {
@@ -98,16 +98,20 @@ async fn send(app: Arc<App>, to: Eid, next: Arc<AtomicU32>, count: u32) -> Resul
 }
 
 /// Small bundles from one engine through a node to another engine.
-pub(super) async fn small(count: u32, storage: Storage) -> Result<Duration, Error> {
+pub(super) async fn small(count: u32, storage: Storage) -> Result<Cost, Error> {
     let sink = ends::engine(3, 2, None)?;
     let peers = [(1, None), (3, Some(sink.local_addr()))];
     let node = Node::start(config(2, storage, &peers)?).await?;
     let source = ends::engine(1, 2, node.handle().ltp_address())?;
-    let time = blocking(move || {
+    let cost = blocking(move || {
         let load = small_load(count)?;
-        let carried = ends::carry(source, &load, sink)?;
+        let mut blocks = Vec::new();
+        let cost = ends::carry(source, &load, sink, |block| {
+            blocks.push(block);
+            Ok(())
+        })?;
         let mut list = Checklist::new(count, SMALL_BYTES);
-        for (service, block) in carried.blocks {
+        for (service, block) in blocks {
             let bundles = split(service, &block.into_bytes());
             for bundle in bundles.map_err(|error| Error::Bench(error.to_string()))? {
                 let parsed = ParsedBundle::parse(&bundle, hardy_bpv7::bpsec::no_keys);
@@ -117,13 +121,13 @@ pub(super) async fn small(count: u32, storage: Storage) -> Result<Duration, Erro
             }
         }
         match list.left {
-            0 => Ok(carried.time),
+            0 => Ok(cost),
             left => Err(Error::Bench(format!("{left} small bundles are lost"))),
         }
     });
-    let time = time.await;
+    let cost = cost.await;
     node.shutdown().await;
-    time
+    cost
 }
 
 fn small_load(count: u32) -> Result<ends::Load, Error> {

@@ -19,6 +19,10 @@ use super::{
 
 /// Bytes that are written again at a time, about.
 pub(super) const STEP: usize = 1 << 20;
+/// Bytes of a segment that are passed at a time, about: what is new waits meanwhile.
+const MOST_PASSED: u64 = 8 << 20;
+/// Bytes that are read at a time: what follows them may be a large record that nobody needs.
+const PART: usize = 64 << 10;
 /// Segments beyond those that what is written needs, if they are full: each start of a node begins one.
 const MOST_SMALL: u64 = 64;
 
@@ -31,6 +35,8 @@ pub(super) struct Cleaning {
     held: Held,
     /// Up to where all is written again, or on its way.
     at: u64,
+    /// Bytes of it that the last step passed.
+    pub(super) passed: usize,
 }
 
 impl Cleaning {
@@ -47,24 +53,36 @@ impl Cleaning {
             state.make_room();
         }
         let (segment, held) = oldest?;
-        let at = 0;
-        Some(Self { segment, held, at })
+        Some(Self {
+            segment,
+            held,
+            at: 0,
+            passed: 0,
+        })
     }
 
     /// What must be written again now.
     pub(super) fn step(&mut self, log: &Log) -> Vec<Change> {
         let (mut copies, mut bytes) = (Vec::new(), 0);
         let now = milliseconds(OffsetDateTime::now_utc());
-        let segment = self.segment;
-        self.held.scan(&mut self.at, |span, record| {
-            let copy = match record {
-                Record::Gone(body) => still_gone(log, segment, body, now),
-                _ => copy(log, Place { segment, span }, record),
+        let (segment, start) = (self.segment, self.at);
+        while bytes < STEP && !self.is_done() && self.at - start < MOST_PASSED {
+            let is_needed = |number, span| {
+                let state = log.state.lock();
+                state.index.is_at(number, Place { segment, span })
             };
-            bytes += copy.as_ref().map_or(0, Change::bytes);
-            copies.extend(copy);
-            bytes < STEP
-        });
+            self.held.pass(&mut self.at, is_needed);
+            self.held.scan(&mut self.at, PART, |span, record| {
+                let copy = match record {
+                    Record::Gone(body) => still_gone(log, segment, body, now),
+                    _ => copy(log, Place { segment, span }, record),
+                };
+                bytes += copy.as_ref().map_or(0, Change::bytes);
+                copies.extend(copy);
+                bytes < STEP
+            });
+        }
+        self.passed = usize::try_from(self.at - start).unwrap_or(usize::MAX);
         copies
     }
 
@@ -73,27 +91,26 @@ impl Cleaning {
         self.at >= self.held.length
     }
 
-    /// Removes the segment, of which all is on the medium elsewhere, if all could be read.
-    pub(super) fn finish(self, log: &Log) -> io::Result<()> {
-        if self.held.unread.is_noted() {
-            tracing::error!(segment = self.held.name, "{LEFT}");
-        } else {
-            log.medium.remove(&self.held.name)?;
-            // Before the next one goes, which may say that bundles of this one are gone.
-            log.medium.sync_names()?;
-        }
+    /// Forgets the segment, of which all is on the medium elsewhere. Returns the name of its file, if all of that could be read, and
+    /// how many bundles could not.
+    pub(super) fn finish(self, log: &Log) -> (Option<String>, usize) {
         let mut state = log.state.lock();
         state.segments.remove(&self.segment);
         let lost = state.index.drop_segment(self.segment);
+        drop(state);
+        let segment = self.held.name;
         if lost > 0 {
-            let segment = self.held.name;
             tracing::error!(
                 segment,
                 lost,
                 "bundles of the log cannot be read, and are lost"
             );
         }
-        Ok(())
+        let is_left = self.held.unread.is_noted();
+        if is_left {
+            tracing::error!(segment, "{LEFT}");
+        }
+        (Some(segment).filter(|_| !is_left), lost)
     }
 }
 
@@ -127,14 +144,14 @@ impl State {
 fn still_gone(log: &Log, segment: u32, body: &[u8], now: i64) -> Option<Change> {
     let mut state = log.state.lock();
     let mut kept = Vec::new();
-    for (key, expiry) in gone(body) {
-        if state.index.gone_in(&key) != Some(segment) {
+    for gone in gone(body) {
+        if state.index.gone_in(&gone.key) != Some(segment) {
             continue;
         }
         let is_too_much = state.index.gone_count() > log.settings.most_gone;
-        match is_too_much || expiry <= now {
-            true => state.index.remove_gone(&key),
-            false => kept.push((key, expiry)),
+        match is_too_much || gone.expiry <= now {
+            true => state.index.remove_gone(&gone.key),
+            false => kept.push(gone),
         }
     }
     (!kept.is_empty()).then_some(Change::StillGone(kept))

@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    io,
+    io::{self, IoSlice},
     sync::{Arc, Mutex, MutexGuard},
 };
 
@@ -270,7 +270,8 @@ impl Medium for Disk {
 }
 
 impl Segment for Handle {
-    fn write(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
+    fn write(&self, at: u64, parts: &mut [IoSlice<'_>]) -> io::Result<()> {
+        let bytes: Vec<u8> = parts.iter().flat_map(|part| part.to_vec()).collect();
         let mut state = self.disk.state();
         let mut done = state.step();
         let mut length = bytes.len();

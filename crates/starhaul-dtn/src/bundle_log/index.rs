@@ -10,7 +10,7 @@ use hardy_bpa::{Bytes, bundle::Bundle};
 
 use super::{
     Key,
-    record::{GONE, Known, Record, Span, gone},
+    record::{GONE, Gone, Known, Record, Span, gone},
 };
 
 /// Where a record is.
@@ -52,9 +52,8 @@ pub(super) struct Entry {
 
 /// A bundle in memory.
 pub(super) struct Young {
+    /// As it is in the log, or on its way there, but for its status.
     pub(super) bundle: Bundle,
-    /// The bundle as it is in the log, or on its way there.
-    pub(super) json: Bytes,
     /// `None` if they are in a file.
     pub(super) data: Option<Bytes>,
     /// What it takes up, about.
@@ -97,8 +96,8 @@ pub(super) struct Index {
     numbers: HashMap<Key, u64>,
     by_status: ByStatus,
     by_expiry: BTreeSet<(i64, u64)>,
-    /// Bundles that were here: when their lifetime ends, and the segment that says so.
-    gone: HashMap<Key, (i64, u32)>,
+    /// Bundles that were here: their numbers, and the segment that says so.
+    gone: HashMap<Key, (u64, u32)>,
     /// Data of which nothing is known.
     orphans: HashMap<u64, Place>,
     /// Bytes of each segment that are needed.
@@ -158,6 +157,16 @@ impl Index {
         self.gone.len()
     }
 
+    /// Whether a bundle is gone that had this number.
+    pub(super) fn is_gone_as(&self, key: &Key, number: u64) -> bool {
+        self.gone.get(key).is_some_and(|(had, _)| *had == number)
+    }
+
+    /// Begins with numbers that no former life can have used, whatever could be read of it: each has segments of its own.
+    pub(super) fn begin_numbers(&mut self, segment: u32) {
+        self.next_number = self.next_number.max(u64::from(segment) << 32);
+    }
+
     /// The segment that says that a bundle is gone.
     pub(super) fn gone_in(&self, key: &Key) -> Option<u32> {
         self.gone.get(key).map(|(_, segment)| *segment)
@@ -199,6 +208,14 @@ impl Index {
 
     pub(super) fn orphan(&self, number: u64) -> Option<Place> {
         self.orphans.get(&number).copied()
+    }
+
+    /// Whether a record here is needed: it is a bundle's, or data without one.
+    pub(super) fn is_at(&self, number: u64, place: Place) -> bool {
+        match self.entries.get(&number) {
+            Some(entry) => entry.known == Some(place) || entry.data == Data::At(place),
+            None => self.orphan(number) == Some(place),
+        }
     }
 
     /// Bytes of a segment that are needed.
@@ -316,9 +333,9 @@ impl Index {
     }
 
     /// Notes that a bundle is gone, as this segment says.
-    pub(super) fn add_gone(&mut self, key: Key, expiry: i64, segment: u32) {
-        self.remove_gone(&key);
-        self.gone.insert(key, (expiry, segment));
+    pub(super) fn add_gone(&mut self, gone: &Gone, segment: u32) {
+        self.remove_gone(&gone.key);
+        self.gone.insert(gone.key, (gone.number, segment));
         self.count_bytes(segment, GONE as u64, true);
     }
 
@@ -332,15 +349,15 @@ impl Index {
     pub(super) fn renew(
         &mut self,
         number: u64,
-        bundle: Option<(&Bundle, &Bytes)>,
+        bundle: Option<&Bundle>,
         data: Option<&Bytes>,
     ) -> bool {
         let young = self.entries.get_mut(&number).map(|entry| &mut entry.young);
         let Some(Some(young)) = young else {
             return false;
         };
-        if let Some((bundle, json)) = bundle {
-            (young.bundle, young.json) = (bundle.clone(), json.clone());
+        if let Some(bundle) = bundle {
+            young.bundle = bundle.clone();
         }
         if let Some(data) = data {
             young.data = Some(data.clone());
@@ -403,11 +420,16 @@ impl Index {
             },
             Record::Status(number, status) => drop(self.set_status(*number, status)),
             Record::Gone(body) => {
-                for (key, expiry) in gone(body) {
-                    if let Some(number) = self.numbers.get(&key).copied() {
+                for gone in gone(body) {
+                    let number = self.numbers.get(&gone.key).copied();
+                    // One that was taken after this had been forgotten has a greater number.
+                    if gone.number > 0 && number > Some(gone.number) {
+                        continue;
+                    }
+                    if let Some(number) = number {
                         self.remove(number);
                     }
-                    self.add_gone(key, expiry, segment);
+                    self.add_gone(&gone, segment);
                 }
             }
             Record::Unused(number) => {
@@ -428,6 +450,10 @@ impl Index {
     }
 
     fn read_known(&mut self, known: &Known<'_>, place: Place, data: Option<Place>) {
+        if self.is_gone_as(&known.key, known.number) {
+            // It was copied in a life that could not read that it was gone.
+            return;
+        }
         let former = self.numbers.get(&known.key).copied();
         let former = former.and_then(|number| self.remove(number));
         let orphan = self.remove_orphan(known.number);

@@ -2,11 +2,16 @@
 
 use std::{
     fs::{self, File, OpenOptions},
-    io,
+    io::{self, IoSlice},
     os::unix::fs::FileExt as _,
     path::PathBuf,
     sync::Arc,
 };
+
+use rustix::io::{Errno, pwritev};
+
+/// Parts that the system takes at a time.
+const MOST_PARTS: usize = 1024;
 
 /// A folder of segments.
 pub(super) trait Medium: Send + Sync {
@@ -26,8 +31,8 @@ pub(super) trait Medium: Send + Sync {
 
 /// A file of records.
 pub(super) trait Segment: Send + Sync {
-    /// Writes all bytes at this offset.
-    fn write(&self, at: u64, bytes: &[u8]) -> io::Result<()>;
+    /// Writes all bytes at this offset; no part is empty.
+    fn write(&self, at: u64, parts: &mut [IoSlice<'_>]) -> io::Result<()>;
     /// Brings all that was written to the medium.
     fn sync(&self) -> io::Result<()>;
     /// The same, and what is read from now on is what came there: after a sync that failed, the system shows what it has lost.
@@ -97,8 +102,20 @@ impl Medium for Folder {
 }
 
 impl Segment for File {
-    fn write(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
-        self.write_all_at(bytes, at)
+    fn write(&self, mut at: u64, mut parts: &mut [IoSlice<'_>]) -> io::Result<()> {
+        while !parts.is_empty() {
+            let most = parts.len().min(MOST_PARTS);
+            match pwritev(self, parts.get(..most).unwrap_or_default(), at) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(written) => {
+                    at += written as u64;
+                    IoSlice::advance_slices(&mut parts, written);
+                }
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
     }
 
     fn sync(&self) -> io::Result<()> {

@@ -12,12 +12,14 @@
 //! | `prepared.rs` | a bundle as the log needs it |
 //! | `segments.rs` | the segments as they are read |
 //! | `queue.rs` | changes of it, and the records that are to be written |
+//! | `batch.rs` | what is written at a time |
 //! | `writer.rs` | writes them, also when the medium fails |
 //! | `cleaner.rs` | removes segments |
 //! | `medium.rs` | the files, or what a test puts in their place |
 //! | `store.rs` | all that as the stores of the agent |
 //! | `upgrade.rs` | takes over a folder with the database of earlier versions |
 
+mod batch;
 mod cleaner;
 #[cfg(test)]
 #[allow(
@@ -67,6 +69,8 @@ const FOLDER: &str = "log";
 const SEGMENT: (u64, u64) = (16 << 20, 2 << 30);
 /// Segments in which all that may be stored has room: each is an open file.
 const SEGMENTS: u64 = 64;
+/// Bytes of a segment that a start reads at a time.
+const PART: usize = 4 << 20;
 /// Useless segments that are always allowed.
 const SLACK: u64 = 4;
 const QUEUE: usize = 32 << 20;
@@ -188,6 +192,7 @@ fn read(
         }
     }
     index.end_reading();
+    index.begin_numbers(next);
     if settings.is_synced {
         medium.sync_names()?;
     }
@@ -205,7 +210,7 @@ fn read(
 fn read_segment(index: &mut Index, number: u32, held: &Held) -> bool {
     let (mut at, mut count, mut damaged) = (0, 0_u64, 0);
     while at < held.length {
-        damaged += held.scan(&mut at, |span, record| {
+        damaged += held.scan(&mut at, PART, |span, record| {
             index.read(number, span, record);
             count += 1;
             true

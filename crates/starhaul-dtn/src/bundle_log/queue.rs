@@ -18,8 +18,8 @@ use super::{
     Key,
     index::{Data, Entry, Index, Place, Young},
     medium::Medium,
-    prepared::{Prepared, status},
-    record::{MOST_BODY, TooLong},
+    prepared::{Prepared, is_same, key, status},
+    record::{Gone, MOST_BODY, TooLong},
     segments::{Held, Reading},
 };
 
@@ -81,8 +81,7 @@ pub(super) enum Change {
     /// The status that a bundle has when this is written.
     Status(u64),
     Gone {
-        key: Key,
-        expiry: i64,
+        gone: Gone,
         done: Option<Done>,
     },
     Unused(u64),
@@ -95,7 +94,7 @@ pub(super) enum Change {
         data: Option<Bytes>,
     },
     /// The same for bundles that are gone.
-    StillGone(Vec<(Key, i64)>),
+    StillGone(Vec<Gone>),
 }
 
 impl Change {
@@ -277,7 +276,6 @@ impl Log {
         }
         let young = Young {
             bundle: bundle.clone(),
-            json: head.slice(head.len() - as_is.json.len()..),
             data: data.clone(),
             bytes: IN_MEMORY * as_is.json.len() + data_bytes,
             newer: 0,
@@ -314,10 +312,14 @@ impl Log {
         let entry = state.index.remove(number)?;
         let expiry = entry.expiry;
         state.saved.remove(&number);
-        state.index.add_gone(key, expiry, QUEUED);
-        let waiting = state.wait(|done| Change::Gone {
+        let gone = Gone {
             key,
+            number,
             expiry,
+        };
+        state.index.add_gone(&gone, QUEUED);
+        let waiting = state.wait(|done| Change::Gone {
+            gone,
             done: Some(done),
         });
         if matches!(entry.data, Data::At(place) if entry.known != Some(place)) {
@@ -333,9 +335,13 @@ impl Log {
         let mut state = self.state.lock();
         let has_room = state.index.gone_count() < self.settings.most_gone;
         if has_room && state.index.number(&key).is_none() {
-            state.index.add_gone(key, expiry, QUEUED);
-            let done = None;
-            state.push(Change::Gone { key, expiry, done });
+            let gone = Gone {
+                key,
+                number: 0,
+                expiry,
+            };
+            state.index.add_gone(&gone, QUEUED);
+            state.push(Change::Gone { gone, done: None });
             self.wake.notify_one();
         }
     }
@@ -360,24 +366,36 @@ impl Log {
     }
 
     /// Changes what is known of a bundle. If something is returned, it is seen only then.
-    pub(super) fn renew(&self, bundle: &Bundle, as_is: Prepared) -> Option<Waiting> {
-        let mut state = self.state.lock();
-        let state = &mut *state;
-        let number = state.index.number(&as_is.key)?;
-        self.status(state, number, &as_is.status);
-        let young = state
-            .index
-            .get(number)
-            .and_then(|entry| entry.young.as_ref());
-        if young.is_some_and(|young| young.json == as_is.json) {
-            return None;
+    ///
+    /// # Errors
+    /// It cannot be written as JSON.
+    pub(super) fn renew(&self, bundle: &Bundle) -> Result<Option<Waiting>, serde_json::Error> {
+        let (key, text) = (
+            key(&bundle.bundle.id)?,
+            serde_json::to_string(&bundle.metadata.status)?,
+        );
+        {
+            let mut state = self.state.lock();
+            let Some(number) = state.index.number(&key) else {
+                return Ok(None);
+            };
+            self.status(&mut state, number, &text);
+            let entry = state.index.get(number);
+            let young = entry.and_then(|entry| entry.young.as_ref());
+            if young.is_some_and(|young| is_same(&young.bundle, bundle)) {
+                return Ok(None);
+            }
         }
-        let bundle = Some((bundle, &as_is.json));
-        let is_young = state.index.renew(number, bundle, None);
-        let bundle = as_is.json;
+        let json = Bytes::from(serde_json::to_vec(bundle)?);
+        let mut state = self.state.lock();
+        let Some(number) = state.index.number(&key) else {
+            return Ok(None);
+        };
+        let is_young = state.index.renew(number, Some(bundle), None);
+        let bundle = json;
         state.push(Change::Known { number, bundle });
         self.wake.notify_one();
-        (!is_young).then(|| state.wait(Change::Flush))
+        Ok((!is_young).then(|| state.wait(Change::Flush)))
     }
 
     /// Replaces data. If something is returned, it is seen only then.

@@ -17,13 +17,13 @@ use crate::bundle_log::Key;
 const HEADER: usize = 16;
 /// The greatest body.
 pub(super) const MOST_BODY: usize = 16 << 20;
-/// The greatest record.
-pub(super) const MOST_RECORD: usize = HEADER + MOST_BODY;
+/// Bytes from which [`start`] reads.
+pub(super) const START: usize = HEADER + 8;
 const ALIGN: usize = 8;
 /// Numbers at the beginning of [`Known`].
 const KNOWN: usize = 8 + 16 + 8 + 8 + 1 + 2 + 4;
 /// A removed bundle in a record of such.
-pub(super) const GONE: usize = 16 + 8;
+pub(super) const GONE: usize = 16 + 8 + 8;
 
 /// What a record is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +47,7 @@ const KINDS: [(Kind, [u8; 4]); 6] = [
     (Kind::Known, *b"know"),
     (Kind::Data, *b"data"),
     (Kind::Status, *b"stat"),
-    (Kind::Gone, *b"gone"),
+    (Kind::Gone, *b"dead"),
     (Kind::Unused, *b"free"),
 ];
 
@@ -148,11 +148,37 @@ impl<'a> Record<'a> {
 #[error("what is known of the bundle is longer than a record of the log may be")]
 pub struct TooLong;
 
-/// The entries of [`Record::Gone`]: identity, and milliseconds since 1970 at which the lifetime ends.
-pub(super) fn gone(body: &[u8]) -> impl Iterator<Item = (Key, i64)> {
+/// A bundle that is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Gone {
+    pub(super) key: Key,
+    /// The number that it had; 0 if it never was in this log. One of another number was taken after this had been forgotten.
+    pub(super) number: u64,
+    /// Milliseconds since 1970 at which its lifetime ends.
+    pub(super) expiry: i64,
+}
+
+impl Gone {
+    /// An entry of [`Record::Gone`].
+    pub(super) fn entry(&self) -> [u8; GONE] {
+        let mut entry = [0; GONE];
+        let (number, expiry) = (self.number.to_le_bytes(), self.expiry.to_le_bytes());
+        let all = self.key.iter().chain(&number).chain(&expiry);
+        entry.iter_mut().zip(all).for_each(|(to, from)| *to = *from);
+        entry
+    }
+}
+
+/// The entries of [`Record::Gone`].
+pub(super) fn gone(body: &[u8]) -> impl Iterator<Item = Gone> {
     body.chunks_exact(GONE).filter_map(|entry| {
-        let (key, rest) = entry.split_first_chunk::<16>()?;
-        Some((*key, i64::from_le_bytes(rest.try_into().ok()?)))
+        let (key, rest) = entry.split_first_chunk()?;
+        let (number, rest) = rest.split_first_chunk()?;
+        Some(Gone {
+            key: *key,
+            number: u64::from_le_bytes(*number),
+            expiry: i64::from_le_bytes(rest.try_into().ok()?),
+        })
     })
 }
 
@@ -167,8 +193,23 @@ pub fn append(
     kind: Kind,
     body: [&[u8]; 2],
 ) -> Result<Span, TooLong> {
+    let start = segment.len();
+    let span = begin(segment, base + start as u64, salt, kind, body)?;
+    segment.extend_from_slice(body[1]);
+    segment.resize(start + span.length as usize, 0);
+    Ok(span)
+}
+
+/// Appends the beginning of a record that is to stand at the offset `at`: its header and the first part of its body. The second
+/// part is to follow, and zeros up to its length.
+pub(super) fn begin(
+    segment: &mut Vec<u8>,
+    at: u64,
+    salt: u64,
+    kind: Kind,
+    body: [&[u8]; 2],
+) -> Result<Span, TooLong> {
     let length = body[0].len() + body[1].len();
-    let at = base + segment.len() as u64;
     let padded = (HEADER + length).next_multiple_of(ALIGN);
     let span = Span {
         at: u32::try_from(at).map_err(|_| TooLong)?,
@@ -177,7 +218,6 @@ pub fn append(
     if length > MOST_BODY {
         return Err(TooLong);
     }
-    let end = segment.len() + padded;
     let written = u32::try_from(length).map_err(|_| TooLong)?;
     let body_sum = crc32c::crc32c_append(crc32c::crc32c(body[0]), body[1]);
     let mut header = [0; HEADER];
@@ -188,8 +228,6 @@ pub fn append(
     header[12..].copy_from_slice(&sum.to_le_bytes());
     segment.extend_from_slice(&header);
     segment.extend_from_slice(body[0]);
-    segment.extend_from_slice(body[1]);
-    segment.resize(end, 0);
     Ok(span)
 }
 
@@ -264,27 +302,57 @@ pub(super) fn whole(bytes: &[u8], salt: u64, offset: u64) -> Option<Record<'_>> 
     }
 }
 
+/// What a header says.
+struct Header {
+    kind: Kind,
+    /// Bytes of the body.
+    length: usize,
+    /// The same with the header and the padding.
+    padded: usize,
+    body_sum: u32,
+}
+
+fn header(header: &[u8; HEADER], salt: u64, offset: u64) -> Option<Header> {
+    let [kind, length, body_sum, sum] = [0, 4, 8, 12].map(|at| number_at(header, at));
+    let mut kinds = KINDS.iter();
+    let (kind, _) = kinds.find(|(_, letters)| u32::from_le_bytes(*letters) == kind)?;
+    let length = length as usize;
+    let is_right = sum == header_sum(salt, offset, header) && length <= MOST_BODY;
+    is_right.then_some(Header {
+        kind: *kind,
+        length,
+        padded: (HEADER + length).next_multiple_of(ALIGN),
+        body_sum,
+    })
+}
+
+/// Bytes of the record whose header stands at this offset, and the number that its body begins with, if it is about one bundle. The
+/// body may be damaged.
+pub(super) fn start(bytes: &[u8], salt: u64, offset: u64) -> Option<(usize, Option<u64>)> {
+    let (first, rest) = bytes.split_first_chunk()?;
+    let found = header(first, salt, offset)?;
+    let number = rest.first_chunk().copied().map(u64::from_le_bytes);
+    Some((found.padded, number.filter(|_| found.kind != Kind::Gone)))
+}
+
 fn parse(bytes: &[u8], salt: u64, offset: u64) -> Parsed<'_> {
-    let Some((header, rest)) = bytes.split_first_chunk::<HEADER>() else {
+    let Some((first, rest)) = bytes.split_first_chunk::<HEADER>() else {
         return Parsed::CutOff;
     };
-    let [kind, length, body_sum, sum] = [0, 4, 8, 12].map(|at| number_at(header, at));
-    let kind = KINDS
-        .iter()
-        .find(|(_, letters)| u32::from_le_bytes(*letters) == kind);
-    let Some((kind, _)) = kind.filter(|_| sum == header_sum(salt, offset, header)) else {
+    let Some(Header {
+        kind,
+        length,
+        padded,
+        body_sum,
+    }) = header(first, salt, offset)
+    else {
         return Parsed::Nothing;
     };
-    let length = length as usize;
-    let padded = (HEADER + length).next_multiple_of(ALIGN);
-    if length > MOST_BODY {
-        return Parsed::Nothing;
-    }
     let Some(body) = rest.get(..length).filter(|_| bytes.len() >= padded) else {
         return Parsed::CutOff;
     };
     let span = u32::try_from(offset).ok().zip(u32::try_from(padded).ok());
-    let content = content(*kind, body).filter(|_| crc32c::crc32c(body) == body_sum);
+    let content = content(kind, body).filter(|_| crc32c::crc32c(body) == body_sum);
     match span.zip(content) {
         Some(((at, length), record)) => Parsed::Record(Span { at, length }, record),
         None => Parsed::Nothing,

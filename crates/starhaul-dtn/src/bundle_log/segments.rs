@@ -14,12 +14,12 @@ use super::{
     index::Place,
     medium::Segment,
     prepared::status,
-    record::{MOST_RECORD, Reader, Record, Span, whole},
+    record::{Reader, Record, START, Span, start, whole},
 };
 
 const SUFFIX: &str = ".log";
-/// Bytes of a segment that are read at a time; more, where one record is larger.
-const PART: usize = 4 << 20;
+/// Records of more bytes are not read where nobody needs them.
+const LARGE: usize = 16 << 10;
 /// The same where not all can be read.
 const SECTOR: usize = 4 << 10;
 
@@ -79,16 +79,39 @@ impl Held {
         }
     }
 
-    /// Goes on at the offset `at` through the records, while `each` wants more, and the part of the segment lasts that is read at a
-    /// time. Returns how many bytes belong to no record. What cannot be read counts as such.
+    /// Passes over large records at the offset `at` that are not needed, without reading them; `is_needed` is asked with the number of
+    /// their bundle.
+    pub(super) fn pass(&self, at: &mut u64, is_needed: impl Fn(u64, Span) -> bool) {
+        let mut bytes = [0; START];
+        while self.length.saturating_sub(*at) >= START as u64
+            // If it cannot be read, whoever reads it as a whole says so.
+            && self.file.read(*at, &mut bytes).is_ok()
+            && let Some((length, Some(number))) = start(&bytes, self.salt, *at)
+            && length > LARGE
+            && let (Ok(from), Ok(bytes)) = (u32::try_from(*at), u32::try_from(length))
+            && !is_needed(
+                number,
+                Span {
+                    at: from,
+                    length: bytes,
+                },
+            )
+        {
+            *at = self.length.min(*at + length as u64);
+        }
+    }
+
+    /// Goes on at the offset `at` through the records, while `each` wants more, and a part of the segment of `most` bytes lasts, or of
+    /// one record that has more. Returns how many bytes belong to no record. What cannot be read counts as such.
     pub(super) fn scan(
         &self,
         at: &mut u64,
+        most: usize,
         mut each: impl FnMut(Span, &Record<'_>) -> bool,
     ) -> usize {
-        for most in [PART, MOST_RECORD] {
-            let left = self.length.saturating_sub(*at);
-            let bytes = usize::try_from(left).unwrap_or(usize::MAX).min(most);
+        let left = self.length.saturating_sub(*at);
+        let mut bytes = usize::try_from(left).unwrap_or(usize::MAX).min(most);
+        loop {
             let part = self.part(*at, bytes);
             let mut reader = Reader::new(&part, *at, self.salt, bytes as u64 == left);
             let mut wants_more = true;
@@ -99,10 +122,16 @@ impl Held {
                 *at += reader.at as u64;
                 return reader.damaged;
             }
+            // It begins with a record that has more bytes.
+            let length = start(&part, self.salt, *at).map_or(0, |(length, _)| length);
+            let longer = usize::try_from(left).unwrap_or(usize::MAX).min(length);
+            if longer <= bytes {
+                // Nothing is left.
+                *at = self.length;
+                return 0;
+            }
+            bytes = longer;
         }
-        // Nothing is left.
-        *at = self.length;
-        0
     }
 
     /// Zeros stand for what cannot be read: one bad sector must not keep a node from starting.

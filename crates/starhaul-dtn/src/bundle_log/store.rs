@@ -108,7 +108,7 @@ impl MetadataStorage for BundleLog {
     }
 
     async fn replace(&self, bundle: &Bundle) -> Result<()> {
-        written(self.log.renew(bundle, Prepared::new(bundle)?)).await
+        written(self.log.renew(bundle)?).await
     }
 
     // What is lost of it in a crash is decided anew.

@@ -1,27 +1,27 @@
 //! The one who writes the log: all that is queued at a moment with one write and, if it must be on the medium, one call that
 //! brings it there. What cannot be written is written again in a new segment; only new bundles are refused.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{collections::VecDeque, io, sync::Arc, time::Duration};
 
 use hardy_bpa::Bytes;
 use parking_lot::MutexGuard;
 
 use super::{
-    Key,
+    batch::Batch,
     cleaner::{Cleaning, STEP},
     index::{Data, Place},
     medium::Segment,
     queue::{Change, Fault, Log, QUEUED, State},
-    record::{Kind, Known, MOST_BODY, Span, append},
+    record::{Gone, Kind, Known, MOST_BODY, Span},
     segments::{Held, Unread, segment_name},
 };
 
 /// Bytes that are written at a time, about.
 const BATCH: usize = 8 << 20;
-/// Bytes of a buffer that is kept for the next batch.
-const MOST_BUFFER: usize = 2 * BATCH;
 /// How long changes are gathered after a write, so that each is not written alone. The first one after a rest does not wait.
 const GATHER: Duration = Duration::from_millis(2);
+/// So many bytes are written at once.
+const ENOUGH: usize = 256 << 10;
 /// How long a medium that failed twice is left alone.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
 
@@ -32,13 +32,18 @@ pub(super) struct Writer {
     active: Option<Active>,
     cleaning: Option<Cleaning>,
     /// Segments that were not brought to the medium when they were full.
-    unsynced: Vec<Arc<dyn Segment>>,
+    unsynced: Vec<(u32, Arc<dyn Segment>)>,
+    /// The newest segment of which a sync has failed, so that another one says nothing of what that has lost. What was copied to it
+    /// does not go before it is copied itself.
+    doubtful: Option<u32>,
+    /// Files of segments that were cleaned, the oldest first. They go as soon as no segment is doubtful.
+    useless: VecDeque<String>,
     /// Numbers the next segment.
     next: u32,
     /// Salts of segments.
     salt: Box<dyn FnMut() -> io::Result<u64> + Send>,
     failures: u32,
-    buffer: Vec<u8>,
+    batch: Batch,
     /// Bytes of what was queued and is being written.
     taken: usize,
 }
@@ -86,10 +91,12 @@ impl Writer {
             active: None,
             cleaning: None,
             unsynced: Vec::new(),
+            doubtful: None,
+            useless: VecDeque::new(),
             next,
             salt: Box::new(salt),
             failures: 0,
-            buffer: Vec::new(),
+            batch: Batch::default(),
             taken: 0,
         }
     }
@@ -101,7 +108,7 @@ impl Writer {
             let log = self.log.clone();
             let mut state = log.state.lock();
             match turn {
-                Turn::Done if !state.is_ending => {
+                Turn::Done if !state.is_ending && state.queued_bytes < ENOUGH => {
                     drop(state);
                     std::thread::sleep(GATHER);
                 }
@@ -121,10 +128,11 @@ impl Writer {
     /// Writes what is queued now, and cleans a part of a segment if that is due.
     pub(super) fn turn(&mut self) -> Turn {
         let copies = self.clean();
-        let is_cleaning = self.cleaning.is_some();
         // What is new must not outrun what is removed.
-        let entries = self.take(copies, if is_cleaning { STEP / 2 } else { BATCH });
-        if entries.is_empty() && !is_cleaning {
+        let passed = self.cleaning.as_ref().map(|cleaning| cleaning.passed);
+        let most = passed.map_or(BATCH, |passed| (passed / 2).clamp(STEP / 2, BATCH));
+        let entries = self.take(copies, most);
+        if entries.is_empty() && passed.is_none() && !self.has_useless() {
             self.settle(entries);
             return Turn::Idle;
         }
@@ -154,12 +162,43 @@ impl Writer {
     }
 
     fn finish_cleaning(&mut self) -> io::Result<()> {
-        let Some(cleaning) = self.cleaning.take_if(|cleaning| cleaning.is_done()) else {
-            return Ok(());
-        };
-        // The copies first, also where nothing else need be on the medium: bundles of long ago are not lost.
-        self.sync_all()?;
-        cleaning.finish(&self.log)
+        if let Some(cleaning) = self.cleaning.take_if(|cleaning| cleaning.is_done()) {
+            // The copies first, also where nothing else need be on the medium: bundles of long ago are not lost.
+            self.sync_all()?;
+            let segment = cleaning.segment;
+            let (name, lost) = cleaning.finish(&self.log);
+            self.useless.extend(name);
+            if lost > 0 && self.doubtful.is_some() {
+                // What these have may be all that is left: the next start reads them again.
+                self.useless.clear();
+            }
+            self.doubtful = self.doubtful.filter(|last| segment < *last);
+        }
+        self.remove_useless()
+    }
+
+    /// Removes the files of segments that were cleaned.
+    fn remove_useless(&mut self) -> io::Result<()> {
+        while self.has_useless()
+            && let Some(name) = self.useless.front()
+        {
+            self.log.medium.remove(name)?;
+            // Before the next one goes, which may say that bundles of this one are gone.
+            self.log.medium.sync_names()?;
+            self.useless.pop_front();
+        }
+        Ok(())
+    }
+
+    fn has_useless(&self) -> bool {
+        self.doubtful.is_none() && !self.useless.is_empty()
+    }
+
+    /// Notes that a sync of a segment has failed, and has all up to it written again.
+    fn doubt(&mut self, segment: u32) {
+        self.doubtful = self.doubtful.max(Some(segment));
+        let mut state = self.log.state.lock();
+        state.room_wanted = state.room_wanted.max(Some(segment));
     }
 
     fn fail(&mut self, error: &io::Error) {
@@ -204,34 +243,31 @@ impl Writer {
     }
 
     fn write_records(&mut self, entries: &mut [Entry]) -> io::Result<()> {
-        // Memory that the system gives anew would have to be cleared for each batch.
-        let mut bytes = std::mem::take(&mut self.buffer);
-        bytes.clear();
-        let written = self.write_all(entries, &mut bytes);
-        if bytes.capacity() <= MOST_BUFFER {
-            self.buffer = bytes;
-        }
+        let mut batch = std::mem::take(&mut self.batch);
+        let written = self.write_all(entries, &mut batch);
+        batch.clear();
+        self.batch = batch;
         written
     }
 
-    fn write_all(&mut self, entries: &mut [Entry], bytes: &mut Vec<u8>) -> io::Result<()> {
+    fn write_all(&mut self, entries: &mut [Entry], batch: &mut Batch) -> io::Result<()> {
         let is_synced = self.log.settings.is_synced;
         let active = self.active()?;
         for entry in entries.iter_mut() {
             if matches!(entry.change, Change::Flush(_)) {
                 continue;
             }
-            let body: [&[u8]; 2] = [&entry.head, &entry.data];
-            let span = append(bytes, active.length, active.salt, entry.kind, body);
+            let (base, salt) = (active.length, active.salt);
+            let span = batch.append(base, salt, entry.kind, &entry.head, &entry.data);
             entry.span = Some(span.map_err(io::Error::other)?);
         }
-        active.file.write(active.length, bytes)?;
+        active.file.write(active.length, &mut batch.slices())?;
         if is_synced {
             active.is_doubtful = true;
             active.file.sync()?;
             active.is_doubtful = false;
         }
-        active.length += bytes.len() as u64;
+        active.length += batch.len();
         Ok(())
     }
 
@@ -284,19 +320,23 @@ impl Writer {
         if let Some(active) = self.active.take()
             && !self.log.settings.is_synced
         {
-            self.unsynced.push(active.file);
+            self.unsynced.push((active.number, active.file));
         }
     }
 
     /// Brings all to the medium that is in the log, and the names of its segments.
     fn sync_all(&mut self) -> io::Result<()> {
         if !self.log.settings.is_synced {
-            while let Some(file) = self.unsynced.last() {
-                file.sync()?;
-                self.unsynced.pop();
+            while let Some((number, file)) = self.unsynced.pop() {
+                file.sync().inspect_err(|_| self.doubt(number))?;
             }
-            if let Some(active) = &self.active {
-                active.file.sync()?;
+            if let Some(active) = &self.active
+                && let Err(error) = active.file.sync()
+            {
+                let number = active.number;
+                self.active = None;
+                self.doubt(number);
+                return Err(error);
             }
         }
         self.log.medium.sync_names()
@@ -330,8 +370,8 @@ impl Writer {
             return true;
         };
         let cut = active.file.cut(active.length);
-        let cut = cut.and_then(|()| active.file.sync());
-        if cut.is_ok() && !active.is_doubtful {
+        let synced = cut.and_then(|()| active.file.sync());
+        if synced.is_ok() && !active.is_doubtful {
             self.active = Some(active);
             return true;
         }
@@ -341,7 +381,8 @@ impl Writer {
         if held.is_some_and(|held| self.log.medium.remove(&held.name).is_ok()) {
             state.segments.remove(&active.number);
         } else if !self.log.settings.is_synced {
-            self.unsynced.push(active.file);
+            drop(state);
+            self.doubt(active.number);
         }
         false
     }
@@ -432,10 +473,9 @@ fn prepare(state: &mut State, change: Change) -> Option<Entry> {
             let status = [&number.to_le_bytes()[..], entry.status.as_bytes()].concat();
             (Kind::Status, status.into(), none)
         }
-        Change::Gone { key, expiry, .. } => (Kind::Gone, gone_entry(key, *expiry).into(), none),
+        Change::Gone { gone, .. } => (Kind::Gone, Bytes::copy_from_slice(&gone.entry()), none),
         Change::StillGone(gone) => {
-            let gone = gone.iter();
-            let body = gone.flat_map(|(key, expiry)| gone_entry(key, *expiry));
+            let body = gone.iter().flat_map(Gone::entry);
             (Kind::Gone, body.collect(), none)
         }
         Change::Unused(number) => (Kind::Unused, named(number), none),
@@ -467,10 +507,6 @@ fn skip(change: Change) -> Option<Entry> {
         data: Bytes::new(),
         span: None,
     })
-}
-
-fn gone_entry(key: &Key, expiry: i64) -> Vec<u8> {
-    [&key[..], &expiry.to_le_bytes()].concat()
 }
 
 fn known(state: &State, number: u64, bundle: &[u8]) -> Option<Bytes> {
@@ -524,16 +560,16 @@ fn settle(
                 state.index.add_orphan(number, place);
             }
         }
-        Change::Gone { key, expiry, done } => {
-            if state.index.gone_in(&key) == Some(QUEUED) {
-                state.index.add_gone(key, expiry, segment);
+        Change::Gone { gone, done } => {
+            if state.index.gone_in(&gone.key) == Some(QUEUED) {
+                state.index.add_gone(&gone, segment);
             }
             return done;
         }
         Change::StillGone(gone) => {
-            for (key, expiry) in gone {
-                if state.index.is_gone(&key) {
-                    state.index.add_gone(key, expiry, segment);
+            for gone in gone {
+                if state.index.is_gone_as(&gone.key, gone.number) {
+                    state.index.add_gone(&gone, segment);
                 }
             }
         }

@@ -20,7 +20,7 @@ use hardy_bpa::{
     cla::{Cla, ClaAddress, ClaAddressType, Error, ForwardBundleResult, Result, Sink},
 };
 use starhaul_log::Seldom;
-use starhaul_ltp::{Engine, EngineConfig, EngineId, LinkState, PeerConfig, Stats};
+use starhaul_ltp::{Engine, EngineConfig, EngineId, LinkState, PeerConfig, SessionId, Stats};
 use starhaul_net::{IoMode, Waker, ltp::LtpDriver};
 use tokio::{
     sync::{Semaphore, oneshot},
@@ -263,11 +263,12 @@ async fn store_all(
         };
         let (layer, sink) = (layer.clone(), sink.clone());
         tokio::spawn(async move {
-            let is_stored = store(&layer, &sink, &block).await;
+            let (session, bytes) = (block.session, block.block.len());
+            let is_stored = store(&layer, &sink, block).await;
             layer.command(Command::Settle {
-                session: block.session,
+                session,
                 is_stored,
-                bytes: block.data.len(),
+                bytes,
             });
             drop(permit);
         });
@@ -275,11 +276,11 @@ async fn store_all(
 }
 
 /// Whether all that a block holds is stored.
-async fn store(layer: &LtpLayer, sink: &Arc<dyn Sink>, block: &Arrived) -> bool {
-    let session = block.session;
+async fn store(layer: &LtpLayer, sink: &Arc<dyn Sink>, arrived: Arrived) -> bool {
+    let session = arrived.session;
     let node = layer.node(session.originator);
     let from = address(session.originator);
-    let bundles = match blocks::split(block.service, &block.data) {
+    let bundles = match blocks::split(arrived.service, &arrived.block.into_bytes()) {
         Ok(bundles) => bundles,
         Err(error) => {
             let node = node.map(ToString::to_string);
@@ -292,14 +293,14 @@ async fn store(layer: &LtpLayer, sink: &Arc<dyn Sink>, block: &Arrived) -> bool 
     };
     let mut storing = JoinSet::new();
     for bundle in bundles {
-        if storing.len() >= MOST_OF_BLOCK && !is_taken(&mut storing, block).await {
+        if storing.len() >= MOST_OF_BLOCK && !is_taken(&mut storing, session).await {
             return false;
         }
         let (sink, node, from) = (sink.clone(), node.cloned(), from.clone());
         storing.spawn(async move { sink.dispatch(bundle, node.as_ref(), Some(&from)).await });
     }
     while !storing.is_empty() {
-        if !is_taken(&mut storing, block).await {
+        if !is_taken(&mut storing, session).await {
             return false;
         }
     }
@@ -308,13 +309,13 @@ async fn store(layer: &LtpLayer, sink: &Arc<dyn Sink>, block: &Arrived) -> bool 
 
 /// Whether the next of some bundles is taken. If one is not, the others are taken all the same: a half of what the agent does with
 /// one would be lost.
-async fn is_taken(storing: &mut JoinSet<Result<()>>, block: &Arrived) -> bool {
+async fn is_taken(storing: &mut JoinSet<Result<()>>, session: SessionId) -> bool {
     let refused = match storing.join_next().await {
         None | Some(Ok(Ok(()))) => return true,
         Some(Ok(Err(error))) => error.to_string(),
         Some(Err(error)) => error.to_string(),
     };
-    tracing::debug!(session = %block.session, error = refused, "a bundle is not taken");
+    tracing::debug!(%session, error = refused, "a bundle is not taken");
     storing.detach_all();
     false
 }

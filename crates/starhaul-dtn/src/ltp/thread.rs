@@ -7,7 +7,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use starhaul_ltp::{CancelReason, EngineId, Error, Event, LinkState, Outgoing, SessionId};
+use starhaul_ltp::{Block, CancelReason, EngineId, Error, Event, LinkState, Outgoing, SessionId};
 use starhaul_net::ltp::LtpDriver;
 use tokio::sync::{mpsc::UnboundedSender, oneshot};
 
@@ -56,7 +56,8 @@ pub(super) enum Command {
 pub(super) struct Arrived {
     pub(super) session: SessionId,
     pub(super) service: u64,
-    pub(super) data: Bytes,
+    /// To be joined by whoever stores it: the engine's thread has enough to do.
+    pub(super) block: Block,
 }
 
 /// A bundle that waits to be sent.
@@ -272,7 +273,7 @@ impl Worker {
                 let _ = self.outbox.send(Arrived {
                     session,
                     service,
-                    data: block.into_bytes(),
+                    block,
                 });
             }
             // Bundles are red as a whole.

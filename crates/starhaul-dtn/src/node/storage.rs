@@ -31,7 +31,15 @@ pub(super) struct Stores {
     /// To be closed at the end.
     pub(super) log: Option<Arc<BundleLog>>,
     /// Kept as long as the folder is in use.
-    pub(super) lock: Option<Arc<fs::File>>,
+    pub(super) lock: Option<Arc<Lock>>,
+}
+
+/// Keeps other nodes out of a folder, also those of versions that look at one of the two only.
+#[derive(Debug)]
+pub(super) struct Lock {
+    _file: fs::File,
+    /// Who takes the file for a leftover and removes it does not remove this.
+    _folder: Option<fs::File>,
 }
 
 pub(super) async fn open(config: &Storage, stock: &Arc<Stock>) -> Result<Stores, Error> {
@@ -84,7 +92,7 @@ async fn files(folder: &Path, is_synced: bool) -> Result<Arc<SteadyBundles>, Err
 async fn open_log(
     folder: &Path,
     config: &Storage,
-    lock: Option<Arc<fs::File>>,
+    lock: Option<Arc<Lock>>,
 ) -> Result<Arc<BundleLog>, Error> {
     let (at, config) = (folder.to_owned(), config.clone());
     let runtime = Handle::current();
@@ -110,18 +118,30 @@ async fn opened<T: Send + 'static>(open: impl FnOnce() -> T + Send + 'static) ->
     })
 }
 
-fn lock(folder: &Path) -> Result<fs::File, Error> {
+fn lock(folder: &Path) -> Result<Lock, Error> {
     let write = |reason| Error::Write {
         file: folder.to_owned(),
         reason,
     };
     fs::create_dir_all(folder).map_err(write)?;
+    let in_use = || Error::StorageInUse(folder.to_owned());
     let file = fs::File::create(folder.join("lock")).map_err(write)?;
     match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(fs::TryLockError::WouldBlock) => Err(Error::StorageInUse(folder.to_owned())),
-        Err(fs::TryLockError::Error(error)) => Err(write(error)),
+        Ok(()) => {}
+        Err(fs::TryLockError::WouldBlock) => return Err(in_use()),
+        Err(fs::TryLockError::Error(error)) => return Err(write(error)),
     }
+    let locked = fs::File::open(folder).map_err(write)?;
+    let locked = match locked.try_lock() {
+        Ok(()) => Some(locked),
+        Err(fs::TryLockError::WouldBlock) => return Err(in_use()),
+        // A file system that locks no folders.
+        Err(fs::TryLockError::Error(_)) => None,
+    };
+    Ok(Lock {
+        _file: file,
+        _folder: locked,
+    })
 }
 
 /// Bundles in memory that are remembered after they are gone, for each that may be there.
@@ -134,4 +154,21 @@ fn bundles_in_memory(config: &Storage) -> BundleMemStorage {
     // It drops what was not used for longest beyond its capacity, but never below so many. What is let in is limited before.
     settings.min_bundles = usize::MAX;
     BundleMemStorage::new(&settings)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_has_one_node_also_when_its_lock_is_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let first = lock(folder.path()).unwrap();
+        let is_refused = || matches!(lock(folder.path()), Err(Error::StorageInUse(_)));
+        assert!(is_refused());
+        fs::remove_file(folder.path().join("lock")).unwrap();
+        assert!(is_refused());
+        drop(first);
+        lock(folder.path()).unwrap();
+    }
 }

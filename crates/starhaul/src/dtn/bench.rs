@@ -15,6 +15,9 @@ pub(super) struct Arguments {
     /// Bundles of 1 KB through one node
     #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1..=900_000))]
     small: u32,
+    /// How often all is measured, after a first time that does not count; medians are told
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+    rounds: u32,
     /// Only nodes that keep bundles there
     #[arg(long, value_enum, value_delimiter = ',')]
     storage: Vec<Storage>,
@@ -56,6 +59,7 @@ pub(super) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     let options = Options {
         large: arguments.large,
         small: arguments.small,
+        rounds: arguments.rounds,
         places: match chosen.is_empty() {
             true => vec![Place::Memory, Place::Unsynced, Place::Disk],
             false => chosen,
@@ -78,16 +82,20 @@ pub(super) async fn run(arguments: Arguments) -> anyhow::Result<()> {
 
 fn table(report: &Report) -> String {
     let mut text = format!(
-        "payloads of {} MB: LTP alone {:.2} Gbit/s; bundles between two nodes, and bundles of {} KB through one node:\n\n{:9} {:>7} {:>7} {:>13} {:>9} {:>9}\n",
+        "payloads of {} MB: LTP alone {:.2} Gbit/s, {:.0} us of processor time each; bundles between two nodes, and bundles of {} KB through one node:\n\n{:9} {:>7} {:>7} {:>13} {:>12} {:>7} {:>9} {:>9} {:>7}\n",
         LARGE_BYTES / 1_000_000,
         report.ltp_gbit_per_s,
+        report.ltp_cpu_us,
         SMALL_BYTES / 1_000,
         "storage",
         "1 MB",
         "Gbit/s",
         "share of LTP",
+        "disk alone",
+        "CPU us",
         "1 KB",
-        "per s"
+        "per s",
+        "CPU us"
     );
     for row in &report.rows {
         let place = match row.place {
@@ -95,13 +103,17 @@ fn table(report: &Report) -> String {
             Place::Unsynced => "unsynced",
             Place::Disk => "disk",
         };
+        let disk = row.disk_gbit_per_s;
+        let disk = disk.map_or("-".to_owned(), |rate| format!("{rate:.2}"));
         text += &format!(
-            "{place:9} {:7} {:7.2} {:12.0}% {:9} {:9.0}\n",
+            "{place:9} {:7} {:7.2} {:12.0}% {disk:>12} {:7.0} {:9} {:9.0} {:7.0}\n",
             row.large,
             row.gbit_per_s,
             100.0 * row.share_of_ltp,
+            row.cpu_us,
             row.small,
-            row.small_per_s
+            row.small_per_s,
+            row.small_cpu_us
         );
     }
     text

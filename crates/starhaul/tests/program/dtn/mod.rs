@@ -249,13 +249,36 @@ fn the_demo_in_space_brings_every_picture() {
     assert!(result["resent"].as_u64() > Some(0));
 }
 
+/// The log of a store of many terabytes has thousands of open segments.
+#[test]
+fn a_node_opens_as_many_files_as_the_system_lets_it() {
+    let folder = tempfile::tempdir().unwrap();
+    configure(folder.path(), 1, free(), 2, free());
+    let mut command = Command::new("bash");
+    command.args(["-c", "ulimit -Sn 256 && exec \"$0\" \"$@\""]);
+    command.args([env!("CARGO_BIN_EXE_starhaul"), "dtn", "node", "--config"]);
+    let command = command.arg(folder.path().join("node.toml"));
+    let process = Process {
+        folder: folder.path().to_owned(),
+        child: command.stdout(Stdio::null()).spawn().unwrap(),
+    };
+    wait_for_socket(&process);
+    let limits = format!("/proc/{}/limits", process.child.id());
+    let limits = fs::read_to_string(limits).unwrap();
+    let open_files = limits
+        .lines()
+        .find(|line| line.starts_with("Max open files"));
+    let mut numbers = open_files.unwrap().split_whitespace().skip(3);
+    assert_eq!(numbers.next(), numbers.next());
+}
+
 /// The benchmark itself checks that each bundle arrives once, as it was sent.
 #[test]
 fn the_benchmark_prints_ltp_and_a_row_for_each_storage() {
     let folder = tempfile::tempdir().unwrap();
     let mut bench = starhaul();
     bench.args(["dtn", "bench", "--json", "--large", "3", "--small", "400"]);
-    bench.args(["--storage", "memory,disk", "--folder"]);
+    bench.args(["--rounds", "1", "--storage", "memory,disk", "--folder"]);
     let stores = folder.path().join("stores");
     let output = bench.arg(&stores).output().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -272,6 +295,9 @@ fn the_benchmark_prints_ltp_and_a_row_for_each_storage() {
     for row in rows {
         assert!(row["gbit_per_s"].as_f64().unwrap() > 0.0, "{row}");
         assert!(row["small_per_s"].as_f64().unwrap() > 0.0, "{row}");
+        assert!(row["cpu_us"].as_f64() > Some(0.0), "{row}");
+        let has_disk = row["disk_gbit_per_s"].as_f64() > Some(0.0);
+        assert_eq!(has_disk, row["place"] == "disk", "{row}");
     }
     assert!(!stores.exists(), "the stores are left");
 }
