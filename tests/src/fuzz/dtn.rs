@@ -89,13 +89,14 @@ pub fn dtn_block(data: &[u8]) {
 /// A segment of the log of bundles: the first part of the input says how it is damaged, by triples of an offset and a byte; each other one
 /// is the kind and the body of a record. Read as a whole or in two parts, the same records are found; what was not hit is, as it was.
 pub fn dtn_log(data: &[u8]) {
-    const KINDS: [Kind; 6] = [
+    const KINDS: [Kind; 7] = [
         Kind::Bundle,
         Kind::Known,
         Kind::Data,
         Kind::Status,
         Kind::Gone,
         Kind::Unused,
+        Kind::GoneUnnumbered,
     ];
     let mut parts = super::parts(data);
     let damage = parts.next().unwrap_or_default();

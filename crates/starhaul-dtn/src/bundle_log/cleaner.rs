@@ -13,7 +13,7 @@ use super::{
     index::{Data, Place},
     prepared::milliseconds,
     queue::{Change, Log, State},
-    record::{Record, gone},
+    record::Record,
     segments::Held,
 };
 
@@ -74,7 +74,9 @@ impl Cleaning {
             self.held.pass(&mut self.at, is_needed);
             self.held.scan(&mut self.at, PART, |span, record| {
                 let copy = match record {
-                    Record::Gone(body) => still_gone(log, segment, body, now),
+                    Record::Gone(_) | Record::GoneUnnumbered(_) => {
+                        still_gone(log, segment, record, now)
+                    }
                     _ => copy(log, Place { segment, span }, record),
                 };
                 bytes += copy.as_ref().map_or(0, Change::bytes);
@@ -141,10 +143,10 @@ impl State {
 }
 
 /// What a record says of bundles whose lifetime has not ended; as many as are remembered.
-fn still_gone(log: &Log, segment: u32, body: &[u8], now: i64) -> Option<Change> {
+fn still_gone(log: &Log, segment: u32, record: &Record<'_>, now: i64) -> Option<Change> {
     let mut state = log.state.lock();
     let mut kept = Vec::new();
-    for gone in gone(body) {
+    for gone in record.gone() {
         if state.index.gone_in(&gone.key) != Some(segment) {
             continue;
         }
@@ -162,7 +164,9 @@ fn copy(log: &Log, place: Place, record: &Record<'_>) -> Option<Change> {
     let number = match record {
         Record::Bundle(known, _) | Record::Known(known) => known.number,
         Record::Data(number, _) => *number,
-        Record::Status(..) | Record::Gone(_) | Record::Unused(_) => return None,
+        Record::Status(..) | Record::Gone(_) | Record::GoneUnnumbered(_) | Record::Unused(_) => {
+            return None;
+        }
     };
     let (known, data) = {
         let state = log.state.lock();

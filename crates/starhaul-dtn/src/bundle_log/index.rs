@@ -10,7 +10,7 @@ use hardy_bpa::{Bytes, bundle::Bundle};
 
 use super::{
     Key,
-    record::{GONE, Gone, Known, Record, Span, gone},
+    record::{GONE, Gone, Known, Record, Span},
 };
 
 /// Where a record is.
@@ -419,8 +419,8 @@ impl Index {
                 false => self.add_orphan(*number, place),
             },
             Record::Status(number, status) => drop(self.set_status(*number, status)),
-            Record::Gone(body) => {
-                for gone in gone(body) {
+            Record::Gone(_) | Record::GoneUnnumbered(_) => {
+                for gone in record.gone() {
                     let number = self.numbers.get(&gone.key).copied();
                     // One that was taken after this had been forgotten has a greater number.
                     if gone.number > 0 && number > Some(gone.number) {

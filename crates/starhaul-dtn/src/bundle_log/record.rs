@@ -38,16 +38,19 @@ pub enum Kind {
     Status,
     /// Bundles that are gone and are not taken again.
     Gone,
+    /// The same without their numbers, as the first version wrote it: it is only read.
+    GoneUnnumbered,
     /// Data that nobody needs, or a bundle that was refused.
     Unused,
 }
 
-const KINDS: [(Kind, [u8; 4]); 6] = [
+const KINDS: [(Kind, [u8; 4]); 7] = [
     (Kind::Bundle, *b"bndl"),
     (Kind::Known, *b"know"),
     (Kind::Data, *b"data"),
     (Kind::Status, *b"stat"),
     (Kind::Gone, *b"dead"),
+    (Kind::GoneUnnumbered, *b"gone"),
     (Kind::Unused, *b"free"),
 ];
 
@@ -92,6 +95,8 @@ pub enum Record<'a> {
     Status(u64, &'a str),
     /// See [`Kind::Gone`].
     Gone(&'a [u8]),
+    /// See [`Kind::GoneUnnumbered`].
+    GoneUnnumbered(&'a [u8]),
     /// See [`Kind::Unused`].
     Unused(u64),
 }
@@ -134,6 +139,25 @@ impl<'a> Record<'a> {
         }
     }
 
+    /// The bundles that are gone, if it tells of such.
+    pub(super) fn gone(&self) -> impl Iterator<Item = Gone> + use<'a> {
+        let (body, entry) = match *self {
+            Self::Gone(body) => (body, GONE),
+            Self::GoneUnnumbered(body) => (body, GONE - 8),
+            _ => (&[][..], GONE),
+        };
+        body.chunks_exact(entry).filter_map(move |entry| {
+            let (key, rest) = entry.split_first_chunk()?;
+            let expiry = rest.last_chunk()?;
+            let number = rest.first_chunk().filter(|_| rest.len() > 8);
+            Some(Gone {
+                key: *key,
+                number: number.map_or(0, |number| u64::from_le_bytes(*number)),
+                expiry: i64::from_le_bytes(*expiry),
+            })
+        })
+    }
+
     /// The data of a bundle, if they are in it.
     pub fn data(&self) -> Option<&'a [u8]> {
         match self {
@@ -167,19 +191,6 @@ impl Gone {
         entry.iter_mut().zip(all).for_each(|(to, from)| *to = *from);
         entry
     }
-}
-
-/// The entries of [`Record::Gone`].
-pub(super) fn gone(body: &[u8]) -> impl Iterator<Item = Gone> {
-    body.chunks_exact(GONE).filter_map(|entry| {
-        let (key, rest) = entry.split_first_chunk()?;
-        let (number, rest) = rest.split_first_chunk()?;
-        Some(Gone {
-            key: *key,
-            number: u64::from_le_bytes(*number),
-            expiry: i64::from_le_bytes(rest.try_into().ok()?),
-        })
-    })
 }
 
 /// Appends a record to `segment`, which begins at the offset `base` of a file with this salt.
@@ -332,7 +343,8 @@ pub(super) fn start(bytes: &[u8], salt: u64, offset: u64) -> Option<(usize, Opti
     let (first, rest) = bytes.split_first_chunk()?;
     let found = header(first, salt, offset)?;
     let number = rest.first_chunk().copied().map(u64::from_le_bytes);
-    Some((found.padded, number.filter(|_| found.kind != Kind::Gone)))
+    let is_of_one = !matches!(found.kind, Kind::Gone | Kind::GoneUnnumbered);
+    Some((found.padded, number.filter(|_| is_of_one)))
 }
 
 fn parse(bytes: &[u8], salt: u64, offset: u64) -> Parsed<'_> {
@@ -372,6 +384,7 @@ fn content(kind: Kind, body: &[u8]) -> Option<Record<'_>> {
         }
         Kind::Known => Record::Known(known(body)?.0),
         Kind::Gone => Record::Gone(body),
+        Kind::GoneUnnumbered => Record::GoneUnnumbered(body),
         Kind::Data | Kind::Status | Kind::Unused => {
             let (number, rest) = body.split_first_chunk()?;
             let number = u64::from_le_bytes(*number);
@@ -429,6 +442,22 @@ mod tests {
         ];
         let spans = parts.map(|(kind, body)| append(&mut segment, 0, 11, kind, body).unwrap());
         (segment, spans.to_vec())
+    }
+
+    #[test]
+    fn what_is_gone_is_read_with_its_number_and_as_it_was_written_without() {
+        let gone = Gone {
+            key: [9; 16],
+            number: 5,
+            expiry: -7,
+        };
+        let body = [gone.entry(), gone.entry()].concat();
+        let read = |record: Record<'_>| record.gone().collect::<Vec<_>>();
+        assert_eq!(read(Record::Gone(&body)), [gone, gone]);
+        let former = [&gone.key[..], &gone.expiry.to_le_bytes()].concat();
+        let expected = Gone { number: 0, ..gone };
+        assert_eq!(read(Record::GoneUnnumbered(&former)), [expected]);
+        assert_eq!(read(Record::Unused(1)), []);
     }
 
     #[test]
