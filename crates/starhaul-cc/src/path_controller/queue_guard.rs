@@ -345,7 +345,7 @@ mod tests {
         assert_eq!(window(&guard), 1 << 20);
         // Round trips longer than an interval are no pauses.
         (0..20).for_each(|_| ack(&mut guard, 120, 120));
-        assert_eq!(guard.is_resuming, false);
+        assert!(!guard.is_resuming);
     }
 
     #[test]

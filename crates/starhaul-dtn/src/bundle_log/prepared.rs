@@ -216,7 +216,7 @@ mod tests {
             &|bundle| bundle.bundle.age = Some(Duration::ZERO),
             &|bundle| bundle.bundle.hop_count = None,
             &|bundle| bundle.bundle.blocks.get_mut(&1).unwrap().extent.end += 1,
-            &|bundle| drop(bundle.bundle.blocks.remove(&1)),
+            &|bundle| bundle.bundle.blocks.retain(|number, _| *number != 1),
         ];
         for (number, change) in changes.iter().enumerate() {
             let mut other = one.clone();
