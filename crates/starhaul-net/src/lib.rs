@@ -35,6 +35,7 @@ mod monitor;
 mod poller;
 pub mod prober;
 mod realtime;
+#[cfg(feature = "record")]
 pub mod record;
 mod routing;
 mod socket;

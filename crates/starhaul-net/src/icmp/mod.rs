@@ -1,5 +1,6 @@
 //! ICMP echo (RFC 792, RFC 4443 §4.1) from an unprivileged ping socket or a raw one, with kernel timestamps.
 
+#[cfg(feature = "record")]
 mod listener;
 mod packet;
 
@@ -19,6 +20,7 @@ use crate::{
     stamped::{StampedBuffer, queue_errors, stamp_arrivals, stamp_departures},
 };
 
+#[cfg(feature = "record")]
 pub(crate) use self::listener::EchoListener;
 pub use self::packet::{IcmpMessage, IpVersion, number_behind_token, parse_icmp};
 
