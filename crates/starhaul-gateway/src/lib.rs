@@ -63,6 +63,7 @@ pub use error::Error;
 pub use gateway::{Gateway, Reload};
 pub use limits::raise_open_files;
 pub use path_change::PathChange;
+pub use path_orders::MAX_COST;
 pub use records::PathRecords;
 #[doc(hidden)]
 pub use resolver::Resolver;

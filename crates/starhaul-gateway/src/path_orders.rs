@@ -15,9 +15,10 @@ use starhaul_units::Bandwidth;
 use tokio::sync::watch;
 
 pub(crate) use self::standing::{Standing, Why};
+pub use self::values::MAX_COST;
 use self::{
     standing::Facts,
-    values::{MAX_COST, NONE, Order, read_used, show_hours, show_quota},
+    values::{NONE, Order, read_used, show_hours, show_quota},
 };
 use crate::{
     config::{PathRule, SessionRule},

@@ -34,6 +34,13 @@ pub(crate) struct Arguments {
     action: Action,
 }
 
+impl Arguments {
+    /// Whether it is a benchmark.
+    pub(crate) fn is_benchmark(&self) -> bool {
+        matches!(self.action, Action::Bench(_))
+    }
+}
+
 #[derive(Subcommand)]
 enum Action {
     /// Run a node until it is interrupted

@@ -54,7 +54,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 #[command(name = "starhaul", version, max_term_width = 100)]
 struct Arguments {
     /// What to log on standard error: error, warn, info, debug, trace, or rules such as starhaul_gateway=debug
-    /// [default: info; warn for the demo]
+    /// [default: info; warn for the demo, error for `dtn bench`]
     #[arg(long, value_name = "LEVEL", env = "STARHAUL_LOG")]
     log: Option<String>,
     /// How to write it
@@ -106,6 +106,8 @@ fn main() -> ExitCode {
     let log = log.unwrap_or(match arguments.command {
         // The demo redraws its table where log lines would appear.
         Command::Demo(_) => "warn",
+        #[cfg(feature = "tools")]
+        Command::Tool(ref tool) => tool.usual_log(),
         _ => "info",
     });
     if let Err(error) = logs::begin(log, arguments.log_format) {

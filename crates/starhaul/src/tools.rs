@@ -63,6 +63,16 @@ pub(crate) enum Tool {
 }
 
 impl Tool {
+    /// What it logs unless it is told otherwise.
+    pub(crate) fn usual_log(&self) -> &'static str {
+        match self {
+            // It starts and ends dozens of nodes, whose lines would bury its table.
+            #[cfg(feature = "dtn")]
+            Self::Dtn(arguments) if arguments.is_benchmark() => "error",
+            _ => "info",
+        }
+    }
+
     /// The exit code of a command that succeeded.
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         match self {

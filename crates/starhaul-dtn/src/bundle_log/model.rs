@@ -319,6 +319,19 @@ impl Model {
         self.changes
     }
 
+    /// Bundles come and go, so often; then all is written.
+    fn come_and_go(&mut self, writer: &mut Writer, times: u32) {
+        for _ in 0..times {
+            let log = writer.log.clone();
+            match self.random.below(4) {
+                0 | 1 => self.insert(&log),
+                2 => self.remove(&log),
+                _ => self.drain(writer),
+            }
+        }
+        self.drain(writer);
+    }
+
     fn insert(&mut self, log: &Log) {
         let of = self.random.below(BUNDLES);
         let truth = &self.truths[of as usize];
@@ -621,8 +634,11 @@ fn dump(log: &Log) -> Vec<String> {
     data.chain(known).collect()
 }
 
-fn variable(name: &str) -> Option<u64> {
-    std::env::var(name).ok()?.parse().ok()
+/// `STARHAUL_SEEDS` says how many runs are made in place of `usual`, `STARHAUL_SEED` which is the first.
+fn seeds(usual: u64) -> std::ops::Range<u64> {
+    let variable = |name: &str| std::env::var(name).ok()?.parse().ok();
+    let first = variable("STARHAUL_SEED").unwrap_or(0);
+    first..first + variable("STARHAUL_SEEDS").unwrap_or(usual)
 }
 
 #[test]
@@ -664,23 +680,14 @@ fn damage_costs_the_bundle_that_it_hits() {
 /// Whatever could not be read for some time, and was cleaned meanwhile or came at a start, is there in a later life.
 #[test]
 fn reading_that_fails_for_some_time_costs_nothing() {
-    let first = variable("STARHAUL_SEED").unwrap_or(0);
-    for seed in first..first + variable("STARHAUL_SEEDS").unwrap_or(300) {
+    for seed in seeds(300) {
         let _seed = Seed(seed);
         let mut model = Model::new(seed);
         model.settings.is_synced = true;
         model.settings.most_gone = 1000;
         model.settings.young_bytes = 0;
         let mut writer = model.recover();
-        for _ in 0..80 {
-            let log = writer.log.clone();
-            match model.random.below(4) {
-                0 | 1 => model.insert(&log),
-                2 => model.remove(&log),
-                _ => model.drain(&mut writer),
-            }
-        }
-        model.drain(&mut writer);
+        model.come_and_go(&mut writer, 80);
         let one_in = 1 + model.random.below(4);
         model.disk.set_read_faults(one_in);
         if model.random.one_in(2) {
@@ -731,22 +738,13 @@ fn what_could_not_be_read_is_not_mixed_up_with_what_came_meanwhile() {
 /// was cut.
 #[test]
 fn a_sync_that_fails_does_not_cost_what_was_on_the_medium() {
-    let first = variable("STARHAUL_SEED").unwrap_or(0);
-    for seed in first..first + variable("STARHAUL_SEEDS").unwrap_or(400) {
+    for seed in seeds(400) {
         let _seed = Seed(seed);
         let mut model = Model::new(seed);
         model.settings.is_synced = true;
         model.settings.most_gone = 1000;
         let mut writer = model.recover();
-        for _ in 0..60 {
-            let log = writer.log.clone();
-            match model.random.below(4) {
-                0 | 1 => model.insert(&log),
-                2 => model.remove(&log),
-                _ => model.drain(&mut writer),
-            }
-        }
-        model.drain(&mut writer);
+        model.come_and_go(&mut writer, 60);
         drop(writer);
         model.settings.is_synced = false;
         let mut writer = model.recover();
@@ -768,11 +766,9 @@ fn a_sync_that_fails_does_not_cost_what_was_on_the_medium() {
     }
 }
 
-/// `STARHAUL_SEEDS` says how many runs are made, `STARHAUL_SEED` which is the first.
 #[test]
 fn whatever_fails_and_whenever_a_life_ends_the_log_holds_what_it_took() {
-    let first = variable("STARHAUL_SEED").unwrap_or(0);
-    for seed in first..first + variable("STARHAUL_SEEDS").unwrap_or(400) {
+    for seed in seeds(400) {
         let _seed = Seed(seed);
         let mut model = Model::new(seed);
         for _ in 0..2 + model.random.below(6) {

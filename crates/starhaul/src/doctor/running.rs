@@ -261,3 +261,31 @@ fn packets(
         ),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{super::Level, *};
+
+    /// A path that lost so many datagrams.
+    fn path(lost: u64, burst: f64) -> Path {
+        let path = serde_json::json!({ "name": "leo", "remote": "127.0.0.1:1", "state": "up", "controller": "bbr",
+            "controller_state": "", "cwnd_bytes": 1, "bytes_in_flight": 0, "loss": 0.01, "loss_burst_length": burst,
+            "rate_bit_per_s": 1, "bytes_sent": 1, "bytes_received": 1, "datagrams_sent": 9000, "datagrams_lost": lost });
+        serde_json::from_value(path).expect("a path")
+    }
+
+    #[test]
+    fn losses_are_a_problem_unless_all_came_at_one_moment() {
+        let level = |burst: f64, lost: u64| {
+            let (before, after) = (path(100, burst), path(100 + lost, burst));
+            let figures = after.figures.as_ref().expect("figures");
+            let found = super::loss(&after, figures, before.figures.as_ref());
+            found.expect("a finding").level
+        };
+        assert_eq!(level(1.0, 20), Level::Problem);
+        assert_eq!(level(1.0, 1), Level::Problem, "one of a few");
+        assert_eq!(level(26.3, 27), Level::Note);
+        assert_eq!(level(26.3, 80), Level::Problem, "several times");
+        assert_eq!(level(26.3, 0), Level::Note);
+    }
+}

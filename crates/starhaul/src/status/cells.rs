@@ -1,6 +1,7 @@
 //! How values are written on a terminal: numbers, ages and names that fit a column, and the style of tables.
 
 use comfy_table::{CellAlignment, Table, presets};
+use starhaul_gateway::MAX_COST;
 
 /// The width of the narrowest terminal.
 pub(super) const WIDTH: usize = 80;
@@ -18,8 +19,7 @@ pub(super) fn show(value: Option<String>) -> String {
 
 /// A price per byte; that of a path which its quota made the dearest is `max`.
 pub(crate) fn cost(cost: f64) -> String {
-    const DEAREST: f64 = 1e12;
-    match cost >= DEAREST {
+    match cost >= MAX_COST {
         true => "max".to_owned(),
         false => cost.to_string(),
     }

@@ -8,7 +8,12 @@ use std::{
 
 use starhaul_needs::{Need, skip};
 
-use super::{gateway::Pair, network::Network, transfer::Transfer, wait_for};
+use super::{
+    gateway::Pair,
+    network::{Network, Side},
+    transfer::Transfer,
+    wait_for,
+};
 
 const STARHAUL: &str = env!("CARGO_BIN_EXE_starhaul");
 
@@ -162,11 +167,17 @@ fn members_of_the_group_may_read_and_only_the_owner_may_change() {
             .args(arguments)
             .arg("--socket")
             .arg(&socket);
-        command.output().unwrap()
+        network.run(Side::Field, &mut command).unwrap()
     };
     assert!(done(as_member("65534", &["status"])).contains("link0"));
     let why = refused(as_member("65534", &["path", "down", "link0"]));
     assert!(why.contains("only the gateway's own user"), "{why}");
     refused(as_member("65533", &["status"]));
+    // The key is its owner's alone; the gateway has it, so nothing is wrong.
+    let configuration = pair.directory().join("field.toml");
+    let configuration = configuration.to_str().unwrap();
+    let found = as_member("65534", &["doctor", "--config", configuration]);
+    let found = String::from_utf8(found.stdout).unwrap();
+    assert!(found.contains("note    key: "), "{found}");
     assert_eq!(pair.field.path_state("link0").as_deref(), Some("up"));
 }
