@@ -166,8 +166,10 @@ status {status:#}"
         std::thread::sleep(Duration::from_millis(100));
     }
     let ways = browser.evaluate(WAYS);
-    let came_over = |path: &str| ways[0][2][path].as_f64() > Some(1e5);
-    assert!(came_over("link0") && came_over("link1"), "{ways}");
+    // One path alone can carry it, and which does is chance.
+    let came_over = |path: &str| ways[0][2][path].as_f64().unwrap_or_default();
+    let came = came_over("link0") + came_over("link1");
+    assert!(came > 2e6, "{ways}");
     fits_into_a_phone(&mut browser);
     is_light_and_dark(&mut browser);
     let rows =
