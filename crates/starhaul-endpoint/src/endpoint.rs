@@ -48,6 +48,10 @@ pub struct EndpointConfig {
     /// Greatest number of sessions that one key may have opened to us; one more replaces its session that was silent for
     /// longest, if that is dead.
     pub max_sessions_per_peer: usize,
+    /// Greatest number of connections at once that peers opened and that have not joined a session yet; more are refused.
+    pub max_handshakes: usize,
+    /// The same of one source: an IPv4 address, or an IPv6 network of 64 bits.
+    pub max_handshakes_per_source: usize,
     /// Settings of every session.
     pub session: SessionConfig,
     /// Who chooses the paths of every session, in our direction.
@@ -77,6 +81,8 @@ impl EndpointConfig {
             accept_interface: None,
             max_sessions: 256,
             max_sessions_per_peer: 64,
+            max_handshakes: 256,
+            max_handshakes_per_source: 32,
             session: SessionConfig::default(),
             scheduler: SchedulerChoice::default(),
             packet_bytes: MOST_PACKET_BYTES,
@@ -128,6 +134,8 @@ impl Endpoint {
                 accept_leo_controller: config.accept_leo_controller,
                 max_sessions,
                 max_sessions_per_peer: config.max_sessions_per_peer,
+                max_handshakes: config.max_handshakes,
+                max_handshakes_per_source: config.max_handshakes_per_source,
                 packet_bytes: config.packet_bytes,
                 sure_packet_bytes: config.sure_packet_bytes,
                 rng_seed,
@@ -165,6 +173,11 @@ impl Endpoint {
     /// The number of sessions of trusted peers refused for the configured limits.
     pub fn refused_sessions(&self) -> u64 {
         self.inner.shared.lock().node.refused_sessions()
+    }
+
+    /// The number of connections refused for the configured limits, before their peer is known.
+    pub fn refused_handshakes(&self) -> u64 {
+        self.inner.shared.lock().node.refused_handshakes()
     }
 
     /// The addresses on which peers are accepted, with the ports that the kernel chose.

@@ -88,6 +88,8 @@ impl Gateway {
             accept_interface: config.accept.interface.clone(),
             max_sessions: config.accept.max_sessions,
             max_sessions_per_peer: config.accept.max_sessions_per_peer,
+            max_handshakes: config.accept.max_handshakes,
+            max_handshakes_per_source: config.accept.max_handshakes_per_host,
             session: session_config(&config),
             scheduler: config.scheduler,
             packet_bytes: config.packet_bytes,
@@ -99,10 +101,7 @@ impl Gateway {
         let outlet = Outlet {
             policy: CurrentPolicy::default(),
             resolver,
-            limits: Arc::new(Limits::new(
-                config.session_limits,
-                config.accept.max_sessions,
-            )),
+            limits: Arc::new(Limits::new(config.session_limits, &config.accept)),
             tunnels: Registry::default(),
         };
         let seen = Arc::new(Seen::new(outlet, quotas, kept));
@@ -337,6 +336,7 @@ async fn measure(endpoint: Endpoint, shared: Arc<Shared>) {
     loop {
         let limits = &shared.seen.outlet.limits;
         limits.note_sessions(endpoint.refused_sessions());
+        limits.note_handshakes(endpoint.refused_handshakes());
         for peer in shared.seen.peers() {
             peer.sessions()
                 .iter()

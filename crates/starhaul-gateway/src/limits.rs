@@ -76,7 +76,9 @@ pub(crate) struct Limits {
     /// Their values at the start; they hold until the end.
     pub(crate) of_sessions: crate::config::SessionLimits,
     max_sessions: usize,
+    max_handshakes: usize,
     sessions: Limit,
+    handshakes: Limit,
     received: Limit,
     pub(crate) streams: Limit,
     pub(crate) send_bytes: Limit,
@@ -88,13 +90,21 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    pub(crate) fn new(of_sessions: crate::config::SessionLimits, max_sessions: usize) -> Self {
+    pub(crate) fn new(
+        of_sessions: crate::config::SessionLimits,
+        accept: &crate::config::AcceptRule,
+    ) -> Self {
         Self {
             of_sessions,
-            max_sessions,
+            max_sessions: accept.max_sessions,
+            max_handshakes: accept.max_handshakes,
             sessions: Limit::new(
                 "sessions",
                 "[accept] max_sessions, or max_sessions_per_peer,",
+            ),
+            handshakes: Limit::new(
+                "handshakes",
+                "[accept] max_handshakes, or max_handshakes_per_host,",
             ),
             received: Limit::new("bytes of received blocks", "max_receive_bytes"),
             streams: Limit::new("streams of a session", "max_streams"),
@@ -136,6 +146,13 @@ impl Limits {
         self.sessions.reach_times("peers", self.max_sessions, new);
     }
 
+    /// Counts connections that were refused before their peer was known: `refused` is their number since the start.
+    pub(crate) fn note_handshakes(&self, refused: u64) {
+        let new = refused.saturating_sub(self.handshakes.count());
+        self.handshakes
+            .reach_times("hosts", self.max_handshakes, new);
+    }
+
     /// Counts blocks of a peer that were dropped on receipt for lack of memory since the last call.
     pub(crate) fn note_received(&self, peer: &str, dropped: u64) {
         let most = self.of_sessions.max_receive_bytes;
@@ -156,6 +173,7 @@ impl Limits {
     ) -> Vec<status::Limit> {
         vec![
             self.sessions.snapshot(None, self.max_sessions),
+            self.handshakes.snapshot(None, self.max_handshakes),
             self.streams.snapshot(None, self.of_sessions.max_streams),
             self.taken_streams
                 .snapshot(None, self.of_sessions.max_streams),
@@ -206,5 +224,38 @@ mod tests {
             (shown.count, shown.limit, shown.key.as_str()),
             (5, 3, "max_clients")
         );
+    }
+
+    /// What was logged, as lines.
+    #[derive(Clone, Default)]
+    struct Lines(std::sync::Arc<parking_lot::Mutex<Vec<u8>>>);
+
+    impl std::io::Write for Lines {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().extend(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_limit_that_is_reached_again_and_again_is_logged_once_with_its_key() {
+        let lines = Lines::default();
+        let writer = lines.clone();
+        let log = tracing_subscriber::fmt()
+            .with_ansi(false)
+            .with_writer(move || writer.clone());
+        tracing::subscriber::with_default(log.finish(), || {
+            let limit = Limit::new("clients", "max_clients");
+            (0..1000).for_each(|_| limit.reach("dns", 3));
+        });
+        let logged = String::from_utf8(lines.0.lock().clone()).expect("text");
+        assert_eq!(logged.lines().count(), 1, "{logged}");
+        for part in ["WARN", "max_clients raises it", "clients", "dns", "most=3"] {
+            assert!(logged.contains(part), "{part}: {logged}");
+        }
     }
 }

@@ -100,6 +100,11 @@ pub struct NodeConfig {
     /// Greatest number of sessions that one key may have opened to us; one more replaces its session that was silent for
     /// longest, if that is dead.
     pub max_sessions_per_peer: usize,
+    /// Greatest number of connections at once that peers opened and that have not joined a session yet; more are refused. From a
+    /// quarter of it on peers must prove their address first (RFC 9000 §8.1.2).
+    pub max_handshakes: usize,
+    /// The same of one source: an IPv4 address, or an IPv6 network of 64 bits.
+    pub max_handshakes_per_source: usize,
     /// Bytes of the largest UDP payload, from [`LEAST_PACKET_BYTES`] to [`MOST_PACKET_BYTES`]. Each path begins with
     /// [`NodeConfig::sure_packet_bytes`] and probes for more, up to this; the two sides may differ.
     pub packet_bytes: u16,
@@ -125,6 +130,8 @@ impl NodeConfig {
             accept_leo_controller: None,
             max_sessions: 64,
             max_sessions_per_peer: 16,
+            max_handshakes: 256,
+            max_handshakes_per_source: 32,
             packet_bytes: MOST_PACKET_BYTES,
             sure_packet_bytes: LEAST_PACKET_BYTES,
             rng_seed: [0; 32],

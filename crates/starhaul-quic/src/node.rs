@@ -77,6 +77,8 @@ pub struct Node {
     fates: Vec<DatagramFate>,
     /// Number of sessions of trusted peers refused for a limit.
     refused_sessions: u64,
+    /// Number of connections refused for a limit.
+    refused_handshakes: u64,
     now: Instant,
 }
 
@@ -206,6 +208,7 @@ impl Node {
             batch: Vec::new(),
             fates: Vec::new(),
             refused_sessions: 0,
+            refused_handshakes: 0,
             now,
         })
     }
@@ -433,6 +436,11 @@ impl Node {
     /// [`NodeConfig::max_sessions_per_peer`].
     pub fn refused_sessions(&self) -> u64 {
         self.refused_sessions
+    }
+
+    /// The number of connections refused for [`NodeConfig::max_handshakes`] or [`NodeConfig::max_handshakes_per_source`].
+    pub fn refused_handshakes(&self) -> u64 {
+        self.refused_handshakes
     }
 
     /// Who chooses the paths of a session, and what was decided; `None` when it has ended.

@@ -23,6 +23,13 @@ pub(super) static ACCEPT: Definition = Definition {
                 .or_part_of("max_sessions", SHARE as u64)
                 .such_as("64")
                 .means("Greatest number of them opened by one key. A further one replaces that key's session with the longest silence, if that is at least 2 s more than `keepalive`; else it is refused."),
+            Key::whole("max_handshakes", 1..=65_536)
+                .or_count(DEFAULT_MAX_HANDSHAKES as u64)
+                .means("Greatest number of connections at once that have not joined a session yet, whoever opens them. From a quarter of it on they must prove their address first."),
+            Key::whole("max_handshakes_per_host", 1..=65_536)
+                .or_part_of("max_handshakes", HANDSHAKE_SHARE as u64)
+                .such_as("32")
+                .means("The same of one source: an IPv4 address, or an IPv6 network of 64 bits. More where many gateways behind one address may come back at once."),
             Key::words("link", &detection::LINK_NAMES)
                 .or("other")
                 .such_as("\"leo\"")
@@ -50,6 +57,9 @@ pub(super) static ACCEPT: Definition = Definition {
 const DEFAULT_MAX_SESSIONS: usize = 256;
 /// By default one key may hold one of so many parts of them.
 const SHARE: usize = 4;
+const DEFAULT_MAX_HANDSHAKES: usize = 256;
+/// By default one source may hold one of so many parts of them.
+const HANDSHAKE_SHARE: usize = 8;
 
 /// How sessions and paths that peers open are served.
 #[derive(Clone, Debug, PartialEq)]
@@ -58,6 +68,10 @@ pub struct AcceptRule {
     pub max_sessions: usize,
     /// Most of them that one key may have opened.
     pub max_sessions_per_peer: usize,
+    /// Most connections that have not joined a session.
+    pub max_handshakes: usize,
+    /// Most of them of one source.
+    pub max_handshakes_per_host: usize,
     /// The kind of link of all these paths, whatever the peers say of theirs.
     pub link: LinkKind,
     /// The network interface by which they leave, for the probes.
@@ -75,6 +89,8 @@ impl Default for AcceptRule {
         Self {
             max_sessions: DEFAULT_MAX_SESSIONS,
             max_sessions_per_peer: DEFAULT_MAX_SESSIONS / SHARE,
+            max_handshakes: DEFAULT_MAX_HANDSHAKES,
+            max_handshakes_per_host: DEFAULT_MAX_HANDSHAKES / HANDSHAKE_SHARE,
             link: LinkKind::Other,
             interface: None,
             detection: None,
@@ -95,6 +111,8 @@ pub(super) fn read(table: &Table<'_>, directory: &Path) -> Result<AcceptRule, Er
     Ok(AcceptRule {
         max_sessions: table.count("max_sessions")?,
         max_sessions_per_peer: table.count("max_sessions_per_peer")?,
+        max_handshakes: table.count("max_handshakes")?,
+        max_handshakes_per_host: table.count("max_handshakes_per_host")?,
         link,
         interface: table.text_if("interface", interface_name)?,
         detection,

@@ -207,9 +207,11 @@ fn match_text(matches: &PacketMatch) -> String {
 
 fn accept_text(rule: &AcceptRule) -> String {
     let mut text = format!(
-        "at most {} sessions, {} of one key, our direction by {}",
+        "at most {} sessions, {} of one key, {} handshakes, {} of one host, our direction by {}",
         rule.max_sessions,
         rule.max_sessions_per_peer,
+        rule.max_handshakes,
+        rule.max_handshakes_per_host,
         controller(&rule.controller)
     );
     let of_leo = rule.leo_controller.as_ref();

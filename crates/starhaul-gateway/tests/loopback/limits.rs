@@ -1,6 +1,6 @@
 //! Bounds that an operator can meet: none is reached in silence, and each can be raised.
 
-use std::time::Duration;
+use std::{collections::HashMap, time::Duration};
 
 use bytes::Bytes;
 use fast_socks5::{
@@ -12,7 +12,7 @@ use starhaul_gateway::{Gateway, Resolver, status::Limit};
 use starhaul_quic::Identity;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::{TcpListener, TcpStream},
+    net::{TcpListener, TcpStream, UdpSocket},
 };
 
 use super::gateways::{
@@ -124,6 +124,52 @@ fn a_session_beyond_those_that_are_accepted_is_refused_and_counted() {
         })
         .await;
         tokio::join!(first.shutdown(), second.shutdown(), far.shutdown());
+    });
+}
+
+/// Connections that begin and say no more: answers to them are lost.
+#[test]
+fn handshakes_beyond_those_of_one_host_are_refused_and_counted() {
+    run(async {
+        let (near, far_identity) = (Identity::generate(), Identity::generate());
+        let far = start(&format!(
+            "listen = [\"127.0.0.1:0\"]\n{}[accept]\nmax_handshakes_per_host = 1\n",
+            head(&far_identity, "near", &near)
+        ))
+        .await;
+        let key = "[accept] max_handshakes, or max_handshakes_per_host,";
+        let target = far.listen_addresses()[0];
+        let one_way = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let remote = one_way.local_addr().unwrap();
+        tokio::spawn(async move {
+            // Each client is another one for the far gateway.
+            let mut senders = HashMap::new();
+            let mut datagram = [0; 2048];
+            while let Ok((bytes, from)) = one_way.recv_from(&mut datagram).await {
+                if !senders.contains_key(&from) {
+                    senders.insert(from, UdpSocket::bind("127.0.0.1:0").await.unwrap());
+                }
+                senders[&from]
+                    .send_to(&datagram[..bytes], target)
+                    .await
+                    .unwrap();
+            }
+        });
+        assert_eq!(limit(&far, key).count, 0);
+        let mut clients = Vec::new();
+        for _ in 0..4 {
+            let client = Endpoint::bind(EndpointConfig::new(Identity::generate()));
+            let client = client.await.unwrap();
+            let path = vec![PathSpec::new("a", remote)];
+            let key = far_identity.public_key();
+            let opener = client.clone();
+            let opening = tokio::spawn(async move { opener.connect(key, path).await.map(drop) });
+            clients.push((client, opening));
+        }
+        until(|| limit(&far, key).count > 0).await;
+        assert_eq!(limit(&far, key).limit, 256);
+        clients.iter().for_each(|(_, opening)| opening.abort());
+        far.shutdown().await;
     });
 }
 

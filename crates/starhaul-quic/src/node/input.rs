@@ -20,10 +20,6 @@ use crate::{
     transport,
 };
 
-/// Greatest number of connections that have not joined a session; more are refused.
-const MAX_PENDING_CONNS: usize = 256;
-/// From this number on, peers must prove their address first (RFC 9000 §8.1.2).
-const RETRY_FROM_CONNS: usize = 64;
 /// Greatest number of answers to packets without a connection that wait for the driver.
 const MAX_RESPONSES: usize = 64;
 
@@ -125,11 +121,17 @@ impl Node {
         };
         let endpoint = &mut socket.endpoint;
         let source = Source::of(proof::real(incoming.remote_address()).ip());
-        if pending >= MAX_PENDING_CONNS || self.pending.is_full(source) {
+        let (most, most_of_source) = (
+            self.config.max_handshakes,
+            self.config.max_handshakes_per_source,
+        );
+        let of_source = self.pending.held(source);
+        if pending >= most || of_source >= most_of_source {
+            self.refused_handshakes += 1;
             let answer = endpoint.refuse(incoming, response);
             return self.respond(local, answer, response);
         }
-        let must_prove = pending >= RETRY_FROM_CONNS || self.pending.must_prove(source);
+        let must_prove = pending >= most.div_ceil(4) || of_source >= most_of_source.div_ceil(4);
         if must_prove && incoming.may_retry() {
             if let Ok(answer) = endpoint.retry(incoming, response) {
                 self.respond(local, answer, response);

@@ -11,10 +11,6 @@ use starhaul_session::Side;
 use super::Node;
 use crate::{CloseCode, Error, PublicKey, SessionHandle};
 
-/// Greatest number of connections of one source that have not joined a session.
-const MAX_PENDING_PER_SOURCE: usize = 32;
-/// From this number on, a source must prove its address first: a forger of the address cannot use up its share.
-const RETRY_FROM_PENDING: usize = 8;
 /// A session is dead after this time beyond `keepalive` without a packet: it is probed that often, and a living peer answers.
 const DEAD_AFTER: Duration = Duration::from_secs(2);
 /// However short `keepalive` is, a path is probed no more often.
@@ -38,14 +34,6 @@ impl Source {
 pub(super) struct Pending(BTreeMap<Source, usize>);
 
 impl Pending {
-    pub(super) fn is_full(&self, source: Source) -> bool {
-        self.held(source) >= MAX_PENDING_PER_SOURCE
-    }
-
-    pub(super) fn must_prove(&self, source: Source) -> bool {
-        self.held(source) >= RETRY_FROM_PENDING
-    }
-
     pub(super) fn add(&mut self, source: Source) {
         *self.0.entry(source).or_default() += 1;
     }
@@ -59,7 +47,7 @@ impl Pending {
         }
     }
 
-    fn held(&self, source: Source) -> usize {
+    pub(super) fn held(&self, source: Source) -> usize {
         self.0.get(&source).copied().unwrap_or_default()
     }
 }
@@ -108,9 +96,9 @@ mod tests {
     fn a_share_is_given_back() {
         let mut pending = Pending::default();
         let source = Source::of("10.0.0.1".parse().unwrap());
-        (0..MAX_PENDING_PER_SOURCE).for_each(|_| pending.add(source));
-        assert!(pending.is_full(source) && pending.must_prove(source));
-        (0..MAX_PENDING_PER_SOURCE).for_each(|_| pending.remove(source));
-        assert!(!pending.must_prove(source) && pending.0.is_empty());
+        (0..3).for_each(|_| pending.add(source));
+        assert_eq!(pending.held(source), 3);
+        (0..3).for_each(|_| pending.remove(source));
+        assert!(pending.0.is_empty());
     }
 }

@@ -73,6 +73,7 @@ fn one_host_cannot_hold_every_handshake() {
     net.run_ms(1000);
     let alive = (0..400).filter(|&conn| net.rogue().lost(conn).is_none());
     assert!(alive.count() <= 32);
+    assert_eq!(net.server().node.refused_handshakes(), 400 - 32);
     assert!(gets_in(&mut net, &client_identity(), ELSEWHERE, 1));
     // Its own host is let in again when the silent ones have timed out.
     net.run_ms(6000);
