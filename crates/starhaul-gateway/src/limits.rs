@@ -82,6 +82,7 @@ pub(crate) struct Limits {
     received: Limit,
     pub(crate) streams: Limit,
     pub(crate) send_bytes: Limit,
+    blocks: Limit,
     taken_streams: Limit,
     pub(crate) peer_streams: Limit,
     pub(crate) lookups: Limit,
@@ -109,6 +110,10 @@ impl Limits {
             received: Limit::new("bytes of received blocks", "max_receive_bytes"),
             streams: Limit::new("streams of a session", "max_streams"),
             send_bytes: Limit::new("bytes that wait in a session", "max_send_bytes"),
+            blocks: Limit::new(
+                "blocks of a stream at once",
+                "a shorter deadline of the rule",
+            ),
             taken_streams: Limit::new(
                 "streams that a peer takes of us, at most",
                 "max_streams of the peer",
@@ -135,6 +140,9 @@ impl Limits {
                 if *limit == self.of_sessions.max_send_bytes =>
             {
                 self.send_bytes.reach(whose, *limit);
+            }
+            Error::Stream(StreamError::TooManyBlocks(_)) => {
+                self.blocks.reach(whose, starhaul_session::MAX_LIVE_BLOCKS);
             }
             _ => {}
         }
@@ -179,6 +187,8 @@ impl Limits {
                 .snapshot(None, self.of_sessions.max_streams),
             self.send_bytes
                 .snapshot(None, self.of_sessions.max_send_bytes),
+            self.blocks
+                .snapshot(None, starhaul_session::MAX_LIVE_BLOCKS),
             self.received
                 .snapshot(None, self.of_sessions.max_receive_bytes),
             self.peer_streams.snapshot(None, egress.max_streams),
@@ -223,6 +233,28 @@ mod tests {
         assert_eq!(
             (shown.count, shown.limit, shown.key.as_str()),
             (5, 3, "max_clients")
+        );
+    }
+
+    #[test]
+    fn a_stream_with_too_many_blocks_says_what_helps() {
+        let limits = Limits::new(
+            crate::config::SessionLimits {
+                max_streams: 4,
+                max_send_bytes: 1 << 20,
+                max_receive_bytes: 1 << 20,
+            },
+            &crate::config::AcceptRule::default(),
+        );
+        let id = starhaul_session::StreamId(4);
+        let error = starhaul_session::StreamError::TooManyBlocks(id);
+        limits.note("dns", &starhaul_endpoint::Error::Stream(error));
+        let told = limits.snapshot(crate::egress_policy::EgressLimits::default());
+        let reached: Vec<_> = told.iter().filter(|limit| limit.count > 0).collect();
+        assert_eq!(reached.len(), 1);
+        assert_eq!(
+            (reached[0].limit, reached[0].key.as_str()),
+            (16_384, "a shorter deadline of the rule")
         );
     }
 

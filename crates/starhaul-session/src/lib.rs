@@ -75,6 +75,6 @@ pub use scheduler::{
 pub use session::Session;
 pub use stats::{PathStats, StreamStats};
 pub use types::{
-    BlockId, BlockOptions, Event, ExpiredCause, MAX_BLOCK_BYTES, MAX_LABEL_BYTES, Mode, Outcome,
-    ProtocolError, SessionConfig, Side, StreamConfig, StreamError, StreamId,
+    BlockId, BlockOptions, Event, ExpiredCause, MAX_BLOCK_BYTES, MAX_LABEL_BYTES, MAX_LIVE_BLOCKS,
+    Mode, Outcome, ProtocolError, SessionConfig, Side, StreamConfig, StreamError, StreamId,
 };

@@ -5,6 +5,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use starhaul_units::Bandwidth;
 
+/// Most blocks of a stream under way at once: so many gaps the receiver can tell apart.
+pub const MAX_LIVE_BLOCKS: usize = 1 << 14;
 /// Largest block: 256 codes, each with at least 127 data fragments of 1000 bytes.
 pub const MAX_BLOCK_BYTES: usize = 256 * 127 * 1000;
 

@@ -34,8 +34,6 @@ use crate::{
 
 /// Control messages beyond this that the peer does not acknowledge break the protocol.
 const MAX_CONTROL_BYTES: usize = 4 << 20;
-/// Most blocks of a stream under way at once: so many gaps the receiver can tell apart.
-const MAX_LIVE_BLOCKS: u64 = 1 << 14;
 /// Undelivered blocks remembered per stream, for the blocks that depend on them.
 const MAX_UNDELIVERED_RANGES: usize = 256;
 /// How long a path may be left idle for a better one before the choice is made anew.

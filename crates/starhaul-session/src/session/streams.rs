@@ -5,9 +5,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use starhaul_paths::RangeSet;
 
-use super::{
-    BytesPair, Kind, MAX_LIVE_BLOCKS, MAX_UNDELIVERED_RANGES, SendBlocks, Session, Stream,
-};
+use super::{BytesPair, Kind, MAX_UNDELIVERED_RANGES, SendBlocks, Session, Stream};
 use crate::{
     control::Control,
     facts::Fact,
@@ -23,8 +21,8 @@ use crate::{
     },
     stats::StreamStats,
     types::{
-        BlockId, BlockOptions, Event, MAX_BLOCK_BYTES, MAX_LABEL_BYTES, Mode, Outcome,
-        StreamConfig, StreamError, StreamId,
+        BlockId, BlockOptions, Event, MAX_BLOCK_BYTES, MAX_LABEL_BYTES, MAX_LIVE_BLOCKS, Mode,
+        Outcome, StreamConfig, StreamError, StreamId,
     },
     wire::{unwrap, wrap},
 };
@@ -131,7 +129,7 @@ impl Session {
         if held + data.len() > limit {
             return Err(StreamError::QueueFull { held, limit });
         }
-        if blocks.live >= MAX_LIVE_BLOCKS {
+        if blocks.live >= MAX_LIVE_BLOCKS as u64 {
             return Err(StreamError::TooManyBlocks(stream));
         }
         let number = blocks.next;
