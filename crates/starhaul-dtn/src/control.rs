@@ -2,8 +2,6 @@
 
 use std::{
     collections::HashMap,
-    fs,
-    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -11,7 +9,7 @@ use std::{
 
 use hardy_bpv7::eid::Eid;
 use tokio::{
-    io::{self, AsyncReadExt as _, BufReader},
+    io::{self, AsyncReadExt as _, BufReader, ErrorKind},
     net::{
         UnixListener, UnixStream,
         unix::{OwnedReadHalf, OwnedWriteHalf},
@@ -21,6 +19,7 @@ use tokio::{
 };
 
 use crate::{
+    Error,
     app::{App, Delivery, MOST_APPLICATIONS},
     node::Handle,
     plan::Moment,
@@ -28,9 +27,10 @@ use crate::{
     stock::NoRoom,
 };
 use starhaul_dtn_client::{
-    Error,
+    Error as ClientError,
     control::wire::{Reply, Request, default_sockets, read, read_payload, write},
 };
+use starhaul_net::LocalSocketFile;
 
 /// Bundles that an application has and has not acknowledged.
 const MOST_DELIVERIES: usize = 16;
@@ -40,7 +40,8 @@ const LIFETIMES_MS: std::ops::RangeInclusive<u64> = 1..=315_576_000_000;
 /// Serves the control socket of a node until it is dropped.
 #[derive(Debug)]
 pub struct Server {
-    path: PathBuf,
+    /// Goes with this.
+    file: LocalSocketFile,
     task: JoinHandle<()>,
 }
 
@@ -53,57 +54,43 @@ impl Server {
         let paths = node
             .control()
             .map_or_else(default_sockets, |path| vec![path]);
-        let mut result = Err(Error::Control {
-            path: PathBuf::new(),
-            reason: io::ErrorKind::NotFound.into(),
-        });
-        for path in paths {
-            result = bind(&path)
-                .map(|listener| (path.clone(), listener))
-                .map_err(|reason| Error::Control { path, reason });
-            if result.is_ok() {
-                break;
-            }
-        }
-        let (path, listener) = result?;
+        let (file, listener) = listen_at_one_of(paths)?;
         let task = tokio::spawn(accept(listener, node));
-        Ok(Self { path, task })
+        Ok(Self { file, task })
     }
 
     /// Where it is.
     pub fn path(&self) -> &Path {
-        &self.path
+        self.file.path()
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
         self.task.abort();
-        // The next node replaces what is left.
-        let _ = fs::remove_file(&self.path);
     }
 }
 
-/// A socket for its owner alone. One that nobody serves any more is replaced.
-fn bind(path: &Path) -> io::Result<UnixListener> {
-    if let Some(folder) = path
-        .parent()
-        .filter(|folder| !folder.as_os_str().is_empty())
-    {
-        fs::create_dir_all(folder)?;
-    }
-    if path.exists() {
-        if std::os::unix::net::UnixStream::connect(path).is_ok() {
-            return Err(io::Error::new(
-                io::ErrorKind::AddrInUse,
-                "another node serves it",
-            ));
+/// Listens at the first place that can be made. One that is taken ends the search: a node elsewhere would not be found where
+/// its owner expects it.
+fn listen_at_one_of(paths: Vec<PathBuf>) -> Result<(LocalSocketFile, UnixListener), Error> {
+    let mut failed = Error::Control {
+        path: PathBuf::new(),
+        reason: io::ErrorKind::NotFound.into(),
+    };
+    for path in paths {
+        match LocalSocketFile::listen(&path) {
+            Ok(made) => return Ok(made),
+            Err(reason) => {
+                let kind = reason.kind();
+                failed = Error::Control { path, reason };
+                if matches!(kind, ErrorKind::AddrInUse | ErrorKind::AlreadyExists) {
+                    break;
+                }
+            }
         }
-        fs::remove_file(path)?;
     }
-    let listener = UnixListener::bind(path)?;
-    fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
-    Ok(listener)
+    Err(failed)
 }
 
 async fn accept(listener: UnixListener, node: Handle) {
@@ -173,9 +160,9 @@ impl Connection {
                         let (request, payload) = request?;
                         let reply = match self.handle(request, &payload).await {
                             Ok(reply) => reply,
-                            Err(Error::Full) => Reply::Full,
-                            Err(Error::NotNow(reason)) => Reply::NotNow { reason },
-                            Err(Error::Refused(reason)) => Reply::Refused { reason },
+                            Err(ClientError::Full) => Reply::Full,
+                            Err(ClientError::NotNow(reason)) => Reply::NotNow { reason },
+                            Err(ClientError::Refused(reason)) => Reply::Refused { reason },
                             Err(error) => Reply::Refused { reason: error.to_string() },
                         };
                         write(&mut self.writer, &reply, &[]).await?;
@@ -209,8 +196,8 @@ impl Connection {
         write(&mut self.writer, &reply, &payload).await
     }
 
-    async fn handle(&mut self, request: Request, payload: &[u8]) -> Result<Reply, Error> {
-        let refused = |reason: &str| Error::Refused(reason.to_owned());
+    async fn handle(&mut self, request: Request, payload: &[u8]) -> Result<Reply, ClientError> {
+        let refused = |reason: &str| ClientError::Refused(reason.to_owned());
         match request {
             Request::Status => Ok(Reply::Status(Box::new(self.node.status()))),
             Request::Open { service } => {
@@ -239,7 +226,7 @@ impl Connection {
                     return Err(NoRoom::TooLarge.into());
                 }
                 let to: Eid = to.parse().map_err(|_| {
-                    Error::Refused(format!(
+                    ClientError::Refused(format!(
                         "{to:?} is no endpoint: write ipn:3.100 or dtn://station/files"
                     ))
                 })?;
@@ -261,7 +248,7 @@ impl Connection {
                     .journal
                     .record(&id, expiry, Schedule::now());
                 recorded.map_err(|error| {
-                    Error::Refused(format!("the acknowledgement cannot be kept: {error}"))
+                    ClientError::Refused(format!("the acknowledgement cannot be kept: {error}"))
                 })?;
                 // If the agent has given up waiting, it hands the bundle out again, and the journal stops it.
                 let _ = acknowledged.send(());

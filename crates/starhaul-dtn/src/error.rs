@@ -45,6 +45,14 @@ pub enum Error {
         /// The system's error.
         reason: io::Error,
     },
+    /// The control socket cannot be made.
+    #[error("control socket {}: {reason}", path.display())]
+    Control {
+        /// Path of the socket.
+        path: PathBuf,
+        /// What failed.
+        reason: io::Error,
+    },
     /// The bundle agent refused something.
     #[error("the bundle agent: {0}")]
     Agent(String),
@@ -73,9 +81,11 @@ pub enum Error {
 impl Error {
     /// Whether the caller must change the configuration or the command.
     pub fn is_configuration(&self) -> bool {
-        matches!(
-            self,
-            Self::Config(_) | Self::Read { .. } | Self::StorageInUse(_)
-        )
+        match self {
+            Self::Config(_) | Self::Read { .. } | Self::StorageInUse(_) => true,
+            // Something else is where the socket is to be.
+            Self::Control { reason, .. } => reason.kind() == io::ErrorKind::AlreadyExists,
+            _ => false,
+        }
     }
 }

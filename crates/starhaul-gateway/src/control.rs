@@ -5,13 +5,14 @@
 
 use std::{
     io,
-    os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _},
+    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use serde::{Deserialize, Serialize};
+use starhaul_net::LocalSocketFile;
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader},
     net::{UnixListener, UnixStream},
@@ -45,14 +46,13 @@ enum ControlAnswer {
 #[derive(Debug)]
 pub(crate) struct ControlSocket {
     listener: UnixListener,
-    path: PathBuf,
-    /// Device and inode of the file at `path`.
-    file: (u64, u64),
+    /// Goes with this.
+    _file: LocalSocketFile,
 }
 
 impl ControlSocket {
     /// Binds the configured socket. If the default path cannot be bound, the gateway runs without a control socket.
-    pub(crate) async fn bind(
+    pub(crate) fn bind(
         control: &ControlPath,
         readers: Option<&str>,
     ) -> Result<Option<Self>, Error> {
@@ -61,7 +61,7 @@ impl ControlSocket {
             ControlPath::At(path) => path.clone(),
             ControlPath::Default => ControlPath::default_path(),
         };
-        match Self::bind_at(&path, readers).await {
+        match Self::bind_at(&path, readers) {
             Ok(socket) => Ok(Some(socket)),
             Err(error) if *control == ControlPath::Default => {
                 tracing::warn!(path = %path.display(), %error, "no control socket; \"control\" in the configuration names another place, or \"off\"");
@@ -71,30 +71,15 @@ impl ControlSocket {
         }
     }
 
-    async fn bind_at(path: &Path, readers: Option<&str>) -> io::Result<Self> {
-        if let Some(directory) = path.parent() {
-            std::fs::create_dir_all(directory)?;
+    fn bind_at(path: &Path, readers: Option<&str>) -> io::Result<Self> {
+        let (file, listener) = LocalSocketFile::listen(path)?;
+        if let Some(group) = readers {
+            std::os::unix::fs::chown(path, None, Some(group_number(group)?))?;
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o660))?;
         }
-        let listener = match UnixListener::bind(path) {
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-                make_free(path, error.kind()).await?;
-                UnixListener::bind(path)?
-            }
-            other => other?,
-        };
-        let mode = match readers {
-            Some(group) => {
-                std::os::unix::fs::chown(path, None, Some(group_number(group)?))?;
-                0o660
-            }
-            None => 0o600,
-        };
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
-        let made = std::fs::symlink_metadata(path)?;
         Ok(Self {
             listener,
-            path: path.to_owned(),
-            file: (made.dev(), made.ino()),
+            _file: file,
         })
     }
 
@@ -120,33 +105,6 @@ impl ControlSocket {
                 }
             }
         }
-    }
-}
-
-impl Drop for ControlSocket {
-    fn drop(&mut self) {
-        // Another file may have taken the path meanwhile.
-        let there = std::fs::symlink_metadata(&self.path);
-        if there.is_ok_and(|there| (there.dev(), there.ino()) == self.file) {
-            let _ = std::fs::remove_file(&self.path);
-        }
-    }
-}
-
-/// Removes the socket file of a gateway that was killed, and no other file.
-async fn make_free(path: &Path, kind: io::ErrorKind) -> io::Result<()> {
-    let refuse = |why| Err(io::Error::new(kind, why));
-    let there = std::fs::symlink_metadata(path)?.file_type();
-    if !there.is_socket() {
-        return refuse("a file that is no socket is there; name another path, or remove it");
-    }
-    match UnixStream::connect(path).await {
-        Ok(_) => refuse("another gateway listens there"),
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-            std::fs::remove_file(path)
-        }
-        // A process listens there that is busy, or that this one may not connect to.
-        Err(error) => Err(error),
     }
 }
 

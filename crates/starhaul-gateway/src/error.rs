@@ -98,6 +98,11 @@ pub enum Error {
 impl Error {
     /// Whether the configuration or a file that it names has to be changed before trying again.
     pub fn is_configuration(&self) -> bool {
-        matches!(self, Self::Config(_) | Self::Read { .. } | Self::Key { .. })
+        match self {
+            Self::Config(_) | Self::Read { .. } | Self::Key { .. } => true,
+            // Something else is where the socket is to be.
+            Self::Control { reason, .. } => reason.kind() == io::ErrorKind::AlreadyExists,
+            _ => false,
+        }
     }
 }

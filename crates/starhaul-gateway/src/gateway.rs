@@ -73,7 +73,7 @@ impl Gateway {
         let public_key = identity.public_key();
         let (accept_controller, accept_feed) = config.accept.controller.build();
         let (quotas, kept) = open_state(&config)?;
-        let control = ControlSocket::bind(&config.control, config.control_group.as_deref()).await?;
+        let control = ControlSocket::bind(&config.control, config.control_group.as_deref())?;
         let web = match config.metrics {
             Some(address) => Some(WebServer::bind(address).await?),
             None => None,

@@ -29,6 +29,7 @@ mod icmp;
 mod interception;
 mod interface;
 pub mod leotp;
+mod local_socket;
 #[cfg(feature = "ltp")]
 pub mod ltp;
 mod monitor;
@@ -51,6 +52,7 @@ pub use bulk::{BulkSocket, IoMode};
 pub use icmp::Pinger;
 pub use interception::{Interception, Passing};
 pub use interface::interface_index;
+pub use local_socket::LocalSocketFile;
 pub use monitor::{NetworkChange, NetworkMonitor, parse_news};
 pub use poller::{Poller, Readiness, Waker};
 pub use realtime::{run_as_others, run_first, sharpen_timers};

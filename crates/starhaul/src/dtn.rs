@@ -170,6 +170,7 @@ fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
 fn check(file: &Path) -> anyhow::Result<()> {
     let now = Moment::from(SystemTime::now());
     let config = Config::load(file, now)?;
+    config.check_control()?;
     print(format!(
         "{}{}: no errors\n",
         config.describe(now),

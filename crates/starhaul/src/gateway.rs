@@ -94,6 +94,7 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
 fn check(file: &Path) -> anyhow::Result<()> {
     let config = Config::load(file)?;
     let public_key = config.identity.load()?.public_key();
+    config.check_control()?;
     for warning in config.warnings() {
         eprintln!("warning: {warning}");
     }

@@ -209,6 +209,17 @@ mod tests {
         }
     }
 
+    /// What CI does not look for may be skipped there for ever.
+    #[test]
+    fn the_run_of_everything_looks_for_each_need() {
+        let run = include_str!("../../../.ci/run");
+        // Whether a busy machine has time enough is known only afterwards.
+        for need in Need::ALL.iter().filter(|need| **need != Need::Time) {
+            let is_found = [format!("here+=({need})"), format!("here={need}\n")];
+            assert!(is_found.iter().any(|line| run.contains(line)), "{need}");
+        }
+    }
+
     #[test]
     fn a_misspelt_requirement_requires_not_nothing() {
         let problem = missing(Need::Netns, "iperf").unwrap_err();

@@ -15,6 +15,7 @@ use std::{
 use hardy_eid_patterns::EidPattern;
 use starhaul_config::{Definition, Document};
 use starhaul_ltp::{AuthKey, EngineId};
+use starhaul_net::LocalSocketFile;
 use starhaul_units::Bandwidth;
 
 use crate::{
@@ -149,6 +150,20 @@ impl Config {
     /// As [`Config::load`].
     pub fn parse(text: &str, name: &Path, start: Moment) -> Result<Self, Error> {
         read::read(&Document::new(name, text), name, start)
+    }
+
+    /// Whether the control socket can be made where the configuration says, as far as its file tells.
+    ///
+    /// # Errors
+    /// [`Error::Control`].
+    pub fn check_control(&self) -> Result<(), Error> {
+        let Some(path) = &self.control else {
+            return Ok(());
+        };
+        LocalSocketFile::check(path).map_err(|reason| Error::Control {
+            path: path.clone(),
+            reason,
+        })
     }
 
     /// What it configures, for people.

@@ -31,6 +31,7 @@ use std::{
 use starhaul_cc::{ControllerConfig, RateFeed};
 use starhaul_config::{Definition, Document};
 use starhaul_endpoint::{Detection, LinkKind, QlogFolder};
+use starhaul_net::LocalSocketFile;
 use starhaul_quic::{Identity, PublicKey};
 use starhaul_session::{Mode, SchedulerChoice};
 use starhaul_units::Bandwidth;
@@ -364,6 +365,20 @@ impl Config {
     /// Warnings of valid settings that are hardly intended, one line each; reads the host's network interfaces.
     pub fn warnings(&self) -> Vec<String> {
         warnings::warnings(self)
+    }
+
+    /// Whether the control socket can be made where the configuration says, as far as its file tells.
+    ///
+    /// # Errors
+    /// [`Error::Control`].
+    pub fn check_control(&self) -> Result<(), Error> {
+        let ControlPath::At(path) = &self.control else {
+            return Ok(());
+        };
+        LocalSocketFile::check(path).map_err(|reason| Error::Control {
+            path: path.clone(),
+            reason,
+        })
     }
 
     fn holds_secrets(&self) -> bool {

@@ -1,8 +1,6 @@
 //! Warnings of settings that are valid but hardly intended.
 
-use std::path::Path;
-
-use super::{AcceptRule, Config, ControlPath, Framing, PathRule};
+use super::{AcceptRule, Config, Framing, PathRule};
 
 /// One line for each.
 pub(super) fn warnings(config: &Config) -> Vec<String> {
@@ -42,14 +40,6 @@ pub(super) fn warnings(config: &Config) -> Vec<String> {
     if config.egress.allow.is_empty() && !config.egress.deny.is_empty() {
         found.push("[egress]: nothing is allowed, so that \"deny\" closes nothing".to_owned());
     }
-    if let ControlPath::At(path) = &config.control
-        && is_no_socket(path)
-    {
-        found.push(format!(
-            "control: {} is there and is no socket",
-            path.display()
-        ));
-    }
     let open = config.metrics.and_then(|address| {
         starhaul_metrics::warning(
             address,
@@ -78,9 +68,4 @@ fn lead_the_same_way(one: &PathRule, other: &PathRule) -> bool {
 
 fn is_here(interface: &str) -> bool {
     starhaul_net::interface_index(interface).is_ok()
-}
-
-fn is_no_socket(path: &Path) -> bool {
-    use std::os::unix::fs::FileTypeExt as _;
-    std::fs::symlink_metadata(path).is_ok_and(|found| !found.file_type().is_socket())
 }

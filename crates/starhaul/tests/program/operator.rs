@@ -502,6 +502,19 @@ fn a_configuration_is_named_alike_by_all_that_read_one() {
 }
 
 #[test]
+fn a_control_socket_in_the_place_of_a_file_is_refused_by_check_and_start() {
+    let site = Site::new();
+    let precious = site.write("precious.txt", "precious");
+    let config = site.config("listen = \"127.0.0.1:0\"", OTHER_KEY, "");
+    let text = fs::read_to_string(&config).unwrap();
+    fs::write(&config, text.replace("\"off\"", "\"precious.txt\"")).unwrap();
+    let said = &["precious.txt", "no socket is there"][..];
+    wants(&["gateway", "check", path(&config)], 2, said);
+    wants(&["gateway", path(&config)], 2, said);
+    assert_eq!(fs::read_to_string(precious).unwrap(), "precious");
+}
+
+#[test]
 fn a_secret_that_others_may_read_draws_a_warning() {
     let site = Site::new();
     let config = site.config("listen = \"127.0.0.1:0\"", OTHER_KEY, "");

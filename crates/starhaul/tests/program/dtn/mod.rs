@@ -1,5 +1,6 @@
 //! Bundle nodes as processes: the commands, nodes that are killed at any instant, and disks without room.
 
+mod control;
 mod disk;
 mod flows;
 mod kills;
@@ -52,6 +53,13 @@ impl Process {
         // SIGKILL.
         self.child.kill().unwrap();
         self.child.wait().unwrap();
+    }
+
+    /// Ends it in order.
+    fn terminate(&mut self) {
+        let id = self.child.id().to_string();
+        let sent = Command::new("kill").args(["-TERM", &id]).status().unwrap();
+        assert!(sent.success() && self.child.wait().unwrap().success());
     }
 
     fn start_again(&mut self) {

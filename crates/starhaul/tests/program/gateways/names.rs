@@ -7,7 +7,7 @@ use std::{
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use super::{
@@ -91,10 +91,15 @@ fn start(network: &Network) -> (NameServers, Pair) {
         "[[session.path]]\nname = \"literal\"\nremote = \"{literal}:{PORT}\"\n\
          [[session.path]]\nname = \"named\"\nremote = \"ground.example.org:{PORT}\"\n"
     );
+    let began = Instant::now();
     let pair = Pair::start_with(network, &paths, "", "");
     pair.wait_until_up(&["literal"]);
+    assert!(began.elapsed() < AT_ONCE, "the lookup was waited for");
     (servers, pair)
 }
+
+/// Longer than a start and a handshake take on a busy computer, and half as long as a lookup of the system's resolver.
+const AT_ONCE: Duration = Duration::from_secs(5);
 
 #[test]
 fn a_silent_resolver_holds_up_neither_the_session_nor_its_end() {
