@@ -32,6 +32,7 @@ pub mod leotp;
 #[cfg(feature = "ltp")]
 pub mod ltp;
 mod monitor;
+mod offload;
 mod poller;
 pub mod prober;
 mod realtime;
