@@ -229,8 +229,10 @@ fn session_event(state: &mut State, session: SessionHandle, event: Event, now: I
         }
         Event::StreamFinished(stream) => end_blocks(entry, stream),
         Event::Overload { wanted, available } => {
-            let peer = state.peer_name(session);
-            tracing::warn!(session = session.0, peer, %wanted, %available, "streams ask for more than the paths carry");
+            if let Some(others) = entry.overloads.is_due(now) {
+                let peer = state.peer_name(session);
+                tracing::warn!(session = session.0, peer, %wanted, %available, others, "streams ask for more than the paths carry");
+            }
         }
     }
 }

@@ -143,6 +143,8 @@ pub(crate) struct SessionEntry {
     pub(crate) outcomes: HashMap<(StreamId, BlockId), oneshot::Sender<Outcome>>,
     pub(crate) blocks: HashMap<StreamId, Arc<Queue<Block>>>,
     pub(crate) bytes: HashMap<StreamId, ByteEntry>,
+    /// Warnings that the streams ask for more than the paths carry.
+    pub(crate) overloads: Seldom,
 }
 
 /// The tasks that wait on a byte stream.
@@ -382,6 +384,7 @@ impl SessionEntry {
             outcomes: HashMap::new(),
             blocks: HashMap::new(),
             bytes: HashMap::new(),
+            overloads: Seldom::default(),
         }
     }
 

@@ -1,6 +1,11 @@
 //! UDP sockets on the side of the applications that receive and send whole batches of datagrams.
 
-use std::{cell::RefCell, io, net::SocketAddr};
+use std::{
+    cell::RefCell,
+    io,
+    net::SocketAddr,
+    sync::atomic::{AtomicUsize, Ordering},
+};
 
 use bytes::Bytes;
 use socket2::SockRef;
@@ -24,13 +29,19 @@ thread_local! {
 pub(crate) struct BatchSocket {
     socket: UdpSocket,
     batches: Batches,
+    /// Datagrams of this length or more go one by one: the kernel refuses several in one call, and takes each alone.
+    too_large: AtomicUsize,
 }
 
 impl BatchSocket {
     /// Takes over a socket that is bound, and perhaps connected.
     pub(crate) fn new(socket: UdpSocket) -> io::Result<Self> {
         let batches = Batches::new(&socket)?;
-        Ok(Self { socket, batches })
+        Ok(Self {
+            socket,
+            batches,
+            too_large: AtomicUsize::new(usize::MAX),
+        })
     }
 
     /// Resolves when [`BatchSocket::try_recv`] may receive something.
@@ -68,22 +79,42 @@ impl BatchSocket {
         let mut rest = datagrams;
         // How many of the rest are sent one by one.
         let mut singly = 0_usize;
-        while !rest.is_empty() {
+        // The length of datagrams that were refused together, until it is known whether they are when alone.
+        let mut refused = None;
+        while let Some(length) = rest.first().map(Bytes::len) {
             let most = match singly {
-                0 => self.batches.most_at_once(),
+                0 => self.most_at_once(length),
                 _ => 1,
             };
             let batch = first_batch(rest, most);
             let sent = self
                 .socket
                 .async_io(Interest::WRITABLE, || self.try_send(to, batch));
-            if sent.await.is_err() && batch.len() > 1 {
+            let sent = sent.await;
+            if let Err(error) = &sent
+                && batch.len() > 1
+            {
                 // There is no segmentation offload here, or they need fragments, which it cannot make.
+                refused = Batches::may_be_due_to_batch(error).then_some(length);
                 singly = batch.len();
                 continue;
             }
+            if let Some(length) = refused.take()
+                && sent.is_ok()
+            {
+                self.too_large.fetch_min(length, Ordering::Relaxed);
+            }
             singly = singly.saturating_sub(1);
             rest = rest.get(batch.len()..).unwrap_or_default();
+        }
+    }
+
+    /// How many datagrams of this length go in one call.
+    fn most_at_once(&self, length: usize) -> usize {
+        if length < self.too_large.load(Ordering::Relaxed) {
+            self.batches.most_at_once()
+        } else {
+            1
         }
     }
 
@@ -196,6 +227,9 @@ mod tests {
         runtime.block_on(async {
             let sender = BatchSocket::new(UdpSocket::from_std(sender).unwrap()).unwrap();
             sender.send(to, &datagrams).await;
+            let [small, large] = [1000, 4000].map(|length| sender.most_at_once(length));
+            assert!(small > 1, "offload is given up");
+            assert_eq!(large, 1, "each batch is refused again");
         });
         receiver.set_read_timeout(Some(HANG)).unwrap();
         for datagram in &datagrams {
@@ -203,6 +237,18 @@ mod tests {
             let length = receiver.recv(&mut buffer).expect("a datagram is missing");
             assert_eq!(buffer[..length], datagram[..]);
         }
+    }
+
+    #[tokio::test]
+    async fn batches_go_on_after_an_error_of_one_destination() {
+        let (sender, from) = bind().await;
+        let most = sender.batches.most_at_once();
+        let datagrams = [
+            Bytes::from_static(b"nowhere"),
+            Bytes::from_static(b"nowhere"),
+        ];
+        sender.send(SocketAddr::new(from.ip(), 0), &datagrams).await;
+        assert_eq!(sender.batches.most_at_once(), most);
     }
 
     /// The kernel reports a closed port with the next call, which must not lose a datagram for that.

@@ -9,15 +9,10 @@ use std::{
 
 use rustix::{
     io::Errno,
-    net::{
-        MMsgHdr, SendAncillaryBuffer, SendFlags, SocketAddrAny, sendmmsg,
-        sockopt::{
-            Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery, set_ip_mtu_discover, set_ipv6_mtu_discover,
-        },
-    },
+    net::{MMsgHdr, SendAncillaryBuffer, SendFlags, SocketAddrAny, sendmmsg},
 };
 
-use crate::{BindOptions, Error, RecvBuffer, Transmit, UdpSocket};
+use crate::{BindOptions, Error, RecvBuffer, Transmit, UdpSocket, offload::Fragments};
 
 /// Which system calls carry datagrams to the kernel. Receiving takes several at once in every mode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -78,17 +73,12 @@ impl BulkSocket {
 
     /// The same with options; its buffers are large whatever they say.
     pub fn bind_with(options: &BindOptions, mode: IoMode) -> Result<Self, Error> {
-        let address = options.address;
-        let socket = UdpSocket::bind(&BindOptions {
+        let options = BindOptions {
             buffer_bytes: BUFFER_BYTES,
             ..options.clone()
-        })?;
-        // Datagrams larger than the path's MTU are cut by the kernel; the others of this crate never are.
-        let fragments = match address {
-            SocketAddr::V4(_) => set_ip_mtu_discover(socket.as_fd(), Ipv4PathMtuDiscovery::DONT),
-            SocketAddr::V6(_) => set_ipv6_mtu_discover(socket.as_fd(), Ipv6PathMtuDiscovery::DONT),
         };
-        fragments.map_err(|errno| Error::System(errno.into()))?;
+        // Datagrams larger than the path's MTU are cut by the kernel.
+        let socket = UdpSocket::bind_with(&options, Fragments::Anywhere)?;
         Ok(Self {
             socket,
             mode,
@@ -234,8 +224,20 @@ impl BulkSocket {
 
 #[cfg(test)]
 mod tests {
+    use rustix::net::sockopt::{Ipv4PathMtuDiscovery, ip_mtu_discover};
+
     use super::*;
     use crate::Poller;
+
+    /// No socket can have port 0: the kernel says `EINVAL`, after which its offers are asked for anew.
+    #[test]
+    fn an_error_of_one_destination_does_not_forbid_fragments() {
+        let bind = || BulkSocket::bind("127.0.0.1:0".parse().unwrap(), IoMode::Gso).unwrap();
+        let (sender, nowhere) = (bind(), "127.0.0.1:0".parse().unwrap());
+        sender.try_send(nowhere, &[7; 2000], 1000).unwrap();
+        let discovery = ip_mtu_discover(sender.socket()).unwrap();
+        assert_eq!(discovery, Ipv4PathMtuDiscovery::DONT);
+    }
 
     #[test]
     fn every_mode_carries_a_batch_and_datagrams_larger_than_a_frame() {

@@ -33,6 +33,7 @@ mod local_socket;
 #[cfg(feature = "ltp")]
 pub mod ltp;
 mod monitor;
+mod offload;
 mod poller;
 pub mod prober;
 mod realtime;

@@ -9,11 +9,14 @@ use std::{
 };
 
 use noq_udp::{EcnCodepoint, RecvMeta, UdpSocketState};
-use parking_lot::RwLock;
 use rustix::io::Errno;
 use socket2::{Domain, Protocol, Socket, Type};
 
-use crate::{Error, stamped};
+use crate::{
+    Error,
+    offload::{Fragments, Offload},
+    stamped,
+};
 
 /// Local address, interface and buffers of a socket.
 #[derive(Clone, Debug)]
@@ -87,8 +90,7 @@ pub struct Message<'a> {
 #[derive(Debug)]
 pub struct UdpSocket {
     socket: Socket,
-    /// The capabilities that `noq-udp` detected; created again after a false detection.
-    state: RwLock<UdpSocketState>,
+    offload: Offload,
     local_addr: SocketAddr,
     interface: Option<String>,
     refused: AtomicU64,
@@ -100,6 +102,10 @@ impl UdpSocket {
     /// # Errors
     /// [`Error::Bind`] and [`Error::Interface`] for a wrong configuration; [`Error::System`] for all others.
     pub fn bind(options: &BindOptions) -> Result<Self, Error> {
+        Self::bind_with(options, Fragments::Never)
+    }
+
+    pub(crate) fn bind_with(options: &BindOptions, fragments: Fragments) -> Result<Self, Error> {
         let address = options.address;
         let socket = Socket::new(
             Domain::for_address(address),
@@ -124,7 +130,7 @@ impl UdpSocket {
         socket
             .bind(&address.into())
             .map_err(|source| Error::Bind { address, source })?;
-        let state = UdpSocketState::new((&socket).into()).map_err(Error::System)?;
+        let offload = Offload::new(&socket, fragments).map_err(Error::System)?;
         let local_addr = socket
             .local_addr()
             .map_err(Error::System)?
@@ -132,7 +138,7 @@ impl UdpSocket {
             .unwrap_or(address);
         Ok(Self {
             socket,
-            state: RwLock::new(state),
+            offload,
             local_addr,
             interface: options.interface.clone(),
             refused: AtomicU64::new(0),
@@ -180,7 +186,7 @@ impl UdpSocket {
         {
             let segments = self.segments_at_once(segment_size);
             let batch = rest.get(..segments * segment_size).unwrap_or(rest);
-            let result = self.state.read().try_send(
+            let result = self.offload.state().try_send(
                 (&self.socket).into(),
                 &noq_udp::Transmit {
                     destination: transmit.to,
@@ -202,11 +208,12 @@ impl UdpSocket {
                     }
                     // The error is due to this destination or source, and the rest has the same.
                     self.count_refused(&error, rest.len().div_ceil(segment_size));
-                    self.forget_misleading(&error);
+                    self.offload.forget_misleading(&self.socket, &error);
                     return Ok(transmit.contents.len());
                 }
                 Err(error) => {
                     self.count_refused(&error, batch.len().div_ceil(segment_size));
+                    self.offload.forget_misleading(&self.socket, &error);
                     done += batch.len();
                 }
             }
@@ -221,7 +228,7 @@ impl UdpSocket {
     pub fn try_recv(&self, buffer: &mut RecvBuffer) -> Result<bool, Error> {
         // Collecting each pending ICMP error of the socket takes one call.
         for _ in 0..MOST_PENDING_ERRORS {
-            match buffer.fill(&self.state.read(), &self.socket) {
+            match buffer.fill(&self.offload.state(), &self.socket) {
                 Ok(received) => return Ok(received > 0),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
                 Err(error) if is_gone(&error) && self.is_stranded() => {
@@ -237,22 +244,10 @@ impl UdpSocket {
 
     /// Greatest number of segments per system call: the kernel's limit, and 64 KiB in all.
     fn segments_at_once(&self, segment_size: usize) -> usize {
-        self.state
-            .read()
-            .max_gso_segments()
-            .get()
+        self.offload
+            .most_at_once()
             .min(MAX_UDP_PAYLOAD / segment_size)
             .max(1)
-    }
-
-    /// `noq-udp` takes `EINVAL` for a kernel without segmentation offload and ECN, and then uses neither. If a datagram
-    /// fails without them too, they were not the cause.
-    fn forget_misleading(&self, error: &io::Error) {
-        if Errno::from_io_error(error) == Some(Errno::INVAL)
-            && let Ok(fresh) = UdpSocketState::new((&self.socket).into())
-        {
-            *self.state.write() = fresh;
-        }
     }
 
     fn count_refused(&self, error: &io::Error, datagrams: usize) {

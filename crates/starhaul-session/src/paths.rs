@@ -355,4 +355,11 @@ impl Clocks {
         let elapsed = i128::from(self.micros(now)) + offset - i128::from(sent);
         Some(Duration::from_micros(u64::try_from(elapsed).unwrap_or(0)))
     }
+
+    /// When the peer's clock shows `time`, at the epoch at the earliest.
+    pub(crate) fn when_peer(&self, time: u64) -> Option<Instant> {
+        let ours = i128::from(time) - i128::from(self.offset.offset_micros()?);
+        let ours = u64::try_from(ours.max(0)).unwrap_or(u64::MAX);
+        self.epoch.checked_add(Duration::from_micros(ours))
+    }
 }

@@ -93,8 +93,8 @@ pub struct StreamConfig {
     pub bandwidth: Option<Bandwidth>,
     /// Most redundancy fragments per data fragment, 0.0 to 1.0, in steps of 1/255; rounded up to whole fragments.
     pub max_coding_rate: f64,
-    /// Deliver blocks in order of sending: a block that completes early waits until the ones before it
-    /// have arrived or were given up by the sender.
+    /// Deliver blocks in order of sending: a block that completes early waits until the ones before it have arrived or were given up
+    /// by the sender, and until `deadline` after it was sent at the latest.
     pub ordered: bool,
     /// What the application tells the peer about the stream, at most [`MAX_LABEL_BYTES`].
     pub label: Bytes,
@@ -186,7 +186,7 @@ pub enum Event {
         /// From the peer's `send_block` until complete here, by the estimated clock offset.
         latency: Duration,
     },
-    /// The sender gave up a block; only the opener's number is known of it.
+    /// The sender gave up a block, or an ordered stream had to go on without it; only the opener's number is known of it.
     BlockMissing {
         /// Its stream.
         stream: StreamId,

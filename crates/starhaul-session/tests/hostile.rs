@@ -386,10 +386,20 @@ fn gaps_between_ended_blocks_are_bounded_for_all_streams_together() {
 /// An application that does not read what was sent to it holds its peer up, and neither side breaks the protocol.
 #[test]
 fn streams_that_are_not_read_to_the_end_hold_the_opener_up() {
-    for (max_streams, seed) in [(4, 1), (50, 2), (1024, 3)] {
-        let mut pair = Pair::new(SessionConfig {
-            max_streams,
-            ..SessionConfig::default()
+    // Of the opener, and of its peer.
+    for ([most, max_streams], seed) in [
+        ([4, 4], 1),
+        ([50, 50], 2),
+        ([1024, 1024], 3),
+        ([4096, 4], 4),
+    ] {
+        let mut pair = Pair::new(SessionConfig::default());
+        pair.sessions = [(Side::Client, most), (Side::Server, max_streams)].map(|(side, most)| {
+            let config = SessionConfig {
+                max_streams: most,
+                ..SessionConfig::default()
+            };
+            Session::new(config, side, pair.start)
         });
         pair.lane(0, 50.0, 20, 0.02, 0.0, seed);
         pair.run_for(ms(100));
@@ -399,7 +409,7 @@ fn streams_that_are_not_read_to_the_end_hold_the_opener_up() {
         };
         let (mut opened, mut refusals) = (Vec::new(), 0);
         for round in 0..600 {
-            for _ in 0..max_streams.div_ceil(10) {
+            for _ in 0..most.div_ceil(10) {
                 let now = pair.now;
                 match pair.sessions[0].open_stream(now, config.clone()) {
                     Ok(stream) => {

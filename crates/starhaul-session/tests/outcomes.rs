@@ -327,6 +327,77 @@ fn an_ordered_stream_waits_for_the_earlier_but_not_for_what_was_given_up() {
     assert!(received[1].0 >= received[0].0);
 }
 
+/// A block is lost whole, and the sender's word of it comes much later than the deadline of those behind it.
+#[test]
+fn an_ordered_stream_waits_until_a_deadline_and_no_longer() {
+    for (ahead, comes_late) in [(ms(0), false), (ms(7000), false), (ms(7000), true)] {
+        let mut pair = Pair::with_clocks(SessionConfig::default(), ahead);
+        pair.lane(0, 10.0, 150, 0.0, 0.0, 1);
+        pair.run_for(ms(2000));
+        let stream = pair.open(StreamConfig {
+            mode: Mode::None,
+            ordered: true,
+            ..stream(200)
+        });
+        pair.run_for(ms(500));
+        let mut born = Vec::new();
+        let mut kept = Vec::new();
+        for number in 0..30 {
+            born.push(pair.elapsed());
+            pair.send(stream, 5000, BlockOptions::default());
+            if number == 3 {
+                kept = take(&mut pair.sessions[0], pair.now);
+            }
+            pair.run_for(ms(10));
+        }
+        if comes_late {
+            for datagram in kept {
+                let server = &mut pair.sessions[1];
+                server
+                    .handle_datagram(pair.now, PathId(0), datagram)
+                    .unwrap();
+            }
+        }
+        let now = pair.now;
+        pair.sessions[0].finish(now, stream).unwrap();
+        pair.run_for(ms(4000));
+
+        let received = pair.received(1);
+        let order: Vec<u32> = received.iter().map(|(_, _, block, ..)| *block).collect();
+        assert_eq!(
+            order,
+            [&[0, 1, 2], &(4..30).collect::<Vec<_>>()[..]].concat()
+        );
+        for (at, _, block, _, latency) in received {
+            let took = at - born[block as usize];
+            assert!(
+                // The clocks' offset is known to the time that a packet takes to be sent.
+                took <= ms(201),
+                "block {block} was handed on after {took:?}"
+            );
+            assert!(latency < ms(170), "and was whole after {latency:?}");
+        }
+        // It ends in the same way for both, and once, whether or not it comes after all.
+        let lost = Some(Outcome::Expired(ExpiredCause::Loss));
+        assert_eq!(pair.outcome(stream, BlockId(3)), lost, "late: {comes_late}");
+        assert_eq!(pair.on_time(), 29);
+        let told = |event: &Event| match event {
+            Event::BlockMissing { block, .. } => Some(block.0),
+            Event::StreamFinished(_) => Some(u32::MAX),
+            _ => None,
+        };
+        let told: Vec<u32> = pair.events[1]
+            .iter()
+            .filter_map(|(_, event)| told(event))
+            .collect();
+        assert_eq!(told, [3, u32::MAX]);
+        for session in &pair.sessions {
+            assert_eq!(session.held_bytes(), (0, 0));
+            assert!(session.stream_stats().iter().all(|stats| stats.ended));
+        }
+    }
+}
+
 #[test]
 fn a_finished_stream_says_so_once_every_block_has_ended() {
     let mut pair = pair();

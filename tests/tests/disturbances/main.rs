@@ -95,6 +95,29 @@ fn one_path_is_cut(scheduler: SchedulerChoice, path: usize, ways: &'static [usiz
     }
 }
 
+/// As frames of a camera: over an outage of one path each that arrives in time is handed on in time, though some of those before it
+/// are lost for good: the ways are so long that a loss is known after the shorter of the deadlines only.
+#[test]
+fn in_order_frames_are_handed_on_in_time_over_an_outage_of_a_path() {
+    each(|scheduler| {
+        for path in 0..2 {
+            let mut world = World::ordered(scheduler, 1, ms(90));
+            world.run_secs(10);
+            world.cut(path, BOTH_WAYS);
+            world.run_secs(10);
+            world.mend(path, BOTH_WAYS);
+            world.run_secs(10);
+            world.rest();
+            let missed = world.judge_order();
+            assert!(
+                (1..200).contains(&missed),
+                "{}: {missed} missed",
+                world.name
+            );
+        }
+    });
+}
+
 /// What was learnt of a path outlasts a rest of 20 s.
 #[test]
 fn a_load_that_begins_again_loses_nothing() {

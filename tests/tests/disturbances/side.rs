@@ -129,13 +129,14 @@ impl Side {
         paths.iter().map(|path| path.bytes_sent).collect()
     }
 
-    pub(super) fn open_streams(&mut self, now: Instant) {
+    /// Opens a stream for each load, otherwise as `config` says, and a reliable one.
+    pub(super) fn open_streams(&mut self, now: Instant, config: &StreamConfig) {
         let now = self.clock.read(now);
         for load in &LOADS {
             let config = StreamConfig {
                 deadline: load.deadline,
                 priority: load.priority,
-                ..StreamConfig::default()
+                ..config.clone()
             };
             let stream = self.session().open_stream(now, config).expect("a stream");
             self.streams.push(stream);

@@ -7,9 +7,9 @@ use std::{
 };
 
 use starhaul_cc::ControllerConfig;
-use starhaul_link::{LinkSpec, Rate};
+use starhaul_link::{Delay, LinkSpec, Rate};
 use starhaul_quic::{Identity, LocalId, Node, NodeConfig, PathSpec};
-use starhaul_session::{ExpiredCause, Outcome, SchedulerChoice};
+use starhaul_session::{ExpiredCause, Outcome, SchedulerChoice, StreamConfig};
 use starhaul_sim::{LinkId, NodeId, PathLinks, Simulation};
 use starhaul_system_tests::seeds::seeds_from;
 use starhaul_units::Bandwidth;
@@ -63,6 +63,40 @@ impl World {
         links: [[LinkSpec; 2]; 2],
         set: impl Fn(usize, (&mut NodeConfig, &mut Clock)),
     ) -> Self {
+        let mut world = Self::connected(scheduler, seed, links, set);
+        world.open_streams(&StreamConfig::default());
+        world
+    }
+
+    /// The same with ways that take so much longer, and streams that hand their blocks on in order.
+    pub(super) fn ordered(scheduler: SchedulerChoice, seed: u64, longer: Duration) -> Self {
+        let mut links = links();
+        for link in links.iter_mut().flatten() {
+            if let Delay::Constant(delay) = &mut link.delay {
+                *delay += longer;
+            }
+        }
+        let mut world = Self::connected(scheduler, seed, links, |_, _| {});
+        world.name += ", in order";
+        world.open_streams(&StreamConfig {
+            ordered: true,
+            ..StreamConfig::default()
+        });
+        world
+    }
+
+    fn open_streams(&mut self, config: &StreamConfig) {
+        let now = self.sim.now();
+        let sides = self.sim.nodes.iter_mut();
+        sides.for_each(|side| side.open_streams(now, config));
+    }
+
+    fn connected(
+        scheduler: SchedulerChoice,
+        seed: u64,
+        links: [[LinkSpec; 2]; 2],
+        set: impl Fn(usize, (&mut NodeConfig, &mut Clock)),
+    ) -> Self {
         let start = Instant::now();
         let seed = seed + seeds_from(SEEDS, 0..1).start;
         let identities = [1, 2].map(|secret| Identity::from_secret([secret; 32]));
@@ -111,10 +145,6 @@ impl World {
             most_held: [(0, 0); 2],
         };
         world.sim.run_for(Duration::from_secs(3));
-        let now = world.sim.now();
-        for side in &mut world.sim.nodes {
-            side.open_streams(now);
-        }
         world
     }
 
@@ -236,6 +266,36 @@ impl World {
             self.name,
             wrong.len()
         );
+    }
+
+    /// What was delivered in time was also handed on in time, in the order of sending; nothing else was said to be delivered.
+    /// Returns how many blocks were not.
+    pub(super) fn judge_order(&self) -> usize {
+        let mut missed = 0;
+        for (side, peer) in [(0, 1), (1, 0)] {
+            let [side_of, peer_of] = [side, peer].map(|number| &self.sim.nodes[number]);
+            let mut latest = [self.start; LOADS.len()];
+            for block in &side_of.blocks {
+                let about = format!("{}: {} of load {}", self.name, block.number, block.load);
+                let arrival = peer_of.arrivals[block.load].get(block.number as usize);
+                let received = arrival.and_then(|arrival| arrival.received);
+                let (_, outcome) = block.outcome.expect("every block ends");
+                let Outcome::Delivered { on_time, .. } = outcome else {
+                    missed += 1;
+                    continue;
+                };
+                let received = received.unwrap_or_else(|| panic!("{about}: never handed on"));
+                let latest = &mut latest[block.load];
+                assert!(*latest <= received, "{about}: before the last");
+                *latest = received;
+                let (took, deadline) = (received - block.sent, LOADS[block.load].deadline);
+                assert!(
+                    !on_time || took <= deadline + LATENCY_ERROR,
+                    "{about}: on time, but handed on after {took:?}"
+                );
+            }
+        }
+        missed
     }
 
     /// Each block has exactly one outcome, told in time, and the right one: what is said to be delivered was, at the time that

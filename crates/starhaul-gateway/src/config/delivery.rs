@@ -36,7 +36,7 @@ pub(super) const MAX_CODING_RATE: Key = Key::number("max_coding_rate", 0.0..=1.0
 pub(super) const ORDERED: Key = Key::flag("ordered").or_flag(false).means(ORDERED_MEANS);
 /// A receiver of RTP without a buffer for reordering loses what comes after a later frame.
 pub(super) const ORDERED_FRAMES: Key = Key::flag("ordered").or_flag(true).means(ORDERED_MEANS);
-const ORDERED_MEANS: &str = "A datagram waits at the receiver for those sent before it. It does until these have arrived or were given up, at their deadline at the latest. For replies too.";
+const ORDERED_MEANS: &str = "A datagram waits at the receiver for those sent before it. It does until these have arrived or were given up, and until its own deadline at the latest: what comes later of these is dropped. For replies too.";
 pub(super) const BANDWIDTH: Key = Key::rate("bandwidth")
     .or_none("none")
     .such_as("\"2mbit\"")

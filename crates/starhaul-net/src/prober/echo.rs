@@ -29,7 +29,7 @@ const PLACES: usize = 1024;
 /// Cookies and answers per address and second. Hosts behind one address share them.
 const COOKIES_PER_ADDRESS: f64 = 10.0;
 const ANSWERS_PER_ADDRESS: f64 = 1000.0;
-/// Cookies and answers per second for all addresses.
+/// Cookies and answers per second for all addresses. Those that have shown a cookie have as many cookies again for themselves.
 const COOKIES_IN_ALL: f64 = 200.0;
 const ANSWERS_IN_ALL: f64 = 20_000.0;
 /// Cookies of unknown addresses verified per second; that of a known address is compared with the one it showed before.
@@ -178,12 +178,17 @@ pub struct EchoResponder {
     key: hmac::Key,
     start: Instant,
     cookies: Bucket,
+    /// Cookies for addresses that have shown one.
+    renewals: Bucket,
     tests: Bucket,
     answers: Bucket,
     /// Rate buckets of unknown addresses, by a keyed hash of the address.
     places: Box<[Bucket]>,
     hash: RandomState,
     known: Known,
+    /// Cookies computed, which is what costs.
+    #[cfg(test)]
+    hashes: std::cell::Cell<u64>,
 }
 
 /// An address with a valid cookie.
@@ -193,6 +198,7 @@ struct Asker {
     /// The epoch of the cookie.
     epoch: u64,
     answers: Bucket,
+    renewals: Bucket,
 }
 
 /// Addresses with a valid cookie, in two generations, so that dropping the oldest costs nothing.
@@ -209,11 +215,14 @@ impl EchoResponder {
             key: hmac::Key::new(hmac::HMAC_SHA256, &secret),
             start: now,
             cookies: Bucket::full(COOKIES_IN_ALL, now),
+            renewals: Bucket::full(COOKIES_IN_ALL, now),
             tests: Bucket::full(TESTS_IN_ALL, now),
             answers: Bucket::full(ANSWERS_IN_ALL, now),
             places: vec![Bucket::full(COOKIES_PER_ADDRESS, now); PLACES].into_boxed_slice(),
             hash: RandomState::new(),
             known: Known::default(),
+            #[cfg(test)]
+            hashes: std::cell::Cell::default(),
         }
     }
 
@@ -261,6 +270,8 @@ impl EchoResponder {
     }
 
     fn cookie(&self, epoch: u64, address: IpAddr) -> Cookie {
+        #[cfg(test)]
+        self.hashes.set(self.hashes.get() + 1);
         let mut context = hmac::Context::with_key(&self.key);
         context.update(&epoch.to_be_bytes());
         match address {
@@ -273,6 +284,10 @@ impl EchoResponder {
 
     /// Allows a cookie: the common limit is checked first, so that a flood costs few steps.
     fn allow_cookie(&mut self, now: Instant, address: IpAddr) -> Option<()> {
+        if let Some(asker) = self.known.get_mut(address) {
+            let allowed = asker.renewals.take(now) && self.renewals.take(now);
+            return allowed.then_some(());
+        }
         if self.cookies.level(now) < 1.0 {
             return None;
         }
@@ -295,12 +310,18 @@ impl EchoResponder {
                 }
                 let mut recent = [Some(epoch), epoch.checked_sub(1)].into_iter().flatten();
                 let epoch = recent.find(|epoch| same(self.cookie(*epoch, address), cookie))?;
-                // An address that renews its cookie keeps its rate.
-                let answers = self.known.get(address).map(|known| known.answers);
+                // An address that renews its cookie keeps its rates.
+                let fresh = Asker {
+                    cookie,
+                    epoch,
+                    answers: Bucket::full(ANSWERS_PER_ADDRESS, now),
+                    renewals: Bucket::full(COOKIES_PER_ADDRESS, now),
+                };
+                let known = self.known.get(address).copied().unwrap_or(fresh);
                 Asker {
                     cookie,
                     epoch,
-                    answers: answers.unwrap_or(Bucket::full(ANSWERS_PER_ADDRESS, now)),
+                    ..known
                 }
             }
         };
@@ -319,6 +340,11 @@ fn same(one: Cookie, other: Cookie) -> bool {
 impl Known {
     fn get(&self, address: IpAddr) -> Option<&Asker> {
         self.young.get(&address).or_else(|| self.old.get(&address))
+    }
+
+    fn get_mut(&mut self, address: IpAddr) -> Option<&mut Asker> {
+        let young = self.young.get_mut(&address);
+        young.or_else(|| self.old.get_mut(&address))
     }
 
     fn put(&mut self, address: IpAddr, asker: Asker) {
@@ -508,6 +534,38 @@ mod tests {
                 assert!(answer.is_some(), "silenced by {n} hellos");
             }
         }
+    }
+
+    /// A prober may ask for its next cookie late, when the last has just ended.
+    #[test]
+    fn hellos_from_forged_addresses_keep_no_cookie_from_who_had_one() {
+        let start = Instant::now();
+        let mut responder = EchoResponder::new([7; 32], start);
+        let cookie = welcomed(&mut responder, start, address(1)).unwrap();
+        assert!(answer(&mut responder, start, address(1), &question(cookie, 1)).is_some());
+        let later = start + COOKIE_LIFE * 2;
+        let mut renewed = 0;
+        for n in 0..60_000 {
+            let now = later + Duration::from_micros(17) * n;
+            let _ = welcomed(&mut responder, now, address(2 + n % 4096));
+            if n % 10_000 == 9999 {
+                renewed += usize::from(welcomed(&mut responder, now, address(1)).is_some());
+            }
+        }
+        assert_eq!(renewed, 6);
+    }
+
+    #[test]
+    fn forged_hellos_cost_no_more_hashes_than_answers_are_allowed() {
+        let start = Instant::now();
+        let mut responder = EchoResponder::new([7; 32], start);
+        for n in 0..60_000 {
+            let now = start + Duration::from_micros(16) * n;
+            let _ = welcomed(&mut responder, now, address(n % 4096));
+        }
+        // Those of a second, and the second's worth that may be saved up.
+        let hashes = responder.hashes.get();
+        assert!((200..=400).contains(&hashes), "{hashes}");
     }
 
     #[test]

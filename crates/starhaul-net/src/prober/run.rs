@@ -65,7 +65,7 @@ enum End {
 /// The socket of either kind of probes.
 enum Channel {
     Icmp(Pinger),
-    Udp(EchoClient),
+    Udp(Box<EchoClient>),
 }
 
 impl Run {
@@ -248,7 +248,7 @@ impl Run {
             found: None,
             by: ProbedBy::UdpEcho,
         });
-        match self.probe(Channel::Udp(client))? {
+        match self.probe(Channel::Udp(Box::new(client)))? {
             End::Stopped | End::Silent | End::Unsteady => Ok(()),
             End::Gone(error) => Err(format!("cannot send to {remote}: {error}")),
         }

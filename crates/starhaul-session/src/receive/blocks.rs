@@ -26,6 +26,8 @@ pub(crate) struct ReceiveBlocks {
     pub(crate) waiting: BTreeMap<u64, Complete>,
     /// The next block an ordered stream hands on.
     pub(crate) next: u64,
+    /// Until when, by the peer's clock, the first of `waiting` waits; as in [`super::inbound::Inbound::releases`].
+    pub(crate) release_due: Option<u64>,
 }
 
 /// A whole block.
@@ -48,6 +50,7 @@ impl ReceiveBlocks {
             end: None,
             waiting: BTreeMap::new(),
             next: 0,
+            release_due: None,
         }
     }
 

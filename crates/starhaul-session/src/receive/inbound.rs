@@ -1,6 +1,6 @@
 //! What has arrived and was not handed on: blocks in parts, and data of streams whose opening is still on its way.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use starhaul_fec::Codec;
@@ -24,6 +24,8 @@ pub(crate) struct Inbound {
     pub(crate) early: BTreeMap<StreamId, BTreeMap<u64, Complete>>,
     /// Bytes of such streams; each holds at most what a stream takes before it has said more.
     pub(crate) early_bytes: BTreeMap<StreamId, ReceiveBytes>,
+    /// Ordered streams of which blocks wait, by when the first of these must be handed on, in microseconds of the peer's clock.
+    pub(crate) releases: BTreeSet<(u64, StreamId)>,
     pub(crate) codec: Codec,
     pub(crate) held_bytes: usize,
     /// Blocks dropped because the bound was reached or the application did not take them.
@@ -47,10 +49,11 @@ impl Inbound {
         }
     }
 
-    pub(crate) fn remove_range(&mut self, first: BlockKey, last: BlockKey) {
+    /// Drops the parts of blocks from `first` to before `end`.
+    pub(crate) fn remove_range(&mut self, first: BlockKey, end: BlockKey) {
         let keys: Vec<BlockKey> = self
             .partials
-            .range(first..=last)
+            .range(first..end)
             .map(|(key, _)| *key)
             .collect();
         keys.into_iter().for_each(|key| self.remove(key));

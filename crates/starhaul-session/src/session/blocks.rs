@@ -128,7 +128,7 @@ impl Session {
 
     /// Keeps what is known of ended blocks within its bound for all streams together: the oldest gaps of the one that has
     /// got one more are taken as ended.
-    fn bound_ended(&mut self, stream: StreamId) {
+    pub(super) fn bound_ended(&mut self, stream: StreamId) {
         let ranges = |entry: &Stream| match &entry.kind {
             Kind::Receiving(blocks) => blocks.ended.range_count(),
             Kind::Sending(_) | Kind::Bytes(_) => 0,
@@ -163,7 +163,7 @@ impl Session {
             })
     }
 
-    fn hand_on(&mut self, stream: StreamId, number: u64, complete: Complete) {
+    pub(super) fn hand_on(&mut self, stream: StreamId, number: u64, complete: Complete) {
         self.observers.note(self.now, || Fact::BlockReceived {
             stream,
             block: BlockId(wrap(number)),
@@ -182,34 +182,6 @@ impl Session {
             data,
             latency,
         });
-    }
-
-    /// Hands on the blocks of an ordered stream before which none is missing any more.
-    pub(super) fn release_ordered(&mut self, stream: StreamId) {
-        while let Some(Stream {
-            kind: Kind::Receiving(blocks),
-            ..
-        }) = self.streams.get_mut(&stream)
-        {
-            if let Some(complete) = blocks.waiting.remove(&blocks.next) {
-                let number = blocks.next;
-                blocks.next += 1;
-                self.inbound.release(&complete.data);
-                self.hand_on(stream, number, complete);
-            } else if blocks.ended.contains(blocks.next) {
-                let after = blocks
-                    .ended
-                    .gaps(blocks.next, u64::MAX)
-                    .next()
-                    .map_or(u64::MAX, |(start, _)| start);
-                blocks.next = blocks
-                    .waiting
-                    .first_key_value()
-                    .map_or(after, |(first, _)| after.min(*first));
-            } else {
-                return;
-            }
-        }
     }
 
     /// Says so once the peer has finished a stream and every block of it has ended.
@@ -251,27 +223,6 @@ impl Session {
             self.skip_missing();
         }
         self.make_room_for_events();
-    }
-
-    /// An ordered stream holds too much: what it waits for is given up.
-    fn skip_missing(&mut self) {
-        let waiting: Vec<StreamId> = self
-            .streams
-            .iter()
-            .filter(|(_, entry)| matches!(&entry.kind, Kind::Receiving(blocks) if !blocks.waiting.is_empty()))
-            .map(|(id, _)| *id)
-            .collect();
-        for stream in waiting {
-            if let Some(Stream {
-                kind: Kind::Receiving(blocks),
-                ..
-            }) = self.streams.get_mut(&stream)
-                && let Some((&first, _)) = blocks.waiting.first_key_value()
-            {
-                self.inbound.dropped += blocks.ended.insert(blocks.next, first);
-                self.release_ordered(stream);
-            }
-        }
     }
 
     /// Takes up what arrived before the stream's opening.
@@ -331,6 +282,32 @@ impl Session {
         Ok(())
     }
 
+    /// Blocks of the peer from `first` to before `end` are not waited for any more: those that have not ended are missing. Returns
+    /// how many these are.
+    pub(super) fn give_up(&mut self, stream: StreamId, first: u64, end: u64) -> u64 {
+        let Some(Stream {
+            kind: Kind::Receiving(blocks),
+            ..
+        }) = self.streams.get_mut(&stream)
+        else {
+            return 0;
+        };
+        let gaps = blocks.ended.gaps(first, end);
+        let missing: Vec<u64> = gaps
+            .flat_map(|(start, end)| start..end)
+            .take(MAX_MISSING_EVENTS)
+            .collect();
+        let fresh = blocks.ended.insert(first, end);
+        self.inbound.remove_range((stream, first), (stream, end));
+        for number in missing {
+            self.emit(Event::BlockMissing {
+                stream,
+                block: BlockId(wrap(number)),
+            });
+        }
+        fresh
+    }
+
     pub(super) fn on_dropped(
         &mut self,
         stream: StreamId,
@@ -351,20 +328,7 @@ impl Session {
             if last < first {
                 return Err(ProtocolError::Malformed("control message"));
             }
-            let fresh: Vec<u64> = blocks
-                .ended
-                .gaps(first, last + 1)
-                .flat_map(|(start, end)| start..end)
-                .take(MAX_MISSING_EVENTS)
-                .collect();
-            blocks.ended.insert(first, last + 1);
-            self.inbound.remove_range((stream, first), (stream, last));
-            for number in fresh {
-                self.emit(Event::BlockMissing {
-                    stream,
-                    block: BlockId(wrap(number)),
-                });
-            }
+            self.give_up(stream, first, last + 1);
         }
         self.bound_ended(stream);
         self.release_ordered(stream);

@@ -3,6 +3,7 @@
 mod acks;
 mod blocks;
 mod input;
+mod ordered;
 mod output;
 mod streams;
 
@@ -263,7 +264,10 @@ impl Session {
         // These are done by `handle_timeout`, and then over.
         let overdue = paths().filter_map(|path| path.monitor.overdue_at());
         let silent = paths().filter_map(|path| path.monitor.silence_deadline());
-        let done_here = overdue.chain(silent).chain(self.blocks_out.next_expiry());
+        let done_here = overdue
+            .chain(silent)
+            .chain(self.blocks_out.next_expiry())
+            .chain(self.next_release());
         // These are done by a path that is asked for a datagram, which it may not be allowed at once.
         let acks = self.ack_due().map(|due| [due, due + output::ACK_PATIENCE]);
         let asked_for = paths()
@@ -282,6 +286,7 @@ impl Session {
         self.find_silent_paths();
         self.find_lost();
         self.blocks_out.expire(self.now, &self.paths);
+        self.release_due();
         self.settle();
     }
 
