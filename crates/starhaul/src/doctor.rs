@@ -14,14 +14,13 @@ mod service;
 
 use std::{path::PathBuf, time::Duration};
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use serde::Serialize;
-use starhaul_config::nearest;
 use starhaul_gateway::{Config, ask_status, find_status, status::Status};
 use tokio::net::UnixStream;
 
 use self::finding::{Cause, Finding, Level};
-use crate::output::{Usage, print};
+use crate::output::print;
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
@@ -93,13 +92,10 @@ async fn check_peer(arguments: &Arguments, config: Option<&Config>) -> anyhow::R
     let known: Vec<&str> = known
         .chain(configured.map(|peer| peer.name.as_str()))
         .collect();
-    if known.is_empty() || known.contains(&peer.as_str()) {
+    if known.is_empty() {
         return Ok(());
     }
-    let nearest = nearest(peer, &known);
-    bail!(Usage(format!(
-        "--peer {peer}: there is no such peer; {nearest}"
-    )));
+    crate::status::known("peer", Some(peer), known.into_iter())
 }
 
 async fn examine(arguments: &Arguments, config: Option<&Config>) -> Vec<Finding> {

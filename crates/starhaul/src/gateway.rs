@@ -125,7 +125,12 @@ fn serve(arguments: Arguments) -> anyhow::Result<()> {
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut hangup = signal(SignalKind::hangup())?;
         let on_terminal = std::io::stderr().is_terminal();
-        let mut gateway = Gateway::start(config).await?;
+        // A start may wait for the resolver.
+        let mut gateway = tokio::select! {
+            gateway = Gateway::start(config) => gateway?,
+            _ = terminate.recv() => return told_to_end("SIGTERM"),
+            _ = interrupt.recv() => return told_to_end("SIGINT"),
+        };
         let report = gateway.report();
         tracing::info!(public_key = report.public_key, "gateway runs");
         for address in &report.listen {
@@ -171,6 +176,12 @@ fn serve(arguments: Arguments) -> anyhow::Result<()> {
         gateway.shutdown_until(second).await;
         Ok(())
     })
+}
+
+/// A signal came before the gateway ran.
+fn told_to_end(signal: &'static str) -> anyhow::Result<()> {
+    tracing::info!(signal, "gateway ends");
+    Ok(())
 }
 
 fn open_records(file: &Path) -> anyhow::Result<PathRecords> {

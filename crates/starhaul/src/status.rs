@@ -20,7 +20,7 @@ use starhaul_gateway::{
 
 pub(crate) use self::cells::cost;
 use self::{cells::age, tables::tables};
-use crate::output::print;
+use crate::output::{Usage, print};
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
@@ -39,10 +39,10 @@ pub(crate) struct Arguments {
     /// Show so many streams of each session, the busiest first [default: 10; all with --json]
     #[arg(long, value_name = "N")]
     streams: Option<usize>,
-    /// Show only the sessions of this peer
+    /// Show only what is of this peer
     #[arg(long, value_name = "NAME")]
     peer: Option<String>,
-    /// Show only the streams of this rule
+    /// Show only what is of this rule, and the sessions
     #[arg(long, value_name = "NAME")]
     rule: Option<String>,
     /// Control socket of the gateway [default: $XDG_RUNTIME_DIR/starhaul/control.sock, else
@@ -71,6 +71,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     };
     let (socket, status) =
         ask().context("is the gateway running? --socket names its control socket")?;
+    arguments.check_names(&status)?;
     if arguments.web {
         return open_page(&status);
     }
@@ -190,15 +191,43 @@ fn say_silence(
 }
 
 impl Arguments {
+    /// Names that nothing has are mistakes: an empty status would read as one without problems.
+    fn check_names(&self, status: &Status) -> anyhow::Result<()> {
+        let bundle = status.bundle.iter().flat_map(|bundle| &bundle.peers);
+        let peers = status
+            .peers
+            .iter()
+            .map(|peer| &peer.name)
+            .chain(bundle)
+            .map(String::as_str);
+        known("peer", self.peer.as_deref(), peers)?;
+        let flows = status.peers.iter().flat_map(|peer| &peer.flows);
+        let streams = status.sessions.iter().flat_map(|session| &session.streams);
+        let of_peers = flows
+            .filter_map(|flow| flow.rule.as_ref())
+            .chain(streams.filter_map(|stream| stream.rule.as_ref()));
+        let ingress = status.ingress.iter().map(|rule| &rule.rule);
+        let tunnels = status.tunnels.iter().map(|tunnel| &tunnel.rule);
+        known(
+            "rule",
+            self.rule.as_deref(),
+            ingress.chain(tunnels).chain(of_peers).map(String::as_str),
+        )
+    }
+
     /// Removes the parts that were not selected.
     fn select(&self, status: &mut Status) {
         if let Some(peer) = &self.peer {
             status.peers.retain(|other| other.name == *peer);
             status.sessions.retain(|session| session.peer == *peer);
             status.ingress.retain(|rule| rule.peer == *peer);
+            status.tunnels.retain(|tunnel| tunnel.peer == *peer);
+            status.classes.clear();
         }
         if let Some(rule) = &self.rule {
             status.ingress.retain(|other| other.rule == *rule);
+            status.tunnels.retain(|tunnel| tunnel.rule == *rule);
+            status.classes.clear();
             for peer in &mut status.peers {
                 peer.flows.retain(|flow| flow.rule.as_ref() == Some(rule));
             }
@@ -215,6 +244,25 @@ impl Arguments {
                 session.streams.truncate(most);
             }
         }
+    }
+}
+
+/// An error that names the nearest of `names` if `wanted` is none of them.
+pub(crate) fn known<'s>(
+    what: &str,
+    wanted: Option<&str>,
+    names: impl Iterator<Item = &'s str>,
+) -> anyhow::Result<()> {
+    let names: Vec<&str> = names.collect();
+    match wanted {
+        Some(wanted) if !names.contains(&wanted) => {
+            let nearest = starhaul_config::nearest(wanted, &names);
+            Err(Usage(format!(
+                "--{what} {wanted}: there is no such {what}; {nearest}"
+            ))
+            .into())
+        }
+        _ => Ok(()),
     }
 }
 

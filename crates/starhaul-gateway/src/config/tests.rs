@@ -29,6 +29,31 @@ fn path_of_each(count: usize) -> String {
     format!("[[session]]\n{paths}")
 }
 
+/// What the guide says of DNS can be copied as it is.
+#[test]
+fn the_recipe_for_dns_is_a_configuration() {
+    let guide = include_str!("../../../../docs/gateway.md");
+    let (_, dns) = guide.split_once("\n## DNS\n").unwrap();
+    let (recipe, _) = dns.split_once("\n## ").unwrap();
+    let (_, rules) = recipe.split_once("```toml\n").unwrap();
+    let (rules, said) = rules.split_once("```").unwrap();
+    let near = parse(&text("", rules)).unwrap();
+    let [udp] = &near.datagram_rules[..] else {
+        panic!("{:?}", near.datagram_rules)
+    };
+    let [tcp] = &near.connection_rules[..] else {
+        panic!("{:?}", near.connection_rules)
+    };
+    assert_eq!((&*udp.name, &*tcp.name), ("dns", "dns-tcp"));
+    assert_eq!(udp.listen, tcp.listen);
+    let allow = said
+        .split('`')
+        .find(|code| code.starts_with("allow ="))
+        .unwrap();
+    let far = parse(&text("", &format!("[egress]\n{allow}"))).unwrap();
+    assert_eq!(far.egress.allow.len(), 1);
+}
+
 #[test]
 fn errors_name_file_line_key_and_the_nearest_valid_key() {
     let udp =

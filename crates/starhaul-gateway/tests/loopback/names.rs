@@ -3,6 +3,7 @@
 use std::{
     net::SocketAddr,
     sync::{Arc, Mutex, mpsc},
+    time::{Duration, Instant},
 };
 
 use starhaul_gateway::{Gateway, Resolver, status::Path};
@@ -61,9 +62,15 @@ fn a_silent_resolver_holds_up_nothing_and_its_path_is_told_and_comes_later() {
         let text = format!(
             "{text}[[tcp]]\nname = \"r\"\nlisten = \"127.0.0.1:0\"\ntarget = \"{server}\"\n"
         );
+        let began = Instant::now();
         let near = start_with(&text, resolver).await;
         // The resolver says nothing until the end of the test's first half, however long that takes.
         near.connected("far").await;
+        // A lookup ends after ten seconds.
+        assert!(
+            began.elapsed() < Duration::from_secs(5),
+            "it was waited for"
+        );
         let tcp = TcpStream::connect(near.ingress_address("r").unwrap()).await;
         assert_eq!(ask(tcp.unwrap(), b"carried").await, b"carried");
         let named = path(&near, "named").expect("the path is in the status");

@@ -79,10 +79,11 @@ fn leotp_text(status: &Status) -> String {
     let Some(leotp) = &status.leotp else {
         return String::new();
     };
-    let mut text = format!(
-        "\nLEOTP at {} · {} streams, {} since the start\n",
+    let mut text = "\n".to_owned();
+    text.push_str(&wrapped(&format!(
+        "LEOTP at {} · {} streams, {} since the start",
         leotp.listen, leotp.streams, leotp.streams_total
-    );
+    )));
     for neighbour in &leotp.neighbours {
         let state = if neighbour.has_been_heard {
             "has been heard"
@@ -687,7 +688,22 @@ mod tests {
             "listen": ["[2001:db8:ffff:ffff:ffff:ffff:ffff:ffff]:65535"],
             "peers": [{ "name": name, "public_key": "k", "sessions": 1, "failed_attempts": many,
                 "last_error": "words ".repeat(40), "traffic": traffic,
+                "service": [{ "path": name, "out": "uncounted",
+                    "quota": { "monthly_bytes": many, "used_bytes": many, "share": 1e9, "level": "above",
+                        "month": "2026-11-01", "ends_in_s": 2_678_400, "at_80": "warn", "at_100": "down",
+                        "problem": "words that say at length ".repeat(8) },
+                    "hours": { "hours": "mon-fri 08:00-17:59 UTC, ".repeat(8), "open": false, "changes_in_s": 600_000 } }],
                 "flows": [flow("us"), flow("peer")] }],
+            "tunnels": [{ "rule": name, "device": "d".repeat(15), "peer": name, "packets_in": many, "bytes_in": many,
+                "packets_out": many, "bytes_out": many, "marked": many, "traffic": traffic,
+                "dropped": { "no_session": many, "queue": 0, "refused": 0, "forbidden": 0, "malformed": 0 } }],
+            "leotp": { "listen": "[2001:db8:ffff:ffff:ffff:ffff:ffff:ffff]:65535", "streams": many,
+                "streams_total": many, "bytes_sent": many, "packets_received": many, "packets_lost": many,
+                "packets_repaired": many,
+                "neighbours": [{ "name": name, "has_been_heard": false,
+                    "problem": "words that say at length ".repeat(8) }] },
+            "bundle": { "endpoint": "dtn://".to_owned() + &name, "peers": ["b"], "streams": many, "streams_total": many,
+                "streams_failed": many, "flows": many, "dropped": many, "node_is_full": true },
             "ingress": [{ "rule": name, "kind": "socks5", "peer": name, "clients": many,
                 "listen": "[2001:db8:ffff:ffff:ffff:ffff:ffff:ffff]:65535",
                 "clients_total": many, "datagrams_in": many, "datagrams_out": many,
@@ -705,7 +721,15 @@ mod tests {
         for line in text.lines() {
             assert!(line.trim_end().chars().count() <= 80, "{line}\n{text}");
         }
-        assert!(text.lines().count() < 80, "{text}");
+        assert!(text.lines().count() < 120, "{text}");
+        for told in [
+            "LEOTP at",
+            "Bundles as",
+            "tunnel",
+            "is not counted reliably",
+        ] {
+            assert!(text.contains(told), "nothing of {told}: {text}");
+        }
         assert!(text.contains("max_sessions_per_peer, raises it"), "{text}");
         assert!(
             !text.contains("never"),

@@ -15,4 +15,5 @@ mod orbit;
 mod program;
 mod records;
 mod status;
+mod status_filters;
 mod trace;

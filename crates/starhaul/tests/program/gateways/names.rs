@@ -101,6 +101,36 @@ fn start(network: &Network) -> (NameServers, Pair) {
 /// Longer than a start and a handshake take on a busy computer, and half as long as a lookup of the system's resolver.
 const AT_ONCE: Duration = Duration::from_secs(5);
 
+/// A neighbour of a chain by name, beside a path to an address, and a folder with their keys.
+fn start_with_neighbour(network: &Network) -> (NameServers, Pair, tempfile::TempDir) {
+    let there: Ipv4Addr = Network::address(Side::Ground, 0).parse().unwrap();
+    let servers = NameServers::start(network, there);
+    let keys = tempfile::tempdir().unwrap();
+    for name in ["chain", "hop"] {
+        std::fs::write(keys.path().join(name), "sixteen bytes or more").unwrap();
+    }
+    let keys_at = keys.path().display();
+    let chain = format!(
+        "[leotp]\nlisten = \"0.0.0.0:4511\"\nsecret = \"{keys_at}/chain\"\n[[leotp.neighbour]]\nname = \"orbiter\"\n\
+         address = \"orbiter.example.org:4511\"\nkey = \"{keys_at}/hop\"\n"
+    );
+    let path = format!("[[session.path]]\nname = \"literal\"\nremote = \"{there}:{PORT}\"\n");
+    let pair = Pair::start_with(network, &path, &chain, "");
+    (servers, pair, keys)
+}
+
+#[test]
+fn a_signal_ends_a_start_whose_neighbour_has_no_answer() {
+    let Some(network) = Network::create(1) else {
+        return;
+    };
+    let (_servers, mut pair, _keys) = start_with_neighbour(&network);
+    // The control socket is there, and perhaps nothing else.
+    pair.field.signal("TERM");
+    let ended = pair.field.wait(Duration::from_secs(4));
+    assert!(ended.expect("SIGTERM ends it at once").success());
+}
+
 #[test]
 fn a_silent_resolver_holds_up_neither_the_session_nor_its_end() {
     let Some(network) = Network::create(2) else {
