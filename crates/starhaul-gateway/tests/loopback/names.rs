@@ -3,6 +3,7 @@
 use std::{
     net::SocketAddr,
     sync::{Arc, Mutex, mpsc},
+    time::{Duration, Instant},
 };
 
 use starhaul_gateway::{Gateway, Resolver, status::Path};
@@ -12,6 +13,9 @@ use tokio::net::TcpStream;
 use super::gateways::{
     ALLOW_LOOPBACK, ask, head, run, session, start, start_with, tcp_echo_after_end, until,
 };
+
+/// After which a lookup is given up.
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(10);
 
 fn path(gateway: &Gateway, name: &str) -> Option<Path> {
     let sessions = gateway.report().sessions;
@@ -61,9 +65,12 @@ fn a_silent_resolver_holds_up_nothing_and_its_path_is_told_and_comes_later() {
         let text = format!(
             "{text}[[tcp]]\nname = \"r\"\nlisten = \"127.0.0.1:0\"\ntarget = \"{server}\"\n"
         );
+        let began = Instant::now();
         let near = start_with(&text, resolver).await;
         // The resolver says nothing until the end of the test's first half, however long that takes.
         near.connected("far").await;
+        let waited = began.elapsed();
+        assert!(waited < LOOKUP_TIMEOUT / 2, "held up for {waited:?}");
         let tcp = TcpStream::connect(near.ingress_address("r").unwrap()).await;
         assert_eq!(ask(tcp.unwrap(), b"carried").await, b"carried");
         let named = path(&near, "named").expect("the path is in the status");

@@ -7,7 +7,7 @@ use std::{
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use super::{
@@ -91,8 +91,12 @@ fn start(network: &Network) -> (NameServers, Pair) {
         "[[session.path]]\nname = \"literal\"\nremote = \"{literal}:{PORT}\"\n\
          [[session.path]]\nname = \"named\"\nremote = \"ground.example.org:{PORT}\"\n"
     );
+    let began = Instant::now();
     let pair = Pair::start_with(network, &paths, "", "");
     pair.wait_until_up(&["literal"]);
+    // A lookup is given up after ten seconds.
+    let waited = began.elapsed();
+    assert!(waited < Duration::from_secs(8), "held up for {waited:?}");
     (servers, pair)
 }
 
