@@ -118,6 +118,7 @@ struct Fragment {
     code: [u8; 2],
     index: u8,
     data_count: u8,
+    redundancy_count: u8,
     bytes: usize,
 }
 
@@ -129,6 +130,7 @@ impl Fragment {
             code: [0, 0],
             index: 0,
             data_count,
+            redundancy_count: 0,
             bytes,
         }
     }
@@ -142,7 +144,7 @@ impl Fragment {
             self.code[1],
             self.index,
             self.data_count,
-            0,
+            self.redundancy_count,
             0,
             0,
         ]);
@@ -502,18 +504,25 @@ fn what_waits_does_not_keep_its_packet() {
     let mut victim = Victim::new(SessionConfig::default());
     victim.open(2, 5, false).unwrap();
     victim.open(4, 2, false).unwrap();
+    victim.open(6, 2, true).unwrap();
     let before = victim.held();
     let mut packets = Vec::new();
     for number in 0..500 {
-        // Every other byte, so that nothing can be read, and the first of two fragments.
-        let bodies = [
-            (2, frame(2, 2 * number + 1, false, b"x")),
-            (
-                1,
-                Fragment::of(4, u32::try_from(number).unwrap(), 2, 1).encode(),
-            ),
+        // Every other byte, so that nothing can be read.
+        let bytes = frame(2, u64::from(2 * number + 1), false, b"x");
+        let fragments = [
+            Fragment::of(4, number, 2, 1),
+            Fragment {
+                index: 2,
+                redundancy_count: 1,
+                ..Fragment::of(4, 1000 + number, 2, 1)
+            },
+            // Whole blocks: the first of their stream is missing, or the stream's opening.
+            Fragment::of(6, 1 + number, 1, 1),
+            Fragment::of(8, number, 1, 1),
         ];
-        for (kind, body) in bodies {
+        let fragments = fragments.map(|fragment| (1, fragment.encode()));
+        for (kind, body) in [(2, bytes)].into_iter().chain(fragments) {
             let datagram = victim.datagram(kind, &body);
             let packet = Bytes::from([&datagram[..], &[0; 1400]].concat());
             let payload = packet.slice(..datagram.len());

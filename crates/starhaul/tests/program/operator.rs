@@ -3,6 +3,7 @@
 use std::{
     fs,
     io::Read as _,
+    net::{TcpListener, TcpStream},
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
@@ -625,6 +626,51 @@ fn a_key_that_does_not_match_is_warned_of_once_and_not_at_each_attempt() {
         lines.len()
     );
     assert!(lines[0].contains("key"), "{log}");
+}
+
+/// Neither the warning of the refusal nor that of the limit fills the log, however many streams a peer opens.
+#[test]
+fn refused_streams_are_warned_of_once_and_not_each() {
+    let (far, near) = (Site::new(), Site::new());
+    let target = TcpListener::bind("127.0.0.1:0").unwrap();
+    let text = |top: &str, key: &str, rest: &str| {
+        format!(
+            "{top}control = \"a.sock\"\n[identity]\nfile = \"a.key\"\n[[peer]]\nname = \"b\"\npublic_key = \"{key}\"\n{rest}"
+        )
+    };
+    let egress = "[egress]\nallow = [\"127.0.0.0/8:*\"]\nmax_streams = 1\n";
+    let config = text("listen = \"127.0.0.1:0\"\n", &near.own_key, egress);
+    let log = far.file("log");
+    let _far = gateway(&far.write("a.toml", &config), &log);
+    let status = status_when(&far.file("a.sock"), |_| true);
+    let remote = status["listen"][0].as_str().unwrap();
+    let target = target.local_addr().unwrap();
+    let rules = format!(
+        "[[session]]\n[[session.path]]\nname = \"p\"\nremote = \"{remote}\"\n\
+         [[tcp]]\nname = \"t\"\nlisten = \"127.0.0.1:0\"\ntarget = \"{target}\"\n"
+    );
+    let config = near.write("a.toml", &text("", &far.own_key, &rules));
+    let _near = gateway(&config, &near.file("log"));
+    let up = |status: &serde_json::Value| status["sessions"][0]["paths"][0]["state"] == "up";
+    let status = status_when(&near.file("a.sock"), up);
+    let rule = status["ingress"][0]["listen"].as_str().unwrap();
+
+    // The first takes the only place; who is refused is told by the end of its connection.
+    let _held = TcpStream::connect(rule).unwrap();
+    let streams = |status: &serde_json::Value| status["sessions"][0]["streams"][0].is_object();
+    status_when(&far.file("a.sock"), streams);
+    for _ in 0..20 {
+        let read = TcpStream::connect(rule).unwrap().read(&mut [0]);
+        assert!(!matches!(read, Ok(1..)), "{read:?}");
+    }
+    let log = fs::read_to_string(log).unwrap();
+    for said in [
+        "stream of the peer refused",
+        "[egress] max_streams raises it",
+    ] {
+        let lines = log.lines().filter(|line| line.contains(said)).count();
+        assert!((1..=2).contains(&lines), "{said:?} {lines} times:\n{log}");
+    }
 }
 
 #[test]
