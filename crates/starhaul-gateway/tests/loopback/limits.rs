@@ -1,6 +1,9 @@
 //! Bounds that an operator can meet: none is reached in silence, and each can be raised.
 
-use std::{collections::HashMap, time::Duration};
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use fast_socks5::{
@@ -146,13 +149,11 @@ fn handshakes_beyond_those_of_one_host_are_refused_and_counted() {
             let mut senders = HashMap::new();
             let mut datagram = [0; 2048];
             while let Ok((bytes, from)) = one_way.recv_from(&mut datagram).await {
-                if !senders.contains_key(&from) {
-                    senders.insert(from, UdpSocket::bind("127.0.0.1:0").await.unwrap());
-                }
-                senders[&from]
-                    .send_to(&datagram[..bytes], target)
-                    .await
-                    .unwrap();
+                let sender = match senders.entry(from) {
+                    Entry::Occupied(known) => known.into_mut(),
+                    Entry::Vacant(new) => new.insert(UdpSocket::bind("127.0.0.1:0").await.unwrap()),
+                };
+                sender.send_to(&datagram[..bytes], target).await.unwrap();
             }
         });
         assert_eq!(limit(&far, key).count, 0);

@@ -76,7 +76,10 @@ fn rows_and_lines_are_for_programs_and_outlive_rotation() {
     fs::rename(&table, file("old.csv")).unwrap();
     let up = wait_for("a row of the path in service", || {
         let mut rows = rows(&table)?.into_iter();
-        rows.find(|row| row["state"] == "up" && !row["rtt_ms"].is_empty())
+        // What was sent counts once a datagram of the session has left.
+        rows.find(|row| {
+            row["state"] == "up" && !row["rtt_ms"].is_empty() && row["bytes_sent"] != "0"
+        })
     });
     assert!(up["bytes_sent"].parse::<u64>().unwrap() > 0, "{up:?}");
     let before = rows(&file("old.csv")).unwrap();

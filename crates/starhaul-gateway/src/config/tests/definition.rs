@@ -43,7 +43,7 @@ fn the_defaults_that_the_sample_shows_are_those_in_force() {
     let long = parse(&long).unwrap_or_else(|error| panic!("{error}\n{long}"));
     assert_eq!(format!("{config:?}"), format!("{long:?}"));
     let decided = trials::decided(&TOP);
-    assert_eq!(decided.len(), 4, "two keys, two values of each other one");
+    assert_eq!(decided.len(), 6, "three keys, two values of each other one");
     for (short, long) in decided {
         let [short, long] = [short, long].map(|text| {
             let config = parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
