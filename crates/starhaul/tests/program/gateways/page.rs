@@ -223,8 +223,11 @@ fn fits_into_a_phone(browser: &mut Browser) {
     assert!((10e3..100e3).contains(&bytes), "{bytes} bytes");
     let phone = json!({ "width": 360, "height": 740, "deviceScaleFactor": 2, "mobile": true });
     browser.call("Emulation.setDeviceMetricsOverride", phone);
-    let width = browser.evaluate("document.documentElement.scrollWidth");
-    assert!(width.as_f64() <= Some(360.0), "{width} px wide");
+    // The browser lays the page out anew after it has answered.
+    wait_for("the page is as narrow as the phone", || {
+        let width = browser.evaluate("document.documentElement.scrollWidth");
+        (width.as_f64() <= Some(360.0)).then_some(())
+    });
     browser.call("Emulation.clearDeviceMetricsOverride", json!({}));
 }
 
