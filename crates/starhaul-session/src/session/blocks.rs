@@ -128,7 +128,7 @@ impl Session {
 
     /// Keeps what is known of ended blocks within its bound for all streams together: the oldest gaps of the one that has
     /// got one more are taken as ended.
-    pub(super) fn bound_ended(&mut self, stream: StreamId) {
+    fn bound_ended(&mut self, stream: StreamId) {
         let ranges = |entry: &Stream| match &entry.kind {
             Kind::Receiving(blocks) => blocks.ended.range_count(),
             Kind::Sending(_) | Kind::Bytes(_) => 0,
@@ -138,11 +138,7 @@ impl Session {
         {
             return;
         }
-        if let Some(Stream {
-            kind: Kind::Receiving(blocks),
-            ..
-        }) = self.streams.get_mut(&stream)
-        {
+        if let Some(blocks) = self.received(stream) {
             let kept = blocks.ended.iter_rev().nth(SURE_ENDED_RANGES / 2);
             let first = kept.map_or(0, |(first, _)| first);
             self.inbound.dropped += blocks.ended.insert(0, first);
@@ -285,11 +281,7 @@ impl Session {
     /// Blocks of the peer from `first` to before `end` are not waited for any more: those that have not ended are missing. Returns
     /// how many these are.
     pub(super) fn give_up(&mut self, stream: StreamId, first: u64, end: u64) -> u64 {
-        let Some(Stream {
-            kind: Kind::Receiving(blocks),
-            ..
-        }) = self.streams.get_mut(&stream)
-        else {
+        let Some(blocks) = self.received(stream) else {
             return 0;
         };
         let gaps = blocks.ended.gaps(first, end);

@@ -100,7 +100,8 @@ impl Session {
         skipped
     }
 
-    fn received(&mut self, stream: StreamId) -> Option<&mut ReceiveBlocks> {
+    /// The blocks of a stream of the peer's.
+    pub(super) fn received(&mut self, stream: StreamId) -> Option<&mut ReceiveBlocks> {
         match &mut self.streams.get_mut(&stream)?.kind {
             Kind::Receiving(blocks) => Some(blocks),
             Kind::Sending(_) | Kind::Bytes(_) => None,

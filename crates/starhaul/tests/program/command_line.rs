@@ -5,10 +5,10 @@ use std::{
     io::{BufRead as _, BufReader},
     os::unix::fs::PermissionsExt as _,
     path::Path,
-    process::{Child, Command, Stdio},
+    process::{Command, Stdio},
 };
 
-use crate::program::{path, run, starhaul, text};
+use crate::program::{Running, path, run, starhaul, text};
 
 #[test]
 fn exit_codes_tell_usage_and_configuration_from_failure() {
@@ -133,16 +133,6 @@ fn completions_and_manual_pages_know_the_commands() {
     let directory = tempfile::tempdir().unwrap();
     assert!(run(&["manpages", path(directory.path())]).status.success());
     assert!(directory.path().join("starhaul-gateway.1").exists());
-}
-
-/// Ends the child with the test.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 /// From sample to service: two keys, two files, two processes, `status` in both forms, and an end by signal.

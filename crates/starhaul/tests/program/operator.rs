@@ -6,11 +6,11 @@ use std::{
     net::{TcpListener, TcpStream},
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::{Command, Stdio},
     time::Duration,
 };
 
-use crate::program::{path, run, starhaul, text};
+use crate::program::{Running, path, run, starhaul, text};
 
 /// A folder with a key, `a.key`, and a configuration of it.
 struct Site {
@@ -557,16 +557,6 @@ fn a_secret_that_others_may_read_draws_a_warning() {
     mode(&config, 0o600).unwrap();
     let said = warned(&["gateway", "check", path(&config)]);
     assert!(!said.contains("chmod"), "{said}");
-}
-
-/// Ends the child with the test.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 /// A gateway that logs into a file.

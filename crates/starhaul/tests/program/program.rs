@@ -3,7 +3,7 @@
 use std::{
     net::{SocketAddr, UdpSocket},
     path::Path,
-    process::{Command, Output},
+    process::{Child, Command, Output},
     sync::atomic::{AtomicU16, Ordering},
     time::{Duration, Instant},
 };
@@ -27,6 +27,17 @@ pub(crate) fn starhaul(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_starhaul"));
     command.args(arguments).env_remove("STARHAUL_LOG");
     command
+}
+
+/// A program that ends with this.
+pub(crate) struct Running(pub(crate) Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 pub(crate) fn run(arguments: &[&str]) -> Output {

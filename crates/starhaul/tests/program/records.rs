@@ -3,22 +3,12 @@
 use std::{
     fs::{self, File},
     path::Path,
-    process::{Child, Command, Stdio},
+    process::{Command, Stdio},
 };
 
 use serde_json::Value;
 
-use crate::program::{free, path, run, starhaul, text, wait_for};
-
-/// Ends with the test.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
+use crate::program::{Running, free, path, run, starhaul, text, wait_for};
 
 fn keygen(file: &Path) -> String {
     let made = run(&["keygen", "--out", path(file)]);

@@ -5,10 +5,12 @@ use std::{
     io::{BufRead as _, BufReader, Read},
     os::unix::net::UnixStream,
     path::Path,
-    process::{Child, Command, Stdio},
+    process::{Command, Stdio},
     sync::mpsc::{Receiver, channel},
     time::{Duration, Instant},
 };
+
+use crate::program::Running;
 
 const STARHAUL: &str = env!("CARGO_BIN_EXE_starhaul");
 /// Each step takes a second or two; busy computers take longer.
@@ -16,16 +18,6 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A key that belongs to no gateway of the tests.
 const OTHER_KEY: &str = "11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo=";
-
-/// Ends with the test.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 fn start(arguments: &[&str]) -> Running {
     let mut command = Command::new(STARHAUL);

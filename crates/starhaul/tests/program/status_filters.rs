@@ -5,30 +5,19 @@ use std::{
     io::{Read as _, Write as _},
     net::{SocketAddr, TcpListener, TcpStream},
     path::{Path, PathBuf},
-    process::{Child, Command, Output},
+    process::{Command, Output},
     thread,
 };
 
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::program::{path, run, starhaul, text, wait_for};
-
-/// A gateway process, which ends with this.
-struct Gateway(Child);
-
-impl Drop for Gateway {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
+use crate::program::{Running, path, run, starhaul, text, wait_for};
 
 /// Two gateways; the rules `busy` and `calm` of the near one lead to a server that reads.
 struct Two {
     directory: TempDir,
-    _gateways: [Gateway; 2],
+    _gateways: [Running; 2],
 }
 
 impl Two {
@@ -93,10 +82,10 @@ impl Two {
     }
 }
 
-fn start(file: &Path, text: &str, socket: &Path) -> Gateway {
+fn start(file: &Path, text: &str, socket: &Path) -> Running {
     fs::write(file, text).unwrap();
     let mut command = starhaul(&["gateway", path(file)]);
-    let gateway = Gateway(command.env("STARHAUL_LOG", "warn").spawn().unwrap());
+    let gateway = Running(command.env("STARHAUL_LOG", "warn").spawn().unwrap());
     wait_for("the gateway answers", || {
         asked(socket, &[]).status.success().then_some(())
     });
