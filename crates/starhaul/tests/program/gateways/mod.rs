@@ -8,6 +8,7 @@
 mod addresses;
 mod alerts;
 mod browser;
+mod clock_steps;
 mod doctor;
 mod gateway;
 mod harness;
