@@ -13,6 +13,8 @@ const SEARCHED_S: f64 = 10.0;
 const TUNNEL: u16 = 100;
 /// So many losses in a row have one cause.
 const FEW_IN_A_ROW: f64 = 4.0;
+/// Of fewer datagrams a single one that a busy host acknowledged late makes a great share.
+const FEW_SENT: u64 = 64;
 /// An RTT above the least one by this factor: packets queue, and loss may be the queue's overflow.
 const QUEUES: f64 = 1.5;
 
@@ -183,11 +185,11 @@ fn loss(path: &Path, figures: &PathFigures, earlier: Option<&PathFigures>) -> Op
         "it loses {:.1} % of its packets, {burst:.1} in a row",
         loss * 100.0
     );
-    let lost = earlier.map(|earlier| {
-        figures
-            .datagrams_lost
-            .saturating_sub(earlier.datagrams_lost)
-    });
+    let while_watched = |of: fn(&PathFigures) -> u64| {
+        earlier.map(|earlier| of(figures).saturating_sub(of(earlier)))
+    };
+    let lost = while_watched(|figures| figures.datagrams_lost);
+    let sent = while_watched(|figures| figures.datagrams_sent);
     let queues = figures
         .rtt_ms
         .zip(figures.min_rtt_ms)
@@ -206,6 +208,15 @@ fn loss(path: &Path, figures: &PathFigures, earlier: Option<&PathFigures>) -> Op
             subject,
             format!("{found}; none while watched"),
             "look again while it carries data",
+        ),
+        (Some(lost), _) if sent.is_some_and(|sent| sent < FEW_SENT) => Finding::note(
+            Cause::Loss,
+            subject,
+            format!(
+                "{found}; while watched {lost} of {}",
+                sent.unwrap_or_default()
+            ),
+            "look again while it carries data: these are too few to tell",
         ),
         (_, true) => Finding::note(
             Cause::Loss,
@@ -266,26 +277,29 @@ fn packets(
 mod tests {
     use super::{super::Level, *};
 
-    /// A path that lost so many datagrams.
-    fn path(lost: u64, burst: f64) -> Path {
+    /// A path that lost so many datagrams of those that it was given.
+    fn path(sent: u64, lost: u64, burst: f64) -> Path {
         let path = serde_json::json!({ "name": "leo", "remote": "127.0.0.1:1", "state": "up", "controller": "bbr",
             "controller_state": "", "cwnd_bytes": 1, "bytes_in_flight": 0, "loss": 0.01, "loss_burst_length": burst,
-            "rate_bit_per_s": 1, "bytes_sent": 1, "bytes_received": 1, "datagrams_sent": 9000, "datagrams_lost": lost });
+            "rate_bit_per_s": 1, "bytes_sent": 1, "bytes_received": 1, "datagrams_sent": sent, "datagrams_lost": lost });
         serde_json::from_value(path).expect("a path")
     }
 
     #[test]
-    fn losses_are_a_problem_unless_all_came_at_one_moment() {
-        let level = |burst: f64, lost: u64| {
-            let (before, after) = (path(100, burst), path(100 + lost, burst));
+    fn losses_are_a_problem_unless_all_came_at_one_moment_or_few_went() {
+        let level_of = |sent: u64, burst: f64, lost: u64| {
+            let before = path(9000, 100, burst);
+            let after = path(9000 + sent, 100 + lost, burst);
             let figures = after.figures.as_ref().expect("figures");
             let found = super::loss(&after, figures, before.figures.as_ref());
             found.expect("a finding").level
         };
+        let level = |burst, lost| level_of(1000, burst, lost);
         assert_eq!(level(1.0, 20), Level::Problem);
         assert_eq!(level(1.0, 1), Level::Problem, "one of a few");
         assert_eq!(level(26.3, 27), Level::Note);
         assert_eq!(level(26.3, 80), Level::Problem, "several times");
         assert_eq!(level(26.3, 0), Level::Note);
+        assert_eq!(level_of(40, 1.0, 5), Level::Note, "too few went");
     }
 }

@@ -213,7 +213,7 @@ fn date() -> String {
 #[test]
 fn an_upload_and_datagrams_survive_an_outage_of_the_contact() {
     const STEPS: usize = 300;
-    const STEP: Duration = Duration::from_millis(40);
+    const STEP: Duration = Duration::from_millis(80);
     let (upload_target, uploaded) = sink();
     let receiver = UdpSocket::bind("127.0.0.1:0").unwrap();
     let datagram_target = receiver.local_addr().unwrap();
@@ -226,8 +226,9 @@ fn an_upload_and_datagrams_survive_an_outage_of_the_contact() {
     let plan = format!(
         "epoch = \"{}\"\n{}{}",
         date(),
-        contact("+0s", "+6s"),
-        contact("+10s", "+1h")
+        contact("+0s", "+12s"),
+        // So long that also a computer that is slow to start all sees it.
+        contact("+24s", "+1h")
     );
     let rules = [
         ("tcp", "upload", upload_target),
