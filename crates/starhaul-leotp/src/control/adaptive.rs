@@ -29,6 +29,10 @@ const FORGOTTEN_ROUNDS: f64 = 4.0;
 const DRAIN_ROUNDS: u32 = 100;
 const DRAIN_AFTER: Duration = Duration::from_secs(5);
 const DRAIN_SHARE: f64 = 0.75;
+/// A drain lasts a round trip, and where the last one found the base as it was known only as long as the queue needs: with
+/// this margin, and a part of a round trip at least.
+const DRAIN_MARGIN: f64 = 1.5;
+const LEAST_DRAIN: u32 = 4;
 /// Packets that a rate is measured over at least.
 const LEAST_PACKETS: usize = 8;
 const MOST_PACKETS: usize = 1 << 14;
@@ -203,10 +207,25 @@ impl Adaptive {
         }
         let period = DRAIN_AFTER.max(round * DRAIN_ROUNDS);
         if packet.now.saturating_duration_since(since) >= period {
+            self.drain_until = Some(packet.now + self.drain_time(packet, round));
             self.period_since = Some(packet.now);
             self.base_before = self.base.take();
-            self.drain_until = Some(packet.now + round);
         }
+    }
+
+    /// How long the queue must drain to show the base.
+    fn drain_time(&self, packet: &Arrived, round: Duration) -> Duration {
+        let known = self.base.zip(self.base_before).zip(self.shown(round));
+        let Some(((base, before), shown)) = known else {
+            return round;
+        };
+        let off = Duration::from_micros(base.abs_diff(before)).as_secs_f64();
+        if off > NO_QUEUE * shown.target {
+            return round;
+        }
+        let queue = u64::try_from(self.recent_delay(packet, round) - base).unwrap_or(0);
+        let needed = Duration::from_micros(queue).mul_f64(DRAIN_MARGIN / (1.0 - DRAIN_SHARE));
+        needed.clamp(round / LEAST_DRAIN, round)
     }
 
     fn base(&self) -> Option<i64> {
@@ -416,6 +435,22 @@ mod tests {
         let (rate, queue) = hop.run(20.0, 2.5e6, 0.01);
         assert!(rate > 0.99 * 2.5e6, "{rate}");
         assert!(queue < 0.002, "{queue}");
+    }
+
+    #[test]
+    fn a_base_that_is_known_costs_short_drains() {
+        let mut hop = Hop::new();
+        // What the start made of the base is corrected by the first drain, and found again by the second.
+        hop.run(12.0, 2.5e6, 0.01);
+        let (steady, _) = hop.run(0.25, 2.5e6, 0.01);
+        // Three of a quarter of a round trip at most: 0.4 ms are not sent in each 5 s, where whole ones take 4.
+        let quarters: Vec<_> = (0..60).map(|_| hop.run(0.25, 2.5e6, 0.01)).collect();
+        let mean = quarters.iter().map(|(rate, _)| rate).sum::<f64>() / 60.0;
+        assert!(mean > 0.9995 * steady, "{mean} of {steady}");
+        assert!(
+            quarters.iter().all(|(_, queue)| *queue < 0.001),
+            "{quarters:?}"
+        );
     }
 
     #[test]

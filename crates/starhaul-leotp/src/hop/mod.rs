@@ -560,7 +560,7 @@ impl Hop {
         let begin = out.len();
         let is_echo_due = self
             .echoed
-            .is_none_or(|at| now.saturating_duration_since(at) > self.rtt() / 8);
+            .is_none_or(|at| now.saturating_duration_since(at) > self.rtt() / 4);
         let (number, mut head) = self.head(now, is_echo_due);
         head.sent = stamp.unwrap_or(head.sent);
         head.write_data(data, out);
