@@ -189,36 +189,33 @@ fn loss(path: &Path, figures: &PathFigures, earlier: Option<&PathFigures>) -> Op
         earlier.map(|earlier| of(figures).saturating_sub(of(earlier)))
     };
     let lost = while_watched(|figures| figures.datagrams_lost);
-    let sent = while_watched(|figures| figures.datagrams_sent);
+    let few = while_watched(|figures| figures.datagrams_sent).filter(|sent| *sent < FEW_SENT);
     let queues = figures
         .rtt_ms
         .zip(figures.min_rtt_ms)
         .is_some_and(|(rtt, least)| rtt > QUEUES * least && rtt > least + 5.0);
     // What is lost at one moment only: an interference, or a host that was busy and read too late.
     let at_once = |lost: u64| burst >= FEW_IN_A_ROW && lost as f64 <= 1.5 * burst;
-    Some(match (lost, queues) {
-        (Some(lost), _) if lost > 0 && at_once(lost) => Finding::note(
+    Some(match (lost, few, queues) {
+        (Some(lost), _, _) if lost > 0 && at_once(lost) => Finding::note(
             Cause::Loss,
             subject,
             format!("{found}; while watched {lost}, all at once"),
             "look again: once is a moment's interference, or a host that was busy",
         ),
-        (Some(0), _) => Finding::note(
+        (Some(0), _, _) => Finding::note(
             Cause::Loss,
             subject,
             format!("{found}; none while watched"),
             "look again while it carries data",
         ),
-        (Some(lost), _) if sent.is_some_and(|sent| sent < FEW_SENT) => Finding::note(
+        (Some(lost), Some(sent), _) => Finding::note(
             Cause::Loss,
             subject,
-            format!(
-                "{found}; while watched {lost} of {}",
-                sent.unwrap_or_default()
-            ),
+            format!("{found}; while watched {lost} of {sent}"),
             "look again while it carries data: these are too few to tell",
         ),
-        (_, true) => Finding::note(
+        (_, _, true) => Finding::note(
             Cause::Loss,
             subject,
             format!("{found}, while packets queue before it"),
