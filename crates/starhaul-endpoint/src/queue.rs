@@ -35,10 +35,10 @@ pub(crate) struct Bounds {
 }
 
 impl Bounds {
-    /// Bounds of each stream's received blocks in a session that keeps at most this many bytes on receipt: a quarter of them, but
+    /// Bounds of each stream's received blocks in a session that keeps at most this many bytes on receipt: a 16th of them, but
     /// at least 16 MiB if there are that many, and as many blocks as that is with 16 KiB each.
     pub(crate) fn of_blocks(max_receive_bytes: usize) -> Self {
-        let bytes = (max_receive_bytes / 4).max(max_receive_bytes.min(16 << 20));
+        let bytes = (max_receive_bytes / 16).max(max_receive_bytes.min(16 << 20));
         Self {
             items: (bytes >> 14).max(1024),
             bytes,

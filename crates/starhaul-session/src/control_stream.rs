@@ -33,7 +33,7 @@ pub(crate) struct ControlStream {
 impl ControlStream {
     pub(crate) fn new() -> Self {
         Self {
-            send: SendBytes::new(CONTROL_WINDOW),
+            send: SendBytes::new(CONTROL_WINDOW, u64::MAX),
             receive: ReceiveBytes::new(),
             buffer: BytesMut::new(),
             copy: None,

@@ -394,6 +394,32 @@ fn two_paths_are_never_worse_than_the_better_one() {
     }
 }
 
+/// What a fast path loses at once must not leave over the soonest one alone, which would take seconds for it.
+#[test]
+fn a_burst_of_losses_does_not_wait_for_the_soonest_path() {
+    let mut pair = Pair::new(SessionConfig::default());
+    pair.lane(0, 1.0, 10, 0.0, 0.0, 1);
+    pair.lane(1, 50.0, 100, 0.0, 0.0, 1);
+    let mut transfer = Transfer::new(&mut pair, pattern(3, 20_000_000));
+    transfer.run(&mut pair, ms(1500));
+    pair.cut_ways(1, [true, false]);
+    transfer.run(&mut pair, ms(80));
+    pair.cut_ways(1, [false, false]);
+    // All that was on its way when the path lost it, a round trip to notice it, another to send it again.
+    let sent = transfer.written;
+    let noticed = pair.elapsed() + ms(400);
+    while transfer.read.len() < sent && pair.elapsed() < noticed + ms(9000) {
+        transfer.run(&mut pair, ms(2));
+    }
+    let late = pair.elapsed().saturating_sub(noticed);
+    assert!(
+        late < ms(200),
+        "the reader waited {late:?} longer than two round trips"
+    );
+    transfer.run(&mut pair, ms(10_000));
+    transfer.assert_whole();
+}
+
 #[test]
 fn bytes_go_over_every_path_in_a_long_transfer() {
     let mut pair = Pair::new(SessionConfig::default());

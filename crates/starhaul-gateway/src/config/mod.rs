@@ -110,8 +110,8 @@ impl SessionLimits {
     /// Where the configuration says nothing.
     pub const DEFAULT: Self = Self {
         max_streams: 4096,
-        max_send_bytes: 64 << 20,
-        max_receive_bytes: 64 << 20,
+        max_send_bytes: 128 << 20,
+        max_receive_bytes: 256 << 20,
     };
 }
 

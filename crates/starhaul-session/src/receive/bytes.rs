@@ -10,8 +10,10 @@ use crate::{
     types::{ProtocolError, StreamId},
 };
 
-/// Largest window a stream is granted.
-const MAX_WINDOW: u64 = 16 << 20;
+/// The window moves on in steps of this part of it …
+const CREDIT_STEPS: u64 = 16;
+/// … but not in smaller ones than this, or a quarter: each costs a message.
+const LEAST_STEP: u64 = 64 << 10;
 /// Of what all readers ask for, who asks for this part leads. Three quarters of the memory are kept for such, and must not go to a
 /// crowd, which fills the paths with little for each, and may stand still the next moment.
 const LEADING_PART: u64 = 32;
@@ -174,27 +176,40 @@ impl ReceiveBytes {
     }
 
     /// Whether enough was read since the last limit that a new one may be worth telling.
-    pub(crate) const fn wants_credit(&self) -> bool {
-        self.end.is_none() && self.granted() <= self.window - self.window / 4
+    pub(crate) fn wants_credit(&self) -> bool {
+        self.end.is_none() && self.granted() <= self.window - step_of(self.window)
+    }
+
+    /// The sender has all but used up what it was granted while a lost byte keeps the application from reading; its window grows, or
+    /// it would stand still until that byte has come. True if it grew, up to `largest`.
+    pub(crate) fn widen(&mut self, largest: u64) -> bool {
+        let waits_for_a_byte = !self.can_read() && self.highest > self.read;
+        let used_up = self.highest.saturating_add(self.window / 4) >= self.credit;
+        if !(waits_for_a_byte && used_up) || self.end.is_some() || self.window >= largest {
+            return false;
+        }
+        self.window = self.window.saturating_mul(2).min(largest);
+        true
     }
 
     /// The application reads: twice what it reads in a round trip keeps it busy, and more would only be held for it when it stops.
     /// Round trips are longer than they seem from here where a queue stands in the sender's way; so a sender that has used its
     /// credit up while the application waits gets more all the same.
-    pub(crate) fn measure(&mut self, now: Instant, round_trip: Duration) {
+    pub(crate) fn measure(&mut self, now: Instant, round_trip: Duration, largest: u64) {
         let used_up = self.highest.saturating_add(self.window / 4) >= self.credit;
-        if used_up && self.wants_credit() && !self.waiting.is_ready(self.read) {
-            self.window = self.window.saturating_mul(2).min(MAX_WINDOW);
+        let has_read = self.granted() <= self.window - self.window / 4;
+        if used_up && has_read && self.end.is_none() && !self.waiting.is_ready(self.read) {
+            self.window = self.window.max(self.window.saturating_mul(2).min(largest));
         }
         let (since, from) = *self.round.get_or_insert((now, self.read));
         let elapsed = now.saturating_duration_since(since);
         let twice = (self.read - from).saturating_mul(2);
         if elapsed <= round_trip {
-            self.window = self.window.max(twice.min(MAX_WINDOW));
+            self.window = self.window.max(twice.min(largest));
             return;
         }
         let share = u128::from(twice) * round_trip.as_micros() / elapsed.as_micros().max(1);
-        self.wanted = Some(u64::try_from(share).unwrap_or(MAX_WINDOW));
+        self.wanted = Some(u64::try_from(share).unwrap_or(u64::MAX));
         self.round = Some((now, self.read));
     }
 
@@ -235,12 +250,16 @@ impl ReceiveBytes {
         };
         let window = self.window.min(most).max(INITIAL_CREDIT);
         let limit = self.read + window;
-        if limit < self.credit + window / 4 {
+        if limit < self.credit + step_of(window) {
             return None;
         }
         self.credit = limit;
         Some(limit)
     }
+}
+
+fn step_of(window: u64) -> u64 {
+    (window / CREDIT_STEPS).max(LEAST_STEP.min(window / 4))
 }
 
 #[cfg(test)]
@@ -288,7 +307,7 @@ mod tests {
     /// Lets the application read `bytes` at `now`.
     fn read(stream: &mut ReceiveBytes, now: Instant, bytes: u64) {
         stream.read += bytes;
-        stream.measure(now, Duration::from_millis(100));
+        stream.measure(now, Duration::from_millis(100), 16 << 20);
     }
 
     #[test]
@@ -315,6 +334,22 @@ mod tests {
         };
         stream.next_credit(0, short);
         assert_eq!(stream.window, 81_920);
+    }
+
+    #[test]
+    fn the_window_grows_behind_a_lost_byte_and_not_before_a_reader_that_stands_still() {
+        let large = || Bytes::from(vec![0; 60 << 10]);
+        let mut behind_a_loss = ReceiveBytes::new();
+        behind_a_loss.insert(STREAM, 1, false, large()).unwrap();
+        assert!(behind_a_loss.widen(1 << 20));
+        assert_eq!(
+            behind_a_loss.next_credit(0, ALONE),
+            Some(2 * INITIAL_CREDIT)
+        );
+        assert!(!behind_a_loss.widen(1 << 20), "the sender has not used it");
+        let mut unread = ReceiveBytes::new();
+        unread.insert(STREAM, 0, false, large()).unwrap();
+        assert!(!unread.widen(1 << 20));
     }
 
     #[test]

@@ -9,12 +9,25 @@ use bytes::Bytes;
 
 use starhaul_paths::RangeSet;
 
+use super::lost::Lost;
+
 /// What the receiver takes before it has said more.
 pub(crate) const INITIAL_CREDIT: u64 = 64 << 10;
 /// So much may wait beyond what the receiver takes: memory that a reader who stands still would keep from all others.
 const BEYOND_CREDIT: u64 = 16 << 10;
-/// Most bytes kept for one stream, sent or not.
-pub(crate) const MAX_HELD: u64 = 16 << 20;
+
+/// Why a frame leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// For the first time.
+    New,
+    /// It has the lowest bytes that were lost.
+    FirstLost,
+    /// It has the highest bytes that were lost.
+    LastLost,
+    /// Another of it is under way still.
+    Copy,
+}
 
 /// A frame to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +35,13 @@ pub(crate) struct NextFrame {
     pub(crate) start: u64,
     pub(crate) end: u64,
     pub(crate) fin: bool,
-    pub(crate) retransmission: bool,
+    pub(crate) origin: Origin,
+}
+
+impl NextFrame {
+    pub(crate) fn is_retransmission(self) -> bool {
+        self.origin != Origin::New
+    }
 }
 
 #[derive(Debug)]
@@ -35,10 +54,12 @@ pub(crate) struct SendBytes {
     /// First byte never sent.
     next: u64,
     acked: RangeSet,
-    lost: VecDeque<(u64, u64)>,
+    lost: Lost,
     /// Frames under way on a path slower than another, by offset: end, whether the stream ends there, and when they arrive.
     stragglers: BTreeMap<u64, (u64, bool, Instant)>,
     credit: u64,
+    /// Most bytes that are kept, sent or not.
+    most_held: u64,
     fin: Fin,
     /// Reset or stopped: nothing is sent any more.
     pub(crate) abandoned: bool,
@@ -66,16 +87,17 @@ enum Fin {
 }
 
 impl SendBytes {
-    pub(crate) fn new(credit: u64) -> Self {
+    pub(crate) fn new(credit: u64, most_held: u64) -> Self {
         Self {
             segments: VecDeque::new(),
             base: 0,
             end: 0,
             next: 0,
             acked: RangeSet::new(usize::MAX),
-            lost: VecDeque::new(),
+            lost: Lost::default(),
             stragglers: BTreeMap::new(),
             credit,
+            most_held,
             fin: Fin::Open,
             abandoned: false,
         }
@@ -96,7 +118,7 @@ impl SendBytes {
         let unsent = self.end - self.next;
         self.most_unsent(unsent_limit)
             .saturating_sub(unsent)
-            .min(MAX_HELD.saturating_sub(self.held()))
+            .min(self.most_held.saturating_sub(self.held()))
     }
 
     /// Whether there is so much room that the application should be told of it.
@@ -162,36 +184,45 @@ impl SendBytes {
 
     /// What to send next, at most `capacity` bytes of it.
     pub(crate) fn next_frame_within(&mut self, capacity: u64) -> Option<NextFrame> {
+        self.first_lost(capacity)
+            .or_else(|| self.new_frame(capacity))
+    }
+
+    /// The lost bytes that the reader waits for first.
+    pub(crate) fn first_lost(&mut self, capacity: u64) -> Option<NextFrame> {
+        let (start, end) = self.lost.first(&self.acked, capacity)?;
+        Some(self.frame(start, end, Origin::FirstLost))
+    }
+
+    /// The lost bytes that the reader waits for last.
+    pub(crate) fn last_lost(&mut self, capacity: u64) -> Option<NextFrame> {
+        let (start, end) = self.lost.last(&self.acked, capacity)?;
+        Some(self.frame(start, end, Origin::LastLost))
+    }
+
+    /// Lost bytes that wait to leave again.
+    pub(crate) const fn lost_bytes(&self) -> u64 {
+        self.lost.bytes()
+    }
+
+    /// Bytes, or the end, that leave for the first time; the end also when it was lost.
+    pub(crate) fn new_frame(&self, capacity: u64) -> Option<NextFrame> {
         if self.abandoned {
             return None;
         }
-        while let Some(&(start, end)) = self.lost.front() {
-            // Parts may have been acknowledged late.
-            let Some((start, end)) = self.acked.gaps(start, end).next() else {
-                let is_fin = start == end && self.fin == Fin::Asked && self.next == self.end;
-                self.lost.pop_front();
-                if is_fin {
-                    break;
-                }
-                continue;
-            };
-            let cut = end.min(start + capacity);
-            return Some(NextFrame {
-                start,
-                end: cut,
-                fin: self.ends_with(cut),
-                retransmission: true,
-            });
-        }
         let end = self.end.min(self.credit).min(self.next + capacity);
-        let fin = self.ends_with(end);
         let has_data = end > self.next;
-        (has_data || (fin && self.fin == Fin::Asked)).then_some(NextFrame {
-            start: self.next.min(end),
+        let frame = self.frame(self.next.min(end), end, Origin::New);
+        (has_data || (frame.fin && self.fin == Fin::Asked)).then_some(frame)
+    }
+
+    fn frame(&self, start: u64, end: u64, origin: Origin) -> NextFrame {
+        NextFrame {
+            start,
             end,
-            fin,
-            retransmission: false,
-        })
+            fin: end == self.end && self.fin != Fin::Open,
+            origin,
+        }
     }
 
     /// A frame left on a path on which it arrives at `arrives`, later than over another.
@@ -217,19 +248,9 @@ impl SendBytes {
                 self.stragglers.insert(start, (end, fin, arrives));
                 return None;
             }
-            let cut = end.min(start + capacity);
-            return Some(NextFrame {
-                start,
-                end: cut,
-                fin: self.ends_with(cut),
-                retransmission: true,
-            });
+            return Some(self.frame(start, end.min(start + capacity), Origin::Copy));
         }
         None
-    }
-
-    fn ends_with(&self, end: u64) -> bool {
-        end == self.end && self.fin != Fin::Open
     }
 
     /// The bytes of a frame, as they lie in the buffer.
@@ -251,15 +272,11 @@ impl SendBytes {
         if frame.fin && self.fin == Fin::Asked {
             self.fin = Fin::Sent;
         }
-        if frame.retransmission {
-            if let Some(front) = self.lost.front_mut() {
-                front.0 = frame.end;
-                if front.0 >= front.1 {
-                    self.lost.pop_front();
-                }
-            }
-        } else {
-            self.next = self.next.max(frame.end);
+        match frame.origin {
+            Origin::New => self.next = self.next.max(frame.end),
+            Origin::FirstLost => self.lost.take_first(frame.end),
+            Origin::LastLost => self.lost.take_last(frame.start),
+            Origin::Copy => {}
         }
     }
 
@@ -292,11 +309,7 @@ impl SendBytes {
         }
         let gaps: Vec<_> = self.acked.gaps(start, end).collect();
         let again = !gaps.is_empty() || self.fin == Fin::Asked;
-        // Oldest first: the reader waits for the lowest byte.
-        for gap in gaps {
-            let at = self.lost.partition_point(|range| range.0 < gap.0);
-            self.lost.insert(at, gap);
-        }
+        gaps.into_iter().for_each(|gap| self.lost.insert(gap));
         again
     }
 }
@@ -315,7 +328,7 @@ mod tests {
 
     #[test]
     fn lost_frames_come_back_first_and_only_what_is_missing() {
-        let mut stream = SendBytes::new(INITIAL_CREDIT);
+        let mut stream = SendBytes::new(INITIAL_CREDIT, u64::MAX);
         stream.push(Bytes::from_static(b"abcd"));
         stream.push(Bytes::from_static(b"efgh"));
         let mut sent = Vec::new();
@@ -328,7 +341,7 @@ mod tests {
         assert!(stream.on_lost(0, 8, false));
         let frame = stream.next_frame_within(100).unwrap();
         assert_eq!(
-            (text(&stream, frame), frame.retransmission),
+            (text(&stream, frame), frame.is_retransmission()),
             (b"abc".to_vec(), true)
         );
         stream.on_sent(frame);
@@ -337,8 +350,44 @@ mod tests {
     }
 
     #[test]
+    fn the_last_lost_bytes_leave_by_themselves_and_leave_the_first() {
+        let mut stream = SendBytes::new(INITIAL_CREDIT, u64::MAX);
+        stream.push(Bytes::from_static(b"abcdefghij"));
+        while let Some(frame) = stream.next_frame_within(4) {
+            stream.on_sent(frame);
+        }
+        assert!(stream.on_lost(0, 4, false) && stream.on_lost(4, 8, false));
+        stream.on_acked(7, 8, false);
+        let last = stream.last_lost(2).unwrap();
+        assert_eq!(text(&stream, last), b"fg");
+        stream.on_sent(last);
+        assert_eq!(stream.lost_bytes(), 5);
+        let first = stream.first_lost(8).unwrap();
+        assert_eq!(text(&stream, first), b"abcd");
+        stream.on_sent(first);
+        let rest = stream.last_lost(8).unwrap();
+        assert_eq!(
+            (rest, stream.lost_bytes()),
+            (
+                NextFrame {
+                    start: 4,
+                    end: 5,
+                    fin: false,
+                    origin: Origin::LastLost
+                },
+                1
+            )
+        );
+        stream.on_sent(rest);
+        assert_eq!(
+            (stream.next_frame_within(8), stream.lost_bytes()),
+            (None, 0)
+        );
+    }
+
+    #[test]
     fn the_end_travels_even_alone_and_again_when_lost() {
-        let mut stream = SendBytes::new(INITIAL_CREDIT);
+        let mut stream = SendBytes::new(INITIAL_CREDIT, u64::MAX);
         stream.push(Bytes::from_static(b"ab"));
         let first = stream.next_frame_within(10).unwrap();
         stream.on_sent(first);
@@ -349,7 +398,7 @@ mod tests {
             start: 2,
             end: 2,
             fin: true,
-            retransmission: false,
+            origin: Origin::New,
         };
         assert_eq!(stream.next_frame_within(10), Some(fin));
         stream.on_sent(fin);
@@ -365,7 +414,7 @@ mod tests {
     fn the_last_frame_on_a_slow_path_is_sent_again_first_and_once() {
         let now = Instant::now();
         let later = now + std::time::Duration::from_secs(1);
-        let mut stream = SendBytes::new(INITIAL_CREDIT);
+        let mut stream = SendBytes::new(INITIAL_CREDIT, u64::MAX);
         stream.push(Bytes::from_static(b"abcdefgh"));
         stream.finish();
         for arrives in [now, later, later, later] {
@@ -388,7 +437,7 @@ mod tests {
     #[test]
     fn a_reader_that_stands_still_holds_the_writer_back_soon() {
         let limit = 1 << 20;
-        let mut stream = SendBytes::new(INITIAL_CREDIT);
+        let mut stream = SendBytes::new(INITIAL_CREDIT, u64::MAX);
         let mut taken = 0;
         while stream.has_room(limit) {
             let room = stream.room(limit);
@@ -405,7 +454,7 @@ mod tests {
 
     #[test]
     fn credit_holds_bytes_back() {
-        let mut stream = SendBytes::new(4);
+        let mut stream = SendBytes::new(4, u64::MAX);
         stream.push(Bytes::from_static(b"abcdefgh"));
         let frame = stream.next_frame_within(10).unwrap();
         assert_eq!(text(&stream, frame), b"abcd");

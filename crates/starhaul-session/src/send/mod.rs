@@ -5,6 +5,7 @@ pub(crate) mod bytes;
 pub(crate) mod bytes_out;
 mod chances;
 pub(crate) mod demand;
+mod lost;
 mod outlook;
 pub(crate) mod queue;
 

@@ -83,6 +83,7 @@ impl Session {
         if stream == StreamId::CONTROL {
             return self.on_control_frame(frame);
         }
+        let largest = self.config.largest_window();
         let Some(entry) = self.streams.get_mut(&stream) else {
             if stream.opener() != self.side && !self.numbers.was_passed(stream) {
                 return self.on_early_frame(frame);
@@ -98,9 +99,13 @@ impl Session {
         let readable = pair
             .receive
             .insert(stream, frame.offset, frame.fin, frame.payload)?;
+        let has_grown = pair.receive.widen(largest);
         if readable && !pair.receive.announced {
             pair.receive.announced = true;
             self.emit(Event::Readable(stream));
+        }
+        if has_grown {
+            self.offer_credit(stream);
         }
         self.forget_if_done(stream);
         Ok(())
@@ -232,8 +237,9 @@ impl Session {
             return Err(ProtocolError::Limit("streams"));
         }
         self.numbers.on_peer_opened(stream);
+        let most_held = self.config.most_held_for_sending();
         self.streams
-            .insert(stream, Stream::of_peer(stream, config.clone()));
+            .insert(stream, Stream::of_peer(stream, config.clone(), most_held));
         self.observers.note(self.now, || Fact::StreamOpened {
             stream,
             opener: stream.opener(),

@@ -17,7 +17,7 @@ use crate::{
     send::{
         self, Choice,
         block::{LastSent, SendBlock},
-        bytes::NextFrame,
+        bytes::{NextFrame, Origin},
     },
     types::{BlockId, StreamId},
     wire::{self, Ack, MAX_ACK_PATHS, PathAck, STREAM_FRAME_HEADER_BYTES, StreamFrame, wrap},
@@ -201,7 +201,7 @@ impl Session {
             && first != path
         {
             self.control.copy = None;
-            frame.retransmission = true;
+            frame.origin = Origin::Copy;
             // It was cut for the other path.
             frame.end = frame.end.min(frame.start + self.frame_capacity(path)?);
             return self.add_control_frame(batch, frame);
@@ -380,7 +380,7 @@ impl Session {
             start: frame.start,
             end: frame.end,
             datagram: Datagram { path, sequence },
-            is_retransmission: frame.retransmission,
+            is_retransmission: frame.is_retransmission(),
         });
     }
 
@@ -434,32 +434,52 @@ impl Session {
         usize::try_from(frames).unwrap_or(usize::MAX).max(1)
     }
 
-    /// The next frame of a stream, and whether it should leave on the path.
+    /// The next frame of a stream, and whether it should leave on the path. Where another path is better for the lost bytes that the
+    /// reader waits for first, this one may still be good for the last of them, or for new ones: lost bytes that left over the soonest
+    /// path alone, however slow, would hold up the stream.
     fn next_frame(&mut self, batch: &Batch<'_>, stream: StreamId) -> Option<(NextFrame, bool)> {
         let capacity = self.frame_capacity(batch.path)?;
-        let Some(Stream {
-            kind: Kind::Bytes(pair),
-            ..
-        }) = self.streams.get_mut(&stream)
-        else {
+        let bulk = self.bytes_out.is_blocked(stream);
+        let entry = self.streams.get_mut(&stream);
+        let Some(Kind::Bytes(pair)) = entry.map(|entry| &mut entry.kind) else {
             return None;
         };
-        let frame = pair.send.next_frame_within(capacity)?;
-        let bulk = self.bytes_out.is_blocked(stream)
-            || pair.bulk_until.is_some_and(|until| until > self.now);
-        let bytes = frame.end - frame.start;
-        let backlog = match (frame.retransmission, bulk) {
-            (true, _) => bytes,
-            (false, true) => u64::MAX,
-            (false, false) => pair.send.unsent(),
+        let bulk = bulk || pair.bulk_until.is_some_and(|until| until > self.now);
+        let view = View::new(self.now, &self.paths, batch.path, batch.overview);
+        let takes = |frame: NextFrame, backlog: u64| {
+            let wanted = Frame {
+                backlog,
+                bytes: frame.end - frame.start,
+                at_any_cost: frame.is_retransmission() && bulk,
+            };
+            self.scheduler.takes_frame(&view, wanted)
         };
-        let wanted = Frame {
-            backlog,
-            bytes,
-            at_any_cost: frame.retransmission && bulk,
-        };
-        let takes = self.scheduler.takes_frame(&self.view(batch), wanted);
-        Some((frame, takes))
+        let first = pair.send.first_lost(capacity);
+        if let Some(first) = first {
+            if takes(first, first.end - first.start) {
+                return Some((first, true));
+            }
+            let last = pair.send.last_lost(capacity);
+            let lost = pair.send.lost_bytes();
+            if let Some(last) = last.filter(|last| last.start > first.start)
+                && takes(last, lost)
+            {
+                return Some((last, true));
+            }
+        }
+        let lost = pair.send.lost_bytes();
+        let new = pair.send.new_frame(capacity).map(|frame| {
+            let backlog = if bulk {
+                u64::MAX
+            } else {
+                lost.saturating_add(pair.send.unsent())
+            };
+            (frame, takes(frame, backlog))
+        });
+        match (first, new) {
+            (Some(first), None | Some((_, false))) => Some((first, false)),
+            (_, new) => new,
+        }
     }
 
     fn add_stream_frames(

@@ -16,7 +16,7 @@ use crate::{
     },
     send::{
         block::SendBlock,
-        bytes::{INITIAL_CREDIT, MAX_HELD, SendBytes},
+        bytes::{INITIAL_CREDIT, SendBytes},
         offer_of,
     },
     stats::StreamStats,
@@ -82,7 +82,10 @@ impl Session {
         });
         let mode = config.mode;
         let kind = match mode {
-            Mode::Reliable => Kind::Bytes(Box::new(BytesPair::new())),
+            Mode::Reliable => {
+                let most_held = self.config.most_held_for_sending();
+                Kind::Bytes(Box::new(BytesPair::new(most_held)))
+            }
             _ => Kind::Sending(SendBlocks::new()),
         };
         self.streams.insert(
@@ -321,7 +324,9 @@ impl Session {
         let read = pair.receive.read(max);
         if let Some(bytes) = &read {
             entry.stats.bytes_received += bytes.len() as u64;
-            pair.receive.measure(self.now, self.paths.read_round());
+            let largest = self.config.largest_window();
+            pair.receive
+                .measure(self.now, self.paths.read_round(), largest);
             if pair.receive.wants_credit() {
                 self.offer_credit(stream);
             }
@@ -380,7 +385,9 @@ impl Session {
     /// How much of a stream may wait unsent; a quarter of it is always less than what a stream may hold.
     fn unsent_limit(&self) -> u64 {
         let paced = self.paths.bandwidth().bytes_in(UNSENT_TIME);
-        paced.clamp(LEAST_UNSENT_BYTES, MAX_HELD)
+        paced
+            .max(LEAST_UNSENT_BYTES)
+            .min(self.config.most_held_for_sending())
     }
 
     /// Tells the application whose `write` was refused that there is room again, in its stream and in the session.
@@ -591,9 +598,9 @@ impl SendBlocks {
 }
 
 impl BytesPair {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(most_held: u64) -> Self {
         Self {
-            send: SendBytes::new(INITIAL_CREDIT),
+            send: SendBytes::new(INITIAL_CREDIT, most_held),
             receive: ReceiveBytes::new(),
             turn: None,
             bulk_until: None,
@@ -610,9 +617,9 @@ impl Stream {
     }
 
     /// The receiving side of a stream that the peer opened.
-    pub(super) fn of_peer(id: StreamId, config: StreamConfig) -> Self {
+    pub(super) fn of_peer(id: StreamId, config: StreamConfig, most_held: u64) -> Self {
         let kind = match config.mode {
-            Mode::Reliable => Kind::Bytes(Box::new(BytesPair::new())),
+            Mode::Reliable => Kind::Bytes(Box::new(BytesPair::new(most_held))),
             _ => Kind::Receiving(ReceiveBlocks::new()),
         };
         Self {
