@@ -4,14 +4,14 @@
 //! The paper says neither how the bandwidth is split nor how much the links queue, and the queue decides: where it is deep,
 //! New Reno fills it and all three connections wait in it. So it is a parameter.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use starhaul_cc::{ControllerConfig, RateFeed};
 use starhaul_demo::{
     load::{self, Class, Classes},
     score::ClassScore,
 };
-use starhaul_link::{LinkSpec, Loss, QueueLimit};
+use starhaul_link::{LinkSpec, Loss, QueueLimit, link_seed};
 use starhaul_plot::Column;
 use starhaul_units::Bandwidth;
 
@@ -19,7 +19,10 @@ use crate::{
     Error,
     kit::{Part, Plot, Records, Study},
     workload::media::{Logs, Sending},
-    worlds::stack::{PathSetup, World},
+    worlds::{
+        oracle::Oracle,
+        stack::{PathSetup, World},
+    },
 };
 
 /// The bandwidths of fig. 4, as multiples of the offered load.
@@ -62,7 +65,8 @@ pub fn study() -> Study {
         "text, audio and video over two paths, beside multipath QUIC",
         "Text, audio and video over two paths",
         "Two paths with 100 and 600 ms of round-trip time and each half of the bandwidth, in virtual time with the whole stack; ours with \
-         known rates (dedicated) and with BBR, beside noq's multipath QUIC with New Reno. Ideal is what no scheduler can exceed.",
+         known rates (dedicated) and with BBR, beside noq's multipath QUIC with New Reno, and a \
+         scheduler that knows what the links will carry and lose (oracle). Ideal is what no scheduler can exceed.",
     )
     .part(
         Part::with_sessions(
@@ -106,6 +110,8 @@ type Row = (Setup, Classes<ClassScore>);
 enum System {
     Starhaul(PathController),
     MpQuic,
+    /// It knows what the links will carry and lose.
+    Oracle,
 }
 
 impl System {
@@ -114,6 +120,7 @@ impl System {
             Self::Starhaul(PathController::Dedicated) => "dedicated",
             Self::Starhaul(PathController::Bbr) => "bbr",
             Self::MpQuic => "mpquic",
+            Self::Oracle => "oracle",
         }
     }
 }
@@ -126,6 +133,7 @@ fn setups(
         System::Starhaul(PathController::Dedicated),
         System::Starhaul(PathController::Bbr),
         System::MpQuic,
+        System::Oracle,
     ];
     let point = |((queue, name), bandwidth_factor, loss)| {
         let setup = QoeSetup {
@@ -144,6 +152,7 @@ fn rows(setup: &Setup, records: &Records) -> Result<Vec<Row>, Error> {
     let scores = match setup.1 {
         System::Starhaul(control) => setup.0.starhaul(control, records),
         System::MpQuic => setup.0.mpquic(),
+        System::Oracle => setup.0.oracle(),
     };
     Ok(vec![(*setup, scores?)])
 }
@@ -245,6 +254,20 @@ impl QoeSetup {
             logs.next_at()
         });
         Ok(logs.scores())
+    }
+
+    /// The scores of a scheduler that knows what the links will carry and lose.
+    ///
+    /// # Errors
+    /// A link is impossible.
+    pub fn oracle(&self) -> Result<Classes<ClassScore>, Error> {
+        let paths = self.paths(PathController::Bbr)?;
+        let links = paths.iter().map(|path| &path.forward);
+        let links = (0..)
+            .zip(links)
+            .map(|(number, link)| (link, link_seed(self.seed, number)));
+        let mut oracle = Oracle::new(links, self.duration + DRAIN, Instant::now());
+        Ok(oracle.scores(load::schedule(self.duration)))
     }
 
     /// What no scheduler can exceed: all text and audio first, then whole groups of pictures with what the links carry until the
