@@ -269,11 +269,12 @@ fn aggregation_grid() {
     let mut rows = Vec::new();
     for seed in seeds(1) {
         for (pipes, least_of_sum) in GRID {
+            let pipes = pipes.to_vec();
             let row = aggregation::AggregationSetup { pipes, seed }
                 .run(&Records::default())
                 .unwrap();
             assert!(
-                row.of_sum() >= least_of_sum && row.of_best() >= 0.95,
+                row.of_sum() >= least_of_sum && row.of_best() >= 0.97,
                 "seed {seed}: {row:?}"
             );
             rows.push(row);

@@ -3,30 +3,49 @@
 use std::time::Duration;
 
 use starhaul_plot::Column;
+use starhaul_quic::MOST_PACKET_BYTES;
+use starhaul_sim::MTU_BYTES;
 use starhaul_units::Bandwidth;
 
 use crate::{
     Error,
     kit::{Part, Records, Study},
     workload::bulk::Bulk,
-    worlds::{pipe::Pipe, stack::World},
+    worlds::{
+        pipe::Pipe,
+        stack::{HostSettings, World},
+    },
 };
 
-/// Before it is measured.
-const WARM_UP: Duration = Duration::from_secs(4);
-const MEASURED: Duration = Duration::from_secs(8);
+/// Before it is measured: a window over 200 Mbit/s and 600 ms takes its time to open.
+const WARM_UP: Duration = Duration::from_secs(15);
+const MEASURED: Duration = Duration::from_secs(20);
 /// Of [`GRID`], with `--quick`.
 const FEW: usize = 2;
+/// Of a packet of [`MTU_BYTES`]: IPv4 and UDP 28, QUIC with a DATAGRAM frame 30, the session's own 22.
+const HEADER_BYTES: f64 = 80.0;
+/// Random losses of all paths.
+const LOSSES: [f64; 3] = [0.0, 0.01, 0.03];
+/// RTTs of two paths alike, in ms, and of three.
+const PAIRS: [[u64; 2]; 3] = [[30, 300], [30, 600], [300, 600]];
+const ORDERS: [[u64; 3]; 6] = [
+    [30, 300, 600],
+    [30, 600, 300],
+    [300, 30, 600],
+    [300, 600, 30],
+    [600, 30, 300],
+    [600, 300, 30],
+];
 
-/// Pairs of paths, and how much of the sum of their rates must be used at least.
-pub const GRID: [([Pipe; 2], f64); 7] = [
-    ([Pipe::new(20, 30, 0.0), Pipe::new(20, 300, 0.0)], 0.9),
-    ([Pipe::new(50, 30, 0.0), Pipe::new(10, 600, 0.0)], 0.0),
-    ([Pipe::new(50, 30, 0.01), Pipe::new(10, 600, 0.01)], 0.0),
-    ([Pipe::new(20, 30, 0.02), Pipe::new(20, 300, 0.0)], 0.0),
-    ([Pipe::new(20, 30, 0.0), Pipe::new(20, 300, 0.02)], 0.0),
-    ([Pipe::new(5, 50, 0.0), Pipe::new(50, 50, 0.0)], 0.0),
-    ([Pipe::new(2, 600, 0.01), Pipe::new(50, 20, 0.0)], 0.0),
+/// Paths, and how much of the sum of their rates must be used at least.
+pub const GRID: [(&[Pipe], f64); 7] = [
+    (&[Pipe::new(20, 30, 0.0), Pipe::new(20, 300, 0.0)], 0.9),
+    (&[Pipe::new(50, 30, 0.0), Pipe::new(10, 600, 0.0)], 0.9),
+    (&[Pipe::new(50, 30, 0.01), Pipe::new(10, 600, 0.01)], 0.85),
+    (&[Pipe::new(20, 30, 0.02), Pipe::new(20, 300, 0.0)], 0.0),
+    (&[Pipe::new(20, 30, 0.0), Pipe::new(20, 300, 0.02)], 0.0),
+    (&[Pipe::new(5, 50, 0.0), Pipe::new(50, 50, 0.0)], 0.0),
+    (&[Pipe::new(2, 600, 0.01), Pipe::new(50, 20, 0.0)], 0.0),
 ];
 
 /// `starhaul lab aggregation`.
@@ -34,33 +53,33 @@ pub fn study() -> Study {
     Study::new(
         "aggregation",
         "",
-        "one reliable stream over two paths, and over each alone",
-        "One stream over two paths",
+        "one reliable stream over two or three paths, and over each alone",
+        "One stream over several paths",
         "A reliable stream that is always full, in virtual time with the whole stack: what the receiving application reads per second, from \
-         4 s to 12 s after the beginning.",
+         15 s to 35 s after the beginning. The ceiling is what packets of 1500 bytes carry of the stream at the rates of the links, less those that are lost.",
     )
-    .part(Part::with_sessions("rows", "", "goodput over both paths and over each alone", columns, setups, |setup: &AggregationSetup, records| {
+    .part(Part::with_sessions("rows", "", "goodput over all paths and over each alone", columns, setups, |setup: &AggregationSetup, records| {
         Ok(vec![setup.run(records)?])
     }))
 }
 
-/// A stream over each of two paths and over both.
-#[derive(Clone, Copy, Debug)]
+/// A stream over each of some paths and over all.
+#[derive(Clone, Debug)]
 pub struct AggregationSetup {
-    /// The two paths.
-    pub pipes: [Pipe; 2],
+    /// The paths.
+    pub pipes: Vec<Pipe>,
     /// Seed of everything random.
     pub seed: u64,
 }
 
 /// The delivered rates.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Goodputs {
     setup: AggregationSetup,
     /// Over each path by itself.
-    pub alone: [Bandwidth; 2],
-    /// Rate over both paths.
-    pub both: Bandwidth,
+    pub alone: Vec<Bandwidth>,
+    /// Over all paths.
+    pub together: Bandwidth,
 }
 
 impl AggregationSetup {
@@ -70,36 +89,61 @@ impl AggregationSetup {
     /// A session does not come up, or a byte is not the one that was sent.
     pub fn run(&self, records: &Records) -> Result<Goodputs, Error> {
         let over = |pipes: &[Pipe]| goodput(pipes, WARM_UP, MEASURED, self.seed, records);
-        let [first, second] = self.pipes;
+        let alone = self.pipes.iter().map(|pipe| over(&[*pipe]));
         Ok(Goodputs {
-            setup: *self,
-            alone: [over(&[first])?, over(&[second])?],
-            both: over(&self.pipes)?,
+            alone: alone.collect::<Result<_, _>>()?,
+            together: over(&self.pipes)?,
+            setup: self.clone(),
         })
     }
 }
 
 impl Goodputs {
-    /// Over both per sum of the paths' rates.
+    /// Over all paths, per sum of their rates.
     pub fn of_sum(&self) -> f64 {
         let sum: f64 = self.setup.pipes.iter().map(|pipe| pipe.rate.mbit()).sum();
-        self.both.mbit() / sum.max(f64::MIN_POSITIVE)
+        self.together.mbit() / sum.max(f64::MIN_POSITIVE)
     }
 
-    /// Over both per better one alone.
+    /// Over all paths, per what full packets at their rates carry of the stream, less those that are lost.
+    pub fn of_ceiling(&self) -> f64 {
+        let kept = |pipe: &Pipe| pipe.rate.mbit() * (1.0 - pipe.loss);
+        let kept: f64 = self.setup.pipes.iter().map(kept).sum();
+        let ceiling = kept * (1.0 - HEADER_BYTES / MTU_BYTES as f64);
+        self.together.mbit() / ceiling.max(f64::MIN_POSITIVE)
+    }
+
+    /// Over all paths, per best one alone.
     pub fn of_best(&self) -> f64 {
-        let best = self.alone[0].max(self.alone[1]);
-        self.both.mbit() / best.mbit().max(f64::MIN_POSITIVE)
+        let best = self.alone.iter().copied().max().unwrap_or_default();
+        self.together.mbit() / best.mbit().max(f64::MIN_POSITIVE)
     }
 }
 
-/// The pairs of the grid.
+/// Two like paths, a fast and a slow one, and three, with round trips in every order and each loss; and what else is in [`GRID`].
 fn setups(quick: bool, seed: u64) -> Vec<AggregationSetup> {
-    let count = if quick { FEW } else { GRID.len() };
-    let pairs = GRID.into_iter().take(count);
-    pairs
-        .map(|(pipes, _)| AggregationSetup { pipes, seed })
-        .collect()
+    let setup = |pipes: Vec<Pipe>| AggregationSetup { pipes, seed };
+    let few = GRID.iter().map(|(pipes, _)| setup(pipes.to_vec()));
+    if quick {
+        return few.take(FEW).collect();
+    }
+    let mut all = Vec::new();
+    for loss in LOSSES {
+        let of = |rates: &[u64], trips: &[u64]| {
+            let both = rates.iter().zip(trips);
+            let pipes = both.map(|(rate, rtt)| Pipe::new(*rate, *rtt, loss));
+            setup(pipes.collect())
+        };
+        all.extend(PAIRS.iter().map(|trips| of(&[20, 20], trips)));
+        for [first, second] in PAIRS {
+            all.extend([[first, second], [second, first]].map(|trips| of(&[50, 10], &trips)));
+        }
+        all.extend(ORDERS.iter().map(|trips| of(&[200, 50, 10], trips)));
+    }
+    let others = few.filter(|few| !all.iter().any(|one| one.pipes == few.pipes));
+    let others: Vec<_> = others.collect();
+    all.extend(others);
+    all
 }
 
 /// The table of such runs.
@@ -110,19 +154,28 @@ pub fn columns() -> Vec<Column<Goodputs>> {
         })
         .median()
     };
+    let pipe = |key, name, at: usize| {
+        Column::name(key, name, move |row: &Goodputs| {
+            let pipe = row.setup.pipes.get(at);
+            pipe.map_or_else(String::new, Pipe::to_string).into()
+        })
+    };
     vec![
-        Column::name("first", "path 1", |row: &Goodputs| {
-            row.setup.pipes[0].to_string().into()
-        }),
-        Column::name("second", "path 2", |row: &Goodputs| {
-            row.setup.pipes[1].to_string().into()
-        }),
+        pipe("first", "path 1", 0),
+        pipe("second", "path 2", 1),
+        pipe("third", "path 3", 2),
         Column::count("seed", "seed", |row: &Goodputs| row.setup.seed.into()).dropped(),
-        goodput("first_mbps", "1 alone", |row| row.alone[0]).brief("1"),
-        goodput("second_mbps", "2 alone", |row| row.alone[1]).brief("2"),
-        goodput("both_mbps", "both", |row| row.both),
+        goodput("best_mbps", "best alone", |row| {
+            row.alone.iter().copied().max().unwrap_or_default()
+        })
+        .brief("best"),
+        goodput("together_mbps", "together", |row| row.together),
         Column::number("of_sum", "of sum", "", 3, |row: &Goodputs| {
             row.of_sum().into()
+        })
+        .median(),
+        Column::number("of_ceiling", "of ceiling", "", 3, |row: &Goodputs| {
+            row.of_ceiling().into()
         })
         .median(),
         Column::number("of_best", "of best", "", 3, |row: &Goodputs| {
@@ -147,7 +200,12 @@ pub fn goodput(
         .iter()
         .map(Pipe::setup)
         .collect::<Result<Vec<_>, _>>()?;
-    let mut world = World::starhaul(seed, &paths, records)?;
+    let settings = HostSettings {
+        packet_bytes: MOST_PACKET_BYTES,
+        records: records.clone(),
+        ..HostSettings::default()
+    };
+    let mut world = World::starhaul_with(seed, &paths, &[], &settings)?;
     let mut bulk = Bulk::open(&mut world)?;
     world.run(warm_up, |world| bulk.pump(world));
     let before = bulk.received;
