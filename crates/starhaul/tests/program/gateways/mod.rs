@@ -23,6 +23,7 @@ mod stalled;
 mod tproxy;
 mod transfer;
 mod tunnel;
+mod tunnel_applications;
 
 pub(crate) use self::alerts::{is_installed, rules};
 use crate::program::{PATIENCE, wait_for};

@@ -121,6 +121,25 @@ impl Network {
         }
     }
 
+    /// From now on each end of a link loses that many of a hundred UDP packets at random; false, with a reported reason, where the
+    /// kernel takes no such rule.
+    pub(crate) fn lose(&self, link: u8, percent: u8) -> bool {
+        [Side::Field, Side::Ground].into_iter().all(|side| {
+            let rules = format!(
+                "create table inet loss{link}\n\
+                 create chain inet loss{link} arriving {{ type filter hook input priority filter; }}\n\
+                 add rule inet loss{link} arriving iifname wan{link} meta l4proto udp numgen random mod 100 < {percent} drop\n"
+            );
+            let refusal = match self.run(side, Command::new("nft").arg(rules)) {
+                Ok(output) if output.status.success() => return true,
+                Ok(output) => String::from_utf8_lossy(&output.stderr).into_owned(),
+                Err(error) => error.to_string(),
+            };
+            starhaul_needs::skip(starhaul_needs::Need::Nftables, refusal);
+            false
+        })
+    }
+
     /// Sets the MTU of one end of a link. That end drops larger packets of the other one without notice, so with one
     /// small end the link acts as a path with an MTU black hole.
     pub(crate) fn set_mtu(&self, side: Side, link: u8, mtu: u16) {
