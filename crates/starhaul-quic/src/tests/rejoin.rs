@@ -23,7 +23,7 @@ fn assert_alive(net: &mut Net, what: &str) {
 #[test]
 fn acknowledgements_of_a_former_life_are_not_those_of_the_new_one() {
     for (seed, ways) in [(1, [true, true]), (2, [false, true]), (3, [true, true])] {
-        for outage_ms in [10_000, 10_700, 11_300] {
+        for outage_ms in [10_200, 10_700, 11_300] {
             let what = format!("seed {seed}, cut {ways:?} for {outage_ms} ms");
             let mut net = Net::new(seed, &[LEO, GEO]);
             net.connect();
