@@ -30,6 +30,8 @@ const MIN_WINDOW_PACKETS: u64 = 4;
 /// the RTT then keeps half a BDP in flight, as in BBRv2 (draft-cardwell-iccrg-bbr-congestion-control-02 §4.3.4.2).
 const LONG_RTT: Duration = Duration::from_millis(200);
 const LONG_RTT_PROBE_SHARE: f64 = 0.5;
+/// A path so many times as long as before carried no more than the window of two bandwidth-delay products of the shorter one in each round.
+const LONGER: u32 = 2;
 
 /// Model-based congestion control; loss alone does not reduce its rate.
 #[derive(Clone, Debug)]
@@ -54,6 +56,8 @@ pub(crate) struct Bbr {
     idle_restart: bool,
     /// The path seems longer than the least RTT says.
     doubts_min_rtt: bool,
+    /// The least RTT before it was last probed.
+    prior_min_rtt: Option<Duration>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -109,6 +113,7 @@ impl Bbr {
             recovery: None,
             idle_restart: false,
             doubts_min_rtt: false,
+            prior_min_rtt: None,
         }
     }
 
@@ -202,6 +207,7 @@ impl Bbr {
                 expired = false;
             }
         }
+        let prior = self.min_rtt.map(|min| min.rtt);
         if expired || self.min_rtt.is_none_or(|min| sample.rtt <= min.rtt) {
             self.min_rtt = Some(MinRtt {
                 rtt: sample.rtt,
@@ -210,6 +216,7 @@ impl Bbr {
         }
         if expired && !self.idle_restart && !matches!(self.mode, Mode::ProbeRtt { .. }) {
             self.save_cwnd();
+            self.prior_min_rtt = prior;
             self.mode = Mode::ProbeRtt {
                 until: None,
                 round_done: false,
@@ -238,6 +245,7 @@ impl Bbr {
                     min.at = now;
                 }
                 self.restore_cwnd();
+                self.start_up_if_longer();
                 if self.full_pipe.reached() {
                     self.enter_probe_bw(now);
                 } else {
@@ -250,6 +258,17 @@ impl Bbr {
                     round_done: round_done || (until.is_some() && self.rounds.started()),
                 };
             }
+        }
+    }
+
+    /// What the window of a much shorter path delivered in each round is not the rate of the path that was just measured.
+    fn start_up_if_longer(&mut self) {
+        let prior = self.prior_min_rtt.take();
+        let is_longer = prior
+            .zip(self.min_rtt)
+            .is_some_and(|(prior, min)| min.rtt > prior.saturating_mul(LONGER));
+        if is_longer {
+            self.full_pipe = FullPipe::default();
         }
     }
 

@@ -139,6 +139,10 @@ impl QueueGuard {
         if was_idle || paused {
             self.interval = Some((now, 0));
         }
+        if paused {
+            // It may come back as another path: what earlier doubts found says nothing of it.
+            (self.patience, self.longer_since) = (1, None);
+        }
         if paused && self.bound.is_some() {
             (self.resumed_at, self.is_resuming) = (Some(now), true);
             self.recent.clear();
@@ -379,5 +383,40 @@ mod tests {
             seems_longer(&mut guard, 20, 45);
         }
         assert!(asked <= 8, "{asked}");
+    }
+
+    #[test]
+    fn what_patience_was_learnt_before_a_pause_ends_with_it() {
+        let mut guard = QueueGuard {
+            bound: Some(300 * MS),
+            ..QueueGuard::default()
+        };
+        let mut now = Instant::now();
+        let mut asked_after = |guard: &mut QueueGuard, most: u32, rtt: u32| {
+            (1..=most).find(|_| {
+                now += MS;
+                let verdict = guard.on_ack(now, rtt * MS, 1_000, 40 * MS, None);
+                if verdict.seems_longer {
+                    guard.on_emptying(now);
+                }
+                verdict.seems_longer
+            })
+        };
+        // Queues that are gone when the path was emptied.
+        for _ in 0..4 {
+            asked_after(&mut guard, 20_000, 130).unwrap();
+            assert_eq!(asked_after(&mut guard, 1_100, 45), None);
+        }
+        assert_eq!(asked_after(&mut guard, 2_000, 130), None);
+        // A pause of half a second, after which the path is longer.
+        now += 500 * MS;
+        let rtts = [630; 50].into_iter().chain([130; 1_500]);
+        let asked = rtts.filter(|rtt| {
+            now += MS;
+            guard
+                .on_ack(now, *rtt * MS, 1_000, 40 * MS, None)
+                .seems_longer
+        });
+        assert_eq!(asked.count(), 1, "patient for {} s", guard.patience);
     }
 }

@@ -195,6 +195,35 @@ fn bbr_finds_a_bottleneck_that_changed() {
     }
 }
 
+/// A window of two products of the shorter path delivers no more than itself in each longer RTT, which would be taken for the rate: when
+/// the longer RTT is measured, the rate is found anew.
+#[test]
+fn bbr_finds_the_rate_of_a_path_that_became_longer() {
+    for (mbit, rtt_ms, later_ms) in [(40, 20, 100), (40, 20, 200), (10, 30, 150), (100, 40, 300)] {
+        let mut path = Path::new(mbit, rtt_ms).queue_bdp(4.0);
+        let later = Duration::from_millis(later_ms);
+        path.later_rtt = Some((Duration::from_secs(12), later));
+        let run = path.run(&Bbr, 45);
+        let mut probes = visits(&run, "probe_rtt").into_iter();
+        let (_, measured) = probes.find(|(from, _)| *from > 12.2).unwrap();
+        let found = measured + 8.0 * later.as_secs_f64();
+        let share = run.share(&path, found, found + 10.0 * later.as_secs_f64());
+        assert!(
+            share > 0.9,
+            "{mbit} Mbit/s, {rtt_ms} to {later_ms} ms: {share:.3}"
+        );
+    }
+}
+
+/// The window of a path that became a little longer fills it.
+#[test]
+fn bbr_does_not_start_up_again_where_the_path_is_about_as_long() {
+    let mut path = Path::new(40, 40).queue_bdp(4.0);
+    path.later_rtt = Some((Duration::from_secs(20), Duration::from_millis(70)));
+    let run = path.run(&Bbr, 60);
+    assert!(run.between(20.0, 60.0).all(|s| s.state != "startup"));
+}
+
 #[test]
 fn bbr_recovers_from_an_outage_within_a_few_rounds() {
     let mut path = Path::new(20, 50);
