@@ -185,8 +185,12 @@ impl<T: Copy> PathLedger<T> {
         Some(fated(sequence, record, before))
     }
 
-    /// The next datagram that counts as lost: overtaken by `reordering` later ones, or unacknowledged for `overdue`.
-    pub(crate) fn next_lost(&mut self, now: Instant, overdue: Duration) -> Option<Fated<T>> {
+    /// The next datagram that counts as lost: overtaken by `reordering` later ones, or unacknowledged for the time after which it is `overdue`.
+    pub(crate) fn next_lost(
+        &mut self,
+        now: Instant,
+        overdue: impl Fn(u64) -> Duration,
+    ) -> Option<Fated<T>> {
         let found = self.oldest_outstanding();
         self.first_outstanding = found.map_or(self.next_sequence(), |(sequence, _)| sequence);
         let (sequence, sent) = found?;
@@ -194,7 +198,7 @@ impl<T: Copy> PathLedger<T> {
             .largest_acked
             .is_some_and(|largest| largest >= sequence + self.reordering);
         let too_many = self.records.len() > MAX_RECORDS;
-        if !overtaken && !too_many && sent + overdue > now {
+        if !overtaken && !too_many && sent + overdue(sequence) > now {
             return None;
         }
         self.lose(sequence)

@@ -54,6 +54,16 @@ pub struct PathMonitor<T> {
     /// Start of the current rate interval, and the bytes that arrived in it.
     interval: Option<(Instant, u64)>,
     silence: Silence,
+    /// What was in flight when the path last fell silent.
+    silenced: Option<Silenced>,
+}
+
+/// Datagrams below `end`, whose acknowledgements are overdue by what was known when the path fell silent: the measure of one that comes back
+/// slow grows with each that is late.
+#[derive(Clone, Copy, Debug)]
+struct Silenced {
+    end: u64,
+    overdue_after: Duration,
 }
 
 impl<T: Copy> PathMonitor<T> {
@@ -73,6 +83,7 @@ impl<T: Copy> PathMonitor<T> {
             delivery_rate: Bandwidth::ZERO,
             interval: None,
             silence: Silence::default(),
+            silenced: None,
         };
         monitor.add_floor(monitor.transport.min_rtt);
         monitor.add_floor(monitor.transport.smoothed_rtt);
@@ -202,7 +213,9 @@ impl<T: Copy> PathMonitor<T> {
     /// Declares lost what was overtaken or is overdue, and adds it to `lost`.
     pub fn find_lost(&mut self, now: Instant, lost: &mut Vec<Fated<T>>) {
         self.advance(now);
-        let overdue = self.overdue_after();
+        let present = self.overdue_after();
+        let silenced = self.silenced;
+        let overdue = |sequence| overdue_after(silenced, sequence, present);
         while let Some(fated) = self.ledger.next_lost(self.now, overdue) {
             lost.push(fated);
         }
@@ -212,8 +225,8 @@ impl<T: Copy> PathMonitor<T> {
 
     /// When [`PathMonitor::find_lost`] will next find something by time alone.
     pub fn overdue_at(&self) -> Option<Instant> {
-        let (_, sent) = self.ledger.oldest_outstanding()?;
-        Some(sent + self.overdue_after())
+        let (sequence, sent) = self.ledger.oldest_outstanding()?;
+        Some(sent + overdue_after(self.silenced, sequence, self.overdue_after()))
     }
 
     /// Gives up all datagrams without a fate, so that their content goes elsewhere, without declaring them lost.
@@ -353,7 +366,14 @@ impl<T: Copy> PathMonitor<T> {
     /// Advances time. Returns true when the path has just become suspect.
     pub fn on_timeout(&mut self, now: Instant) -> bool {
         self.advance(now);
-        self.silence.on_timeout(self.now, self.silence_rtt())
+        let is_silent = self.silence.on_timeout(self.now, self.silence_rtt());
+        if is_silent {
+            self.silenced = Some(Silenced {
+                end: self.next_sequence(),
+                overdue_after: self.overdue_after(),
+            });
+        }
+        is_silent
     }
 
     /// A packet of the peer arrived over this path: a sign of life only while the transport does not acknowledge by
@@ -455,6 +475,12 @@ impl<T: Copy> PathMonitor<T> {
             left -= window;
         }
     }
+}
+
+/// Time from sending until the acknowledgement of this datagram is overdue.
+fn overdue_after(silenced: Option<Silenced>, sequence: u64, present: Duration) -> Duration {
+    let then = silenced.filter(|silenced| sequence < silenced.end);
+    then.map_or(present, |then| then.overdue_after.min(present))
 }
 
 /// Bounds each RTT, so that sums of a few do not overflow.

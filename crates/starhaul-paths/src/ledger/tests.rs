@@ -24,7 +24,7 @@ fn arrived(ledger: &mut PathLedger<u32>, first: u64, last: u64) -> Vec<(u32, boo
 }
 
 fn lost(ledger: &mut PathLedger<u32>, now: Instant) -> Vec<u32> {
-    std::iter::from_fn(|| ledger.next_lost(now, OVERDUE))
+    std::iter::from_fn(|| ledger.next_lost(now, |_| OVERDUE))
         .map(|fated| fated.item)
         .collect()
 }
@@ -106,7 +106,7 @@ fn an_endless_flow_without_answers_is_declared_lost_from_its_oldest_end() {
     for item in 0..count {
         ledger.push(now, 1, item, true);
         if item % 100 == 0 {
-            while ledger.next_lost(now, OVERDUE).is_some() {}
+            while ledger.next_lost(now, |_| OVERDUE).is_some() {}
             while ledger.next_settled().is_some() {}
             ledger.prune(now);
         }
@@ -184,7 +184,7 @@ proptest! {
                 }
                 Operation::FindLost(later) => {
                     now += Duration::from_millis(later);
-                    while let Some(fated) = ledger.next_lost(now, OVERDUE) {
+                    while let Some(fated) = ledger.next_lost(now, |_| OVERDUE) {
                         let (acked, given_up) = table.get_mut(&fated.sequence).unwrap();
                         assert!(!*acked && *given_up == fated.given_up);
                         *given_up = true;

@@ -199,6 +199,43 @@ fn a_silent_path_is_suspect_after_an_rtt_and_margin_and_comes_back_by_itself() {
     assert!(path.overdue_at().is_some());
 }
 
+/// The path comes back slow: late acknowledgements make its measure grow, but what was in flight when it fell silent is not waited for any
+/// longer.
+#[test]
+fn what_was_in_flight_when_the_path_fell_silent_is_overdue_by_what_was_known_then() {
+    let start = Instant::now();
+    let mut path = monitor(start, update(100 * MS, 10));
+    let cut = exchange(&mut path, start, 300, 100 * MS, |_| false);
+    let usual = path.overdue_after();
+    let first = path.next_sequence();
+    for tick in 0..100 {
+        path.on_sent(cut + tick * MS, 1_200, (), true);
+    }
+    let silent = (100..200).map(|tick| cut + tick * MS);
+    let silent = silent.clone().find(|now| path.on_timeout(*now));
+    assert!(silent.is_some_and(|at| at < cut + 160 * MS), "{silent:?}");
+    let mut lost = Vec::new();
+    path.find_lost(cut + 160 * MS, &mut lost);
+    let known = first + lost.len() as u64;
+    assert_eq!(lost.len(), 60);
+    // Over a millisecond each, what is left trickles in.
+    for late in 0..5 {
+        let at = cut + (165 + 5 * late) * MS;
+        acked(&mut path, at, first + u64::from(late), None);
+        acked(&mut path, at, known + u64::from(late), None);
+    }
+    assert!(path.overdue_after() > usual + 20 * MS);
+    let probe = path.on_sent(cut + 190 * MS, 20, (), true);
+    lost.clear();
+    assert_eq!(path.overdue_at(), Some(cut + 65 * MS + usual));
+    path.find_lost(cut + 99 * MS + usual, &mut lost);
+    assert_eq!(lost.len(), 35);
+    // What left since is judged by the measure of now.
+    let overdue_at = cut + 190 * MS + path.overdue_after();
+    assert_eq!(path.overdue_at(), Some(overdue_at));
+    assert_eq!(path.next_sequence(), probe + 1);
+}
+
 /// Audio alone, 47 packets a second, over a path cut just after one of them: silence is detected within 1.5 RTT and 50
 /// ms.
 #[test]
