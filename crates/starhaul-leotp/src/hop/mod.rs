@@ -98,6 +98,8 @@ pub(crate) struct Hop {
     has_news: bool,
     control_sent_at: Option<Instant>,
     heard: Instant,
+    /// When the last packet reached this host; none counts as earlier than one before it.
+    arrived: Instant,
     handles: Handles,
     segment_bytes: f64,
 }
@@ -159,6 +161,7 @@ impl Hop {
             has_news: false,
             control_sent_at: None,
             heard: now,
+            arrived: now,
             handles: Handles {
                 most: node.contents,
                 ..Handles::default()
@@ -295,8 +298,13 @@ impl Hop {
         }
     }
 
-    /// Checks a packet's authentication and number, and learns from its stamps.
-    pub(crate) fn check(&mut self, now: Instant, packet: &Numbered<'_>) -> Checked {
+    /// Checks a packet's authentication and number, and learns from its stamps. It reached this host at `arrived`.
+    pub(crate) fn check(
+        &mut self,
+        now: Instant,
+        arrived: Instant,
+        packet: &Numbered<'_>,
+    ) -> Checked {
         let Some(session) = &mut self.session else {
             self.handshake.prompt(now);
             return Checked::NoKeys;
@@ -308,25 +316,26 @@ impl Hop {
             self.handshake.prompt(now);
             return Checked::Forged;
         }
-        let arrival = self.arrivals.accept(now, number);
+        let arrived = arrived.min(now).max(self.arrived);
+        let arrival = self.arrivals.accept(arrived, number);
         if arrival == Arrival::Replayed {
             return Checked::Replayed;
         }
+        self.arrived = arrived;
         session.is_confirmed = true;
         self.heard = now;
         if let Some(echo) = packet.head.echo {
-            self.handle_echo(now, echo);
+            self.handle_echo(arrived, echo);
         }
         if arrival != Arrival::Late {
-            self.stamp = Some((packet.head.sent, now));
+            self.stamp = Some((packet.head.sent, arrived));
         }
         Checked::Authentic(arrival)
     }
 
-    /// Gives the rate control a data packet. `rtt` is the time that a change of the rate takes to show.
+    /// Gives the rate control the data packet that was checked last. `rtt` is the time that a change of the rate takes to show.
     pub(crate) fn observe(
         &mut self,
-        now: Instant,
         sent: u32,
         bytes: usize,
         missing: u64,
@@ -334,6 +343,7 @@ impl Hop {
         rtt: Duration,
     ) {
         self.has_news = true;
+        let now = self.arrived;
         let local = self.micros(now);
         let expected = local - self.delay.unwrap_or(0);
         let mask = i64::from(STAMP_MASK);
@@ -542,8 +552,13 @@ impl Hop {
         if !self.may_be_late {
             return now;
         }
-        let longest = (self.rtt() / 4).max(MADE_UP);
-        now.checked_sub(longest).unwrap_or(self.epoch)
+        now.checked_sub(self.longest_made_up())
+            .unwrap_or(self.epoch)
+    }
+
+    /// The longest lateness that is made up for.
+    pub(crate) fn longest_made_up(&self) -> Duration {
+        (self.rtt() / 4).max(MADE_UP)
     }
 
     /// Writes a data packet, which could have left from `since` on, and lets it count for the pace. `stamp`: that of the

@@ -69,7 +69,8 @@ pub(crate) struct Next {
 pub(crate) struct SendQueue {
     /// By the neighbour's handles.
     flows: BTreeMap<u64, Flow>,
-    repairs: VecDeque<Next>,
+    /// With the instants since when they could have left.
+    repairs: VecDeque<(Instant, Next)>,
     /// Handles of flows with items, in turn.
     turn: VecDeque<u64>,
     bytes: usize,
@@ -171,8 +172,8 @@ impl SendQueue {
         self.busy_since
     }
 
-    /// Adds an item. Returns whether there was room.
-    pub(crate) fn push(&mut self, now: Instant, next: Next) -> bool {
+    /// Adds an item, which was there from `since` on, before the program came to it. Returns whether there was room.
+    pub(crate) fn push(&mut self, now: Instant, since: Instant, next: Next) -> bool {
         let Next {
             content,
             handle,
@@ -190,11 +191,12 @@ impl SendQueue {
         } = item
         {
             self.bytes += bytes;
-            self.repairs.push_back(Next {
+            let next = Next {
                 content,
                 handle,
                 item,
-            });
+            };
+            self.repairs.push_back((since, next));
             return true;
         }
         let items = self.items;
@@ -211,7 +213,7 @@ impl SendQueue {
         let (was_idle, added) = (before == 0, flow.items.len() - before);
         flow.bytes += bytes;
         if was_idle && added > 0 {
-            flow.ready = now;
+            flow.ready = since;
             self.turn.push_back(handle);
         }
         self.items += added;
@@ -222,6 +224,7 @@ impl SendQueue {
     /// Adds bytes of a content of this node that were lost; they go before others. Returns whether there was room.
     pub(crate) fn repair_own(
         &mut self,
+        since: Instant,
         content: ContentId,
         handle: u64,
         start: u64,
@@ -230,11 +233,12 @@ impl SendQueue {
         let has_room = self.repairs.len() < MOST_REPAIRS;
         if has_room {
             let item = Item::Own { start, end };
-            self.repairs.push_back(Next {
+            let next = Next {
                 content,
                 handle,
                 item,
-            });
+            };
+            self.repairs.push_back((since, next));
         }
         has_room
     }
@@ -255,25 +259,26 @@ impl SendQueue {
         made_up_since: Instant,
         mut cut: impl FnMut(ContentId, u64, (u64, u64)) -> Option<Cut>,
     ) -> Result<(Next, Instant), Option<Instant>> {
-        while let Some(next) = self.repairs.pop_front() {
+        while let Some((since, next)) = self.repairs.pop_front() {
             self.bytes -= next.item.bytes();
             let (content, handle) = (next.content, next.handle);
             let Some((item, rest)) = next.item.cut(|range| cut(content, handle, range)) else {
                 continue;
             };
             if let Some(item) = rest {
-                self.repairs.push_front(Next {
+                let rest = Next {
                     content,
                     handle,
                     item,
-                });
+                };
+                self.repairs.push_front((since, rest));
             }
             let next = Next {
                 content,
                 handle,
                 item,
             };
-            return Ok((next, now));
+            return Ok((next, since.max(made_up_since)));
         }
         let mut soonest: Option<Instant> = None;
         for _ in 0..self.turn.len() {
@@ -327,7 +332,7 @@ impl SendQueue {
         }
         self.turn.retain(|other| *other != handle);
         let mut repairs = std::mem::take(&mut self.repairs);
-        repairs.retain(|next| {
+        repairs.retain(|(_, next)| {
             let is_kept = next.handle != handle;
             self.bytes -= if is_kept { 0 } else { next.item.bytes() };
             is_kept
@@ -481,9 +486,9 @@ mod tests {
         let now = Instant::now();
         let mut queue = SendQueue::new(10_000, 10, Duration::ZERO);
         for (handle, start, end) in [(1, 0, 200), (2, 50, 150), (1, 100, 300), (1, 100, 300)] {
-            assert!(queue.push(now, own(handle, start, end)));
+            assert!(queue.push(now, now, own(handle, start, end)));
         }
-        queue.repair_own(ContentId([1; 16]), 2, 0, 50);
+        queue.repair_own(now, ContentId([1; 16]), 2, 0, 50);
         let order: Vec<_> = std::iter::from_fn(|| pop(&mut queue, now)).collect();
         assert_eq!(
             order,
@@ -503,8 +508,8 @@ mod tests {
     fn what_does_not_exist_leaves_its_turn_to_others() {
         let now = Instant::now();
         let mut queue = SendQueue::new(10_000, 10, Duration::ZERO);
-        queue.push(now, own(1, 0, 1000));
-        queue.push(now, own(2, 0, 1000));
+        queue.push(now, now, own(1, 0, 1000));
+        queue.push(now, now, own(2, 0, 1000));
         let exists = |_, handle, (start, end)| {
             let cut = Cut {
                 start,
@@ -525,8 +530,8 @@ mod tests {
     fn a_slow_content_holds_no_other_back() {
         let now = Instant::now();
         let mut queue = SendQueue::new(10_000, 10, Duration::ZERO);
-        queue.push(now, own(1, 0, 200));
-        queue.push(now, own(2, 0, 300));
+        queue.push(now, now, own(1, 0, 200));
+        queue.push(now, now, own(2, 0, 300));
         queue.set_rate(1, 1000.0);
         assert_eq!(pop(&mut queue, now), Some((1, 0, 100)));
         assert_eq!(
@@ -561,20 +566,20 @@ mod tests {
             },
         };
         let pushed = (0..9)
-            .filter(|handle| queue.push(now, segment(*handle, *handle == 1)))
+            .filter(|handle| queue.push(now, now, segment(*handle, *handle == 1)))
             .count();
         assert_eq!((pushed, queue.bytes()), (3, 900));
         queue.forget(1);
         queue.forget(2);
         assert_eq!(queue.bytes(), 300);
         for handle in 10..20 {
-            queue.push(now, own(handle, 0, 5));
+            queue.push(now, now, own(handle, 0, 5));
         }
         assert_eq!(queue.flows.len(), 3);
         queue.clear();
         assert!(queue.is_empty() && queue.bytes() == 0);
         let pushed = (0..2000)
-            .filter(|at| queue.push(now, own(1, at * 2, at * 2 + 1)))
+            .filter(|at| queue.push(now, now, own(1, at * 2, at * 2 + 1)))
             .count();
         assert_eq!((pushed, queue.items), (MOST_OWN_OF_ONE, MOST_OWN_OF_ONE));
         while pop(&mut queue, now).is_some() {}

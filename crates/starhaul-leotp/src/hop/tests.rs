@@ -35,7 +35,7 @@ fn pass(now: Instant, from: &mut Hop, to: &mut Hop) -> Checked {
     let mut packet = Vec::new();
     from.write_control(now, &[], &mut packet);
     match parse(&packet) {
-        Ok(Packet::Numbered(packet)) => to.check(now, &packet),
+        Ok(Packet::Numbered(packet)) => to.check(now, now, &packet),
         other => panic!("{other:?}"),
     }
 }

@@ -1,6 +1,6 @@
 //! What neighbours send.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
@@ -20,6 +20,33 @@ const MOST_REPAIRED: u64 = 1 << 16;
 impl Node {
     /// Takes a datagram that came from a neighbour's address. Returns whether it is the neighbour's.
     pub fn handle_datagram(&mut self, now: Instant, from: NeighbourId, datagram: &[u8]) -> bool {
+        self.handle_stamped(now, now, from, datagram)
+    }
+
+    /// The same for a datagram that reached the host at `arrived`, and waited for this program since: the link is not
+    /// taken to be as late as the program.
+    pub fn handle_stamped(
+        &mut self,
+        now: Instant,
+        arrived: Instant,
+        from: NeighbourId,
+        datagram: &[u8],
+    ) -> bool {
+        let arrived = arrived.min(now);
+        self.waits.saw(now, now - arrived);
+        self.waited = now - arrived;
+        let is_of_neighbour = self.handle_waiting(now, arrived, from, datagram);
+        self.waited = Duration::ZERO;
+        is_of_neighbour
+    }
+
+    fn handle_waiting(
+        &mut self,
+        now: Instant,
+        arrived: Instant,
+        from: NeighbourId,
+        datagram: &[u8],
+    ) -> bool {
         let Some(hop) = self.hops.get_mut(&from) else {
             self.stats.refused.strangers += 1;
             return false;
@@ -35,7 +62,7 @@ impl Node {
                     return true;
                 }
             },
-            Ok(Packet::Numbered(packet)) => match hop.check(now, &packet) {
+            Ok(Packet::Numbered(packet)) => match hop.check(now, arrived, &packet) {
                 Checked::NoKeys | Checked::Forged => self.stats.refused.forged += 1,
                 Checked::Replayed => self.stats.refused.replayed += 1,
                 Checked::Authentic(arrival) => {
@@ -132,7 +159,7 @@ impl Node {
                     .max()
                     .unwrap_or(rtt),
             };
-            hop.observe(now, sent, bytes, missing, data.is_limited, rtt);
+            hop.observe(sent, bytes, missing, data.is_limited, rtt);
         }
         let Some(content) = hop.content_of(data.handle) else {
             self.stats.refused.unsolicited += 1;
@@ -322,12 +349,13 @@ impl Node {
             return;
         }
         let is_own = self.serves(content);
+        let since = self.there_since(now);
         let Some(hop) = self.hops.get_mut(&to) else {
             return;
         };
         self.stats.repaired += 1;
         if is_own {
-            let has_room = hop.queue.repair_own(content, handle, start, end);
+            let has_room = hop.queue.repair_own(since, content, handle, start, end);
             self.stats.queue_drops += u64::from(!has_room);
         } else if let Some(segment) = self.cache.first_in(content, start, end) {
             let item = queue::Item::Segment {
@@ -337,6 +365,7 @@ impl Node {
             };
             let has_room = hop.queue.push(
                 now,
+                since,
                 queue::Next {
                     content,
                     handle,

@@ -4,6 +4,7 @@ mod input;
 mod output;
 mod relay;
 mod streams;
+mod waits;
 mod ways;
 
 use std::{
@@ -18,6 +19,7 @@ use rand_chacha::{
 };
 use relay::Relayed;
 use rustc_hash::FxHashMap;
+use waits::Waits;
 use ways::Ways;
 
 use crate::{
@@ -68,6 +70,9 @@ pub struct Node {
     sweep_at: Option<Instant>,
     /// The neighbour that sent last: others go first.
     last_sent: NeighbourId,
+    /// How long datagrams waited for this program, and the one that is handled did.
+    waits: Waits,
+    waited: Duration,
 }
 
 impl Node {
@@ -104,6 +109,8 @@ impl Node {
             stats: Stats::default(),
             sweep_at: None,
             last_sent: NeighbourId(0),
+            waits: Waits::default(),
+            waited: Duration::ZERO,
             config,
         })
     }
@@ -345,6 +352,11 @@ impl Node {
         }
     }
 
+    /// Since when what is handled now was there.
+    fn there_since(&self, now: Instant) -> Instant {
+        now.checked_sub(self.waited).unwrap_or(now)
+    }
+
     fn emit(&mut self, event: Event) {
         let may_drop = matches!(event, Event::Arrived { .. } | Event::Readable(_));
         if !may_drop || self.events.len() < MOST_EVENTS {
@@ -440,6 +452,7 @@ impl Node {
         // Beyond the end there is only the news of the end.
         let start = start.min(length.saturating_sub(1));
         let end = end.min(length.max(1));
+        let since = self.there_since(now);
         match asker {
             Asker::Neighbour(id, handle) => {
                 if let Some(hop) = self.hops.get_mut(&id) {
@@ -449,7 +462,7 @@ impl Node {
                         handle,
                         item,
                     };
-                    self.stats.queue_drops += u64::from(!hop.queue.push(now, next));
+                    self.stats.queue_drops += u64::from(!hop.queue.push(now, since, next));
                 }
             }
             Asker::Local(id) => {
@@ -556,6 +569,7 @@ impl Node {
                 true
             }
             Asker::Neighbour(id, handle) => {
+                let since = self.there_since(now);
                 let Some(hop) = self.hops.get_mut(&id) else {
                     return false;
                 };
@@ -569,7 +583,7 @@ impl Node {
                     handle,
                     item,
                 };
-                let has_room = hop.queue.push(now, next);
+                let has_room = hop.queue.push(now, since, next);
                 self.stats.queue_drops += u64::from(!has_room);
                 has_room
             }

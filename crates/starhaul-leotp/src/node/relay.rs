@@ -307,7 +307,13 @@ impl Node {
             let all = leaving.entry(*id).or_insert_with(|| hop.queue.leaving(now));
             let share = hop.queue.share(now, *handle, hop.takes(), all);
             let leaves = said.map_or(share, |said| share.min(said));
-            let wanted = few.max(leaves * least_wait);
+            // What leaves while this program waits for a processor must be there.
+            let wait = self
+                .waits
+                .longest()
+                .min(hop.longest_made_up())
+                .as_secs_f64();
+            let wanted = few.max(leaves * least_wait.max(wait));
             let excess = wanted - f64::from(u32::try_from(backlog).unwrap_or(u32::MAX));
             Some(leaves + excess / round)
         });

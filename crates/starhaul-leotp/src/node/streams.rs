@@ -142,6 +142,7 @@ impl Node {
         (start, end): (u64, u64),
     ) {
         let (neighbour, handle) = asker;
+        let since = self.there_since(now);
         let Some(hop) = self.hops.get_mut(&neighbour) else {
             return;
         };
@@ -151,7 +152,7 @@ impl Node {
             handle,
             item,
         };
-        if !hop.queue.push(now, next) {
+        if !hop.queue.push(now, since, next) {
             self.stats.queue_drops += 1;
             if let Some(streams) = &mut self.streams {
                 streams.park(id, asker);
