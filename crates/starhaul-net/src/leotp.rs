@@ -12,6 +12,7 @@ use crate::{
     BindOptions, BulkSocket, Error, IoMode, Poller, RecvBuffer, Waker,
     bulk::{MOST_BYTES, MOST_DATAGRAMS, Way},
     interception::Interception,
+    stamped::{Waits, stamp_messages},
 };
 
 /// The port that Starhaul uses for LEOTP; none is assigned.
@@ -37,6 +38,7 @@ pub struct LeotpDriver {
     socket: Option<BulkSocket>,
     poller: Poller,
     buffer: RecvBuffer,
+    waits: Waits,
     batch: Batch,
     /// The first datagram behind the batch.
     next: Vec<u8>,
@@ -107,7 +109,7 @@ impl LeotpDriver {
         node: Node,
         intercepted: Vec<IpAddr>,
     ) -> Result<Self, Error> {
-        let socket = BulkSocket::bind_with(&options, IoMode::Gso)?;
+        let socket = open(&options)?;
         options.address = socket.local_addr();
         let interception = options
             .is_transparent
@@ -119,6 +121,7 @@ impl LeotpDriver {
             socket: Some(socket),
             poller: Poller::new()?,
             buffer: RecvBuffer::new(),
+            waits: Waits::default(),
             batch: Batch::default(),
             next: Vec::new(),
             next_for: None,
@@ -159,7 +162,7 @@ impl LeotpDriver {
     pub fn turn(&mut self, deadline: Option<Instant>) -> Result<(), Error> {
         let socket = match self.socket.take() {
             Some(socket) => socket,
-            None => match BulkSocket::bind_with(&self.options, IoMode::Gso) {
+            None => match open(&self.options) {
                 Ok(socket) => {
                     tracing::info!(address = %self.local_addr(), "bound again");
                     socket
@@ -217,14 +220,17 @@ impl LeotpDriver {
 
     fn receive(&mut self, socket: &BulkSocket) -> Result<bool, Error> {
         for calls in 0..TURN {
+            let asked = Instant::now();
             if !socket.try_recv(&mut self.buffer)? {
+                self.waits.found_empty(asked);
                 return Ok(calls > 0);
             }
-            let now = Instant::now();
+            let now = self.waits.read();
             for message in self.buffer.messages() {
+                let arrived = self.waits.arrived(now, message.stamp);
                 for datagram in message.contents.chunks(message.stride) {
-                    self.place
-                        .take(now, (message.remote, message.local), datagram);
+                    let way = (message.remote, message.local);
+                    self.place.take((now, arrived), way, datagram);
                 }
             }
         }
@@ -274,6 +280,13 @@ impl LeotpDriver {
     }
 }
 
+/// Binds a socket whose messages tell when they arrived, if the kernel can.
+fn open(options: &BindOptions) -> Result<BulkSocket, Error> {
+    let socket = BulkSocket::bind_with(options, IoMode::Gso)?;
+    stamp_messages(socket.socket());
+    Ok(socket)
+}
+
 impl Place {
     fn new(node: Node, intercepted: Vec<IpAddr>) -> Self {
         Self {
@@ -299,15 +312,21 @@ impl Place {
         }
     }
 
-    /// Takes a datagram with its source and destination: of the neighbour at that address, or of one that has moved there.
-    fn take(&mut self, now: Instant, (from, to): (SocketAddr, Option<IpAddr>), datagram: &[u8]) {
+    /// Takes a datagram that is read now and arrived before, with its source and destination: of the neighbour at that address,
+    /// or of one that has moved there.
+    fn take(
+        &mut self,
+        (now, arrived): (Instant, Instant),
+        (from, to): (SocketAddr, Option<IpAddr>),
+        datagram: &[u8],
+    ) {
         let known = self.by_address.get(&from).copied();
         let way = Way {
             to: from,
             from: to.filter(|to| self.intercepted.contains(to)),
         };
         if let Some(id) = known
-            && self.node.handle_datagram(now, id, datagram)
+            && self.node.handle_stamped(now, arrived, id, datagram)
         {
             let is_proof = !is_hello(datagram);
             if let Some(neighbour) = self.neighbours.get_mut(&id) {
@@ -332,7 +351,7 @@ impl Place {
         } else if let Some(neighbour) = self.neighbours.get_mut(&id) {
             neighbour.unproven = Some(way);
         }
-        self.node.handle_datagram(now, id, datagram);
+        self.node.handle_stamped(now, arrived, id, datagram);
     }
 
     /// The neighbour that a datagram of an unknown address comes from.
@@ -417,7 +436,7 @@ mod tests {
         for _ in 0..100 {
             now += Duration::from_millis(20);
             for datagram in drain(now, &mut far) {
-                place.take(now, (first, None), &datagram);
+                place.take((now, now), (first, None), &datagram);
                 recorded.push(datagram);
             }
             for datagram in drain(now, &mut place.node) {
@@ -428,9 +447,9 @@ mod tests {
         assert!(place.node.has_met(PEER) && far.has_met(PEER));
         assert_eq!(address(&place), Some(first));
         for datagram in &recorded {
-            place.take(now, (attacker, None), datagram);
+            place.take((now, now), (attacker, None), datagram);
         }
-        place.take(now, (attacker, None), b"no packet");
+        place.take((now, now), (attacker, None), b"no packet");
         assert_eq!(address(&place), Some(first), "a replay moved it");
         // A packet that asks for data is new.
         let secret = starhaul_leotp::ContentSecret::new(&[3; 32]);
@@ -438,7 +457,7 @@ mod tests {
         far.set_upstream(now, Some(PEER));
         far.fetch(now, starhaul_leotp::FetchConfig::new(content, secret));
         for datagram in drain(now, &mut far) {
-            place.take(now, (second, None), &datagram);
+            place.take((now, now), (second, None), &datagram);
         }
         assert_eq!(address(&place), Some(second));
     }
@@ -456,7 +475,7 @@ mod tests {
         for _ in 0..100 {
             now += Duration::from_millis(20);
             for datagram in drain(now, &mut far) {
-                place.take(now, (from, Some(server)), &datagram);
+                place.take((now, now), (from, Some(server)), &datagram);
                 recorded.push(datagram);
             }
             for datagram in drain(now, &mut place.node) {
@@ -466,7 +485,7 @@ mod tests {
         let source = |place: &Place| place.neighbours[&PEER].way.and_then(|way| way.from);
         assert_eq!(source(&place), Some(server));
         for datagram in &recorded {
-            place.take(now, (from, Some([10, 0, 0, 1].into())), datagram);
+            place.take((now, now), (from, Some([10, 0, 0, 1].into())), datagram);
         }
         assert_eq!(source(&place), Some(server), "a replay changed it");
     }

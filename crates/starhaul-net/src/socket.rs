@@ -6,6 +6,7 @@ use std::{
     net::{IpAddr, SocketAddr},
     os::fd::{AsFd, BorrowedFd},
     sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
 };
 
 use noq_udp::{EcnCodepoint, RecvMeta, UdpSocketState};
@@ -84,6 +85,8 @@ pub struct Message<'a> {
     pub stride: usize,
     /// Their payloads, one behind the other.
     pub contents: &'a [u8],
+    /// When the kernel received it, by the wall clock, where the socket asks for that.
+    pub(crate) stamp: Option<Duration>,
 }
 
 /// A non-blocking UDP socket.
@@ -319,6 +322,7 @@ impl RecvBuffer {
             remote: meta.addr,
             local: meta.dst_ip,
             ecn: meta.ecn.map_or(0, |ecn| ecn as u8),
+            stamp: meta.timestamp,
             stride: meta.stride.max(1),
             contents: chunk.get(..meta.len).unwrap_or(chunk),
         })

@@ -68,6 +68,12 @@ pub(crate) fn stamp_arrivals(socket: &impl AsFd) -> Result<(), Error> {
     set(socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1).map_err(Error::System)
 }
 
+/// Makes the kernel add timestamps to received messages, which may be joined datagrams. In the room that [`crate::RecvBuffer`]
+/// has for what the kernel tells, they leave none for the ECN bits of joined ones. Returns whether it does.
+pub(crate) fn stamp_messages(socket: &impl AsFd) -> bool {
+    set(socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1).is_ok()
+}
+
 /// Whether the kernel joins datagrams that arrive together into one message (`UDP_GRO`, Linux 5.0).
 ///
 /// # Errors
@@ -269,6 +275,50 @@ impl Clock {
     }
 }
 
+/// When messages of a socket reached this host, by the kernel's timestamps. No message came before the socket was found empty
+/// the last time, and after a step of the wall clock stamps count again when it was found empty once.
+#[derive(Default)]
+pub(crate) struct Waits {
+    before: Option<Clock>,
+    read: Option<Clock>,
+    is_stepped: bool,
+    empty: Option<Instant>,
+}
+
+impl Waits {
+    /// Messages were read; returns when.
+    pub(crate) fn read(&mut self) -> Instant {
+        self.read_at(Clock::now())
+    }
+
+    fn read_at(&mut self, clock: Clock) -> Instant {
+        self.is_stepped |= clock.stepped(&mut self.before);
+        self.read = Some(clock);
+        clock.now
+    }
+
+    /// The socket had nothing at this instant.
+    pub(crate) fn found_empty(&mut self, at: Instant) {
+        self.empty = Some(at);
+        self.is_stepped = false;
+    }
+
+    /// When a message of the last read, at `now`, reached this host.
+    pub(crate) fn arrived(&self, now: Instant, stamp: Option<Duration>) -> Instant {
+        let clock = self.read.filter(|_| !self.is_stepped);
+        let arrived = clock.zip(stamp).zip(self.empty);
+        arrived.map_or(now, |((clock, stamp), empty)| {
+            clock.instant_of(stamp).max(empty).min(now)
+        })
+    }
+}
+
+impl std::fmt::Debug for Waits {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Waits").finish_non_exhaustive()
+    }
+}
+
 /// The control messages of a datagram.
 #[derive(Default)]
 struct ControlData {
@@ -370,6 +420,77 @@ mod tests {
                 now: start + passed,
             };
             assert_eq!(clock.stepped(&mut before), set, "at {wall_us} µs");
+        }
+    }
+
+    #[test]
+    fn no_step_of_the_wall_clock_makes_a_message_wait() {
+        let (start, ms) = (Instant::now(), Duration::from_millis);
+        let (wall, hour) = (Duration::from_secs(1_000_000), Duration::from_secs(3600));
+        let clock = |at, wall| Clock {
+            now: start + at,
+            wall,
+        };
+        for stepped in [wall + hour, wall - hour, wall + ms(5), wall - ms(5)] {
+            let mut waits = Waits::default();
+            waits.found_empty(start);
+            let now = waits.read_at(clock(ms(4), wall + ms(4)));
+            assert_eq!(waits.arrived(now, Some(wall + ms(1))), start + ms(1));
+            assert_eq!(waits.arrived(now, None), now);
+            waits.found_empty(now);
+            // Stamped before the step, and read in two calls.
+            for at in [ms(10), ms(11)] {
+                let now = waits.read_at(clock(at, stepped + at));
+                assert_eq!(waits.arrived(now, Some(wall + ms(8))), now);
+            }
+            waits.found_empty(start + ms(12));
+            let now = waits.read_at(clock(ms(20), stepped + ms(20)));
+            assert_eq!(waits.arrived(now, Some(stepped + ms(15))), start + ms(15));
+            let before = Some(stepped + ms(2));
+            assert_eq!(waits.arrived(now, before), start + ms(12));
+            assert_eq!(waits.arrived(now, Some(stepped + ms(30))), now);
+        }
+    }
+
+    #[test]
+    fn joined_datagrams_have_a_stamp_and_stay_apart() {
+        for address in ["127.0.0.1:0", "[::1]:0"] {
+            let bind = || UdpSocket::bind(&BindOptions::new(address.parse().unwrap()));
+            // A host without IPv6.
+            let (Ok(sender), Ok(receiver)) = (bind(), bind()) else {
+                continue;
+            };
+            assert!(stamp_messages(&receiver));
+            let mut buffer = crate::RecvBuffer::new();
+            let mut waits = Waits::default();
+            let has_waited = (0..1000).any(|_| {
+                let empty = Instant::now();
+                assert!(!receiver.try_recv(&mut buffer).unwrap());
+                waits.found_empty(empty);
+                let transmit = Transmit {
+                    to: receiver.local_addr(),
+                    from: None,
+                    ecn: 0,
+                    contents: b"onettwo2",
+                    segment_size: 4,
+                };
+                sender.try_send(&transmit).unwrap();
+                std::thread::sleep(Duration::from_millis(5));
+                let (mut payloads, mut have_waited) = (Vec::new(), true);
+                while payloads.len() < 2 && receiver.try_recv(&mut buffer).unwrap() {
+                    let now = waits.read();
+                    for message in buffer.messages() {
+                        let arrived = waits.arrived(now, message.stamp);
+                        have_waited &= now - arrived >= Duration::from_micros(2500);
+                        assert_eq!(message.local, Some(receiver.local_addr().ip()));
+                        payloads
+                            .extend(message.contents.chunks(message.stride).map(<[u8]>::to_vec));
+                    }
+                }
+                assert_eq!(payloads, [b"onet", b"two2"]);
+                have_waited
+            });
+            assert!(has_waited, "{address}: no message was stamped on arrival");
         }
     }
 
