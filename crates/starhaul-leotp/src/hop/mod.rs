@@ -81,8 +81,9 @@ pub(crate) struct Hop {
     received: u64,
     pub(crate) queue: SendQueue,
     pace: Pace,
-    /// The host wakes up late, and departures that are late are made up for.
-    may_be_late: bool,
+    /// Packets may leave so much sooner than their pace says. Where it is not zero, the host wakes up late, and what leaves late is made up
+    /// for.
+    burst: Duration,
     /// When the first content that waits may send, if all wait for their pace.
     flows_at: Option<Instant>,
     frames: VecDeque<Frame>,
@@ -148,8 +149,8 @@ impl Hop {
             takes: None,
             received: 0,
             queue: SendQueue::new(node.queue_bytes, node.contents, node.burst),
-            pace: Pace::with_slack(node.burst),
-            may_be_late: !node.burst.is_zero(),
+            pace: Pace::default(),
+            burst: node.burst,
             flows_at: None,
             frames: VecDeque::new(),
             dropped_frames: 0,
@@ -499,7 +500,20 @@ impl Hop {
 
     /// Whether the pace lets data leave now.
     pub(crate) fn may_send_data(&self, now: Instant) -> bool {
-        self.is_met() && self.pace.waits_until(now, self.takes()).is_none()
+        self.is_met() && self.waits_for_pace(now).is_none()
+    }
+
+    fn waits_for_pace(&self, now: Instant) -> Option<Instant> {
+        self.pace.waits_until(now, self.takes(), self.queue.slack())
+    }
+
+    /// The host lets the program wait so long: what is due meanwhile leaves before, lest the hop runs dry, but no more than a part of what
+    /// is under way.
+    pub(crate) fn expect_waits(&mut self, longest: Duration) {
+        if !self.burst.is_zero() {
+            let slack = self.burst.max(longest.min(self.rtt() / 4));
+            self.queue.set_slack(slack);
+        }
     }
 
     /// Drops what waits for a neighbour that was silent for long.
@@ -517,7 +531,7 @@ impl Hop {
     /// When the pace, or that of every content that waits, allows the next data.
     pub(crate) fn next_data_at(&self) -> Option<Instant> {
         self.is_met().then(|| {
-            let pace = self.pace.waits_until(self.epoch, self.takes());
+            let pace = self.waits_for_pace(self.epoch);
             pace.max(self.flows_at).unwrap_or(self.epoch)
         })
     }
@@ -549,7 +563,7 @@ impl Hop {
 
     /// From when on late departures are made up for: longer ones would come as a burst.
     pub(crate) fn made_up_since(&self, now: Instant) -> Instant {
-        if !self.may_be_late {
+        if self.burst.is_zero() {
             return now;
         }
         now.checked_sub(self.longest_made_up())

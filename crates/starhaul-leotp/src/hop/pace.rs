@@ -10,23 +10,14 @@ const LONGEST: Duration = Duration::from_secs(1);
 pub(crate) struct Pace {
     from: Option<Instant>,
     bytes: f64,
-    /// So much sooner may packets leave.
-    slack: Duration,
 }
 
 impl Pace {
-    /// A pace that lets packets leave so much sooner, to be sent in batches.
-    pub(crate) fn with_slack(slack: Duration) -> Self {
-        Self {
-            slack,
-            ..Self::default()
-        }
-    }
-
-    /// Until when nothing may leave at this rate, if that is not over. It ends when several packets may leave at once.
-    pub(crate) fn waits_until(&self, now: Instant, rate: f64) -> Option<Instant> {
-        let at = self.next(rate).filter(|at| *at > now + self.slack)?;
-        Some(at - self.slack / 2)
+    /// Until when nothing may leave at this rate, if that is not over. Packets may leave `slack` sooner, to be sent in batches, and the wait
+    /// ends when several may leave at once.
+    pub(crate) fn waits_until(&self, now: Instant, rate: f64, slack: Duration) -> Option<Instant> {
+        let at = self.next(rate).filter(|at| *at > now + slack)?;
+        Some(at - slack / 2)
     }
 
     /// When the next packet may leave at a rate in bytes per second; `None`: nothing was sent yet.
@@ -65,10 +56,10 @@ mod tests {
     #[test]
     fn batches_leave_as_fast_as_single_packets() {
         let (start, ms) = (Instant::now(), Duration::from_millis(1));
-        let mut pace = Pace::with_slack(ms * 4);
+        let mut pace = Pace::default();
         let (mut now, mut sent, mut wakes) = (start, 0, 0);
         while now < start + ms * 1000 {
-            match pace.waits_until(now, 1e6) {
+            match pace.waits_until(now, 1e6, ms * 4) {
                 Some(until) => {
                     now = until + ms;
                     wakes += 1;

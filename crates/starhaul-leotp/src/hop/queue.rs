@@ -122,6 +122,16 @@ impl SendQueue {
         }
     }
 
+    /// Packets may leave so much sooner than their paces say.
+    pub(crate) fn slack(&self) -> Duration {
+        self.slack
+    }
+
+    /// Sets it.
+    pub(crate) fn set_slack(&mut self, slack: Duration) {
+        self.slack = slack;
+    }
+
     /// Bytes of segments that wait.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
@@ -292,7 +302,10 @@ impl SendQueue {
                 self.forget(handle);
                 continue;
             }
-            if let Some(at) = flow.rate.and_then(|rate| flow.pace.waits_until(now, rate)) {
+            if let Some(at) = flow
+                .rate
+                .and_then(|rate| flow.pace.waits_until(now, rate, self.slack))
+            {
                 soonest = Some(soonest.map_or(at, |soonest| soonest.min(at)));
                 self.turn.push_back(handle);
                 continue;
@@ -366,7 +379,7 @@ impl SendQueue {
         Some(
             self.flows
                 .entry(handle)
-                .or_insert_with(|| Flow::new(now, content, self.slack)),
+                .or_insert_with(|| Flow::new(now, content)),
         )
     }
 }
@@ -376,13 +389,13 @@ impl Flow {
         !self.items.is_empty() || now.saturating_duration_since(self.used) < AVERAGED
     }
 
-    fn new(now: Instant, content: ContentId, slack: Duration) -> Self {
+    fn new(now: Instant, content: ContentId) -> Self {
         Self {
             content,
             items: VecDeque::new(),
             bytes: 0,
             rate: None,
-            pace: Pace::with_slack(slack),
+            pace: Pace::default(),
             ready: now,
             asked: now,
             used: now,

@@ -33,7 +33,13 @@ impl Node {
         datagram: &[u8],
     ) -> bool {
         let arrived = arrived.min(now);
+        let before = self.waits.longest();
         self.waits.saw(now, now - arrived);
+        let longest = self.waits.longest();
+        if longest != before {
+            let hops = self.hops.values_mut();
+            hops.for_each(|hop| hop.expect_waits(longest));
+        }
         self.waited = now - arrived;
         let is_of_neighbour = self.handle_waiting(now, arrived, from, datagram);
         self.waited = Duration::ZERO;
