@@ -89,8 +89,6 @@ struct Recovery {
     conserving: bool,
     /// What was in flight when it began did not fill the path, so that its deliveries do not show the path's rate.
     below_capacity: bool,
-    /// Nor did the application send what would: until the window has grown again to half of what does, its deliveries tell nothing.
-    is_app_limited: bool,
 }
 
 impl Bbr {
@@ -124,13 +122,10 @@ impl Bbr {
         {
             recovery.conserving = false;
         }
-        let least = self.least_limited_by_the_path();
-        let is_limited = self.sampler.in_flight_bytes() < least;
-        let shows_nothing = self.recovery.as_mut().is_some_and(|recovery| {
-            recovery.is_app_limited &= is_limited;
-            recovery.is_app_limited || recovery.conserving && recovery.below_capacity
-        });
-        if shows_nothing {
+        if self
+            .recovery
+            .is_some_and(|recovery| recovery.conserving && recovery.below_capacity)
+        {
             self.sampler.mark_app_limited();
         }
     }
@@ -334,15 +329,6 @@ impl Bbr {
             .min(MAX_CWND_BYTES)
     }
 
-    /// With less in flight it is the application that limits the rate: half of what fills the path, in startup, where only the window
-    /// tells what that may be, half of the window.
-    fn least_limited_by_the_path(&self) -> u64 {
-        match self.mode {
-            Mode::Startup => self.cwnd_bytes.max(self.prior_cwnd_bytes) / 2,
-            _ => self.inflight(0.5),
-        }
-    }
-
     fn send_quantum(&self) -> u64 {
         if self.pacing_rate < Bandwidth::from_kbit(1_200) {
             self.max_datagram_bytes
@@ -458,7 +444,6 @@ impl Controller for Bbr {
                 newest_sent,
                 conserving: false,
                 below_capacity: false,
-                is_app_limited: false,
             });
         } else if let Some(recovery) = &mut self.recovery {
             // Further losses prolong recovery but do not begin a new round of conservation, or
@@ -467,13 +452,11 @@ impl Controller for Bbr {
         } else {
             self.save_cwnd();
             let in_flight = self.sampler.in_flight_bytes();
-            let is_app_limited = in_flight < self.least_limited_by_the_path();
-            let below_capacity = is_app_limited || in_flight < self.inflight(1.0);
+            let below_capacity = in_flight < self.inflight(1.0);
             self.recovery = Some(Recovery {
                 newest_sent,
                 conserving: true,
                 below_capacity,
-                is_app_limited,
             });
             if below_capacity {
                 self.sampler.mark_app_limited();

@@ -49,6 +49,8 @@ const REPAIRED_FOR: Duration = Duration::from_millis(250);
 const TAILS: u32 = 2;
 /// Late departures are made up for over a quarter of the round trip, or this if it is more: hosts wake programs so late.
 const MADE_UP: Duration = Duration::from_millis(1);
+/// Bytes that leave before their pace at most: what one call sends.
+const MOST_AHEAD: f64 = 65_536.0;
 /// Nothing is sent to a neighbour that was silent for longer.
 const SILENCE: Duration = Duration::from_secs(3);
 
@@ -84,6 +86,8 @@ pub(crate) struct Hop {
     /// Packets may leave so much sooner than their pace says. Where it is not zero, the host wakes up late, and what leaves late is made up
     /// for.
     burst: Duration,
+    /// The longest that the host lets the program wait.
+    wait: Duration,
     /// When the first content that waits may send, if all wait for their pace.
     flows_at: Option<Instant>,
     frames: VecDeque<Frame>,
@@ -151,6 +155,7 @@ impl Hop {
             queue: SendQueue::new(node.queue_bytes, node.contents, node.burst),
             pace: Pace::default(),
             burst: node.burst,
+            wait: Duration::ZERO,
             flows_at: None,
             frames: VecDeque::new(),
             dropped_frames: 0,
@@ -508,11 +513,13 @@ impl Hop {
     }
 
     /// The host lets the program wait so long: what is due meanwhile leaves before, lest the hop runs dry, but no more than a part of what
-    /// is under way.
+    /// is under way, or than [`MOST_AHEAD`].
     pub(crate) fn expect_waits(&mut self, longest: Duration) {
+        self.wait = longest;
         if !self.burst.is_zero() {
-            let slack = self.burst.max(longest.min(self.rtt() / 4));
-            self.queue.set_slack(slack);
+            let most = Duration::try_from_secs_f64(MOST_AHEAD / self.takes().max(1.0));
+            let most = most.unwrap_or(Duration::MAX).min(self.rtt() / 4);
+            self.queue.set_slack(self.burst.max(longest.min(most)));
         }
     }
 
@@ -683,6 +690,7 @@ impl Hop {
         {
             let sample = Duration::from_micros(sample.into());
             self.rtt.add(sample);
+            self.expect_waits(self.wait);
             self.control.on_rtt(now, sample);
         }
     }

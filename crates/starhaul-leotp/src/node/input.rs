@@ -132,7 +132,9 @@ impl Node {
             }
         };
         self.settle_streams(now);
-        self.report_losses(now, from);
+        // What came with this packet may be read after it: a hole has waited since it arrived, not since then.
+        let arrived = now.checked_sub(self.waited).unwrap_or(now);
+        self.report_losses(arrived, from);
         self.report_rates(now, from, about);
     }
 

@@ -130,13 +130,14 @@ impl Node {
         }
         let mut seed = [0; 32];
         self.random.fill_bytes(&mut seed);
-        let hop = Hop::new(
+        let mut hop = Hop::new(
             now,
             self.epoch,
             &self.config,
             config,
             ChaCha20Rng::from_seed(seed),
         );
+        hop.expect_waits(self.waits.longest());
         self.hops.insert(id, hop);
         Ok(())
     }

@@ -52,6 +52,8 @@ pub(crate) struct ReceiveBytes {
     credit: u64,
     /// Bytes beyond the first unread one that the sender is to be granted, as far as memory allows.
     window: u64,
+    /// What was granted when the window grew behind a lost byte the last time: it does once for each limit.
+    widened_at: u64,
     /// Since when what is read is counted, and the first byte of that.
     round: Option<(Instant, u64)>,
     /// What the last whole round asks for.
@@ -75,6 +77,7 @@ impl ReceiveBytes {
             end: None,
             credit: INITIAL_CREDIT,
             window: INITIAL_CREDIT,
+            widened_at: 0,
             round: None,
             wanted: None,
             reset: None,
@@ -183,11 +186,18 @@ impl ReceiveBytes {
     /// The sender has all but used up what it was granted while a lost byte keeps the application from reading; its window grows, or
     /// it would stand still until that byte has come. True if it grew, up to `largest`.
     pub(crate) fn widen(&mut self, largest: u64) -> bool {
+        // Who has read nothing yet leaves memory to those who have.
+        let largest = match self.read {
+            0 => largest.min(MAX_FIRST_WINDOW),
+            _ => largest,
+        };
         let waits_for_a_byte = !self.can_read() && self.highest > self.read;
         let used_up = self.highest.saturating_add(self.window / 4) >= self.credit;
-        if !(waits_for_a_byte && used_up) || self.end.is_some() || self.window >= largest {
+        let is_over = self.end.is_some() || self.window >= largest;
+        if !(waits_for_a_byte && used_up) || is_over || self.widened_at >= self.credit {
             return false;
         }
+        self.widened_at = self.credit;
         self.window = self.window.saturating_mul(2).min(largest);
         true
     }
