@@ -30,8 +30,6 @@ const MIN_WINDOW_PACKETS: u64 = 4;
 /// the RTT then keeps half a BDP in flight, as in BBRv2 (draft-cardwell-iccrg-bbr-congestion-control-02 §4.3.4.2).
 const LONG_RTT: Duration = Duration::from_millis(200);
 const LONG_RTT_PROBE_SHARE: f64 = 0.5;
-/// A path so many times as long as before carried no more than the window of two bandwidth-delay products of the shorter one in each round.
-const LONGER: u32 = 2;
 
 /// Model-based congestion control; loss alone does not reduce its rate.
 #[derive(Clone, Debug)]
@@ -258,11 +256,14 @@ impl Bbr {
 
     /// What the window of a much shorter path delivered in each round is not the rate of the path that was just measured.
     fn start_up_if_longer(&mut self) {
-        let prior = self.prior_min_rtt.take();
-        let is_longer = prior
-            .zip(self.min_rtt)
-            .is_some_and(|(prior, min)| min.rtt > prior.saturating_mul(LONGER));
-        if is_longer {
+        let (Some(prior), Some(min), Some(bandwidth)) = (
+            self.prior_min_rtt.take(),
+            self.min_rtt,
+            self.max_bandwidth.best(),
+        ) else {
+            return;
+        };
+        if bandwidth.bytes_in(min.rtt) > self.inflight_over(bandwidth, prior, CWND_GAIN) {
             self.full_pipe = FullPipe::default();
         }
     }
@@ -304,12 +305,16 @@ impl Bbr {
     }
 
     fn save_cwnd(&mut self) {
-        let reduced = self.recovery.is_some() || matches!(self.mode, Mode::ProbeRtt { .. });
-        self.prior_cwnd_bytes = if reduced {
+        self.prior_cwnd_bytes = if self.is_reduced() {
             self.prior_cwnd_bytes.max(self.cwnd_bytes)
         } else {
             self.cwnd_bytes
         };
+    }
+
+    /// Whether a recovery or a measurement of the RTT takes some of the window.
+    fn is_reduced(&self) -> bool {
+        self.recovery.is_some() || matches!(self.mode, Mode::ProbeRtt { .. })
     }
 
     fn restore_cwnd(&mut self) {
@@ -321,7 +326,11 @@ impl Bbr {
         let (Some(bandwidth), Some(min)) = (self.max_bandwidth.best(), self.min_rtt) else {
             return initial_window(self.max_datagram_bytes);
         };
-        let bdp = real(bandwidth.bytes_in(min.rtt)) * gain;
+        self.inflight_over(bandwidth, min.rtt, gain)
+    }
+
+    fn inflight_over(&self, bandwidth: Bandwidth, rtt: Duration, gain: f64) -> u64 {
+        let bdp = real(bandwidth.bytes_in(rtt)) * gain;
         // Room for bursts and aggregated acknowledgements.
         let quanta = 3 * self.send_quantum();
         window_bytes(bdp, self.min_cwnd())
@@ -498,6 +507,13 @@ impl Controller for Bbr {
 
     fn cwnd(&self) -> u64 {
         self.cwnd_bytes
+    }
+
+    fn full_window(&self) -> u64 {
+        match self.is_reduced() {
+            true => self.cwnd_bytes.max(self.prior_cwnd_bytes),
+            false => self.cwnd_bytes,
+        }
     }
 
     fn pacing_rate(&self) -> Option<Bandwidth> {

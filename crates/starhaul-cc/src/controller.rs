@@ -93,6 +93,11 @@ pub trait Controller: fmt::Debug + Send + Sync {
     fn on_mtu_update(&mut self, mtu_bytes: u16);
     /// Bytes that may be in flight; never 0.
     fn cwnd(&self) -> u64;
+    /// The window apart from what a recovery or a measurement of the RTT takes of it for a while: how much is in flight beside it tells
+    /// whether the path or the application limits the sender.
+    fn full_window(&self) -> u64 {
+        self.cwnd()
+    }
     /// The rate at which to pace; `None` leaves it to the pacer (1.25 × cwnd per smoothed RTT).
     fn pacing_rate(&self) -> Option<Bandwidth>;
     /// The estimate of the path's capacity, if the controller has one.

@@ -269,3 +269,21 @@ fn cubic_does_not_jump_after_the_window_was_unused() {
     flow.rounds_for(k - 1.0);
     assert_near(flow.cwnd(), w_max, 0.01);
 }
+
+/// After a loss BBR's window is what was in flight for a round, however little that was: the sender fills it, but not the path.
+#[test]
+fn the_full_window_of_bbr_is_that_without_a_recovery() {
+    let mut flow = Flow::new("bbr");
+    let before = flow.slow_start_to(80.0);
+    for _ in 0..20 {
+        flow.round_of(5, true);
+        flow.lose(false);
+        let full = flow.controller.full_window() as f64 / SEGMENT as f64;
+        assert!(flow.cwnd() < before / 2.0, "{}", flow.cwnd());
+        assert!(full >= before, "{full} of {before}");
+    }
+    let mut flow = Flow::new("newreno");
+    flow.slow_start_to(80.0);
+    flow.lose(false);
+    assert_eq!(flow.controller.full_window(), flow.controller.cwnd());
+}

@@ -463,7 +463,7 @@ impl congestion::Controller for PathControlHandle {
             None => control.pacer.on_sent(now, bytes),
         }
         control.packet_size.on_sent(bytes);
-        if in_flight.saturating_add(bytes) > control.path.controller().cwnd() / 2 {
+        if in_flight.saturating_add(bytes) > control.path.controller().full_window() / 2 {
             // A sender that fills more than half the window is not app-limited.
             control.idle = false;
         }

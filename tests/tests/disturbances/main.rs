@@ -95,13 +95,13 @@ fn one_path_is_cut(scheduler: SchedulerChoice, path: usize, ways: &'static [usiz
     }
 }
 
-/// As frames of a camera: over an outage of one path each that arrives in time is handed on in time, though some of those before it
+/// As frames of a camera: over an outage of a path each that arrives in time is handed on in time, though some of those before it
 /// are lost for good: the ways are so long that a loss is known after the shorter of the deadlines only.
 #[test]
 fn in_order_frames_are_handed_on_in_time_over_an_outage_of_a_path() {
     each(|scheduler| {
-        for (seed, path) in [(1, 0), (4, 1)] {
-            let mut world = World::ordered(scheduler, seed, ms(90));
+        for path in 0..2 {
+            let mut world = World::ordered(scheduler, 1, ms(90));
             world.name += &format!(", path {path}");
             world.run_secs(10);
             world.cut(path, BOTH_WAYS);
@@ -110,7 +110,12 @@ fn in_order_frames_are_handed_on_in_time_over_an_outage_of_a_path() {
             world.run_secs(10);
             world.rest();
             let missed = world.judge_order();
-            assert!((1..75).contains(&missed), "{}: {missed} missed", world.name);
+            println!("{}: {missed} missed", world.name);
+            assert!(
+                (1..100).contains(&missed),
+                "{}: {missed} missed",
+                world.name
+            );
         }
     });
 }
@@ -175,13 +180,17 @@ fn a_round_trip_of_the_spare_path_that_doubles_makes_nothing_late() {
     each(|scheduler| delays_double(scheduler, 1..2, BOTH_WAYS));
 }
 
-/// Known fault: the window of the path, made for the old round trip, carries too little for seconds; blocks are late meanwhile.
+#[test]
+fn a_round_trip_that_doubles_makes_nothing_late() {
+    delays_double(SchedulerChoice::Rules, 0..1, BOTH_WAYS);
+    each(|scheduler| delays_double(scheduler, 0..2, CLIENTS));
+}
+
+/// Known fault: the longer round trips of both paths pass for queues of their own, which end the search for what the paths can carry.
 #[test]
 #[should_panic(expected = " late")]
-fn a_round_trip_that_doubles_makes_nothing_late() {
-    for (paths, ways) in [(0..1, BOTH_WAYS), (0..2, BOTH_WAYS), (0..2, CLIENTS)] {
-        each(|scheduler| delays_double(scheduler, paths.clone(), ways));
-    }
+fn round_trips_that_double_on_both_paths_make_nothing_late() {
+    each(|scheduler| delays_double(scheduler, 0..2, BOTH_WAYS));
 }
 
 #[test]
@@ -250,13 +259,8 @@ fn an_outage_of_both_paths_expires_what_it_strikes_and_nothing_else() {
     }
 }
 
-/// The rates of these paths fall to a tenth: the load of high priority, of 0.3 Mbit/s, goes before the other. Of its blocks, or of the
-/// other's after the rates have risen again, at `most` so many are late, besides those sent within `unlearnt` after the fall.
-fn the_important_load_is_on_time(
-    paths: &Range<usize>,
-    ways: &[usize],
-    (unlearnt, most): (Duration, usize),
-) {
+/// The rates of these paths fall to a tenth: the load of high priority, of 0.3 Mbit/s, goes before the other.
+fn the_important_load_is_on_time(paths: &Range<usize>, ways: &[usize]) {
     let mut world = World::new(SchedulerChoice::Rules, 1);
     world.name += &format!(", paths {paths:?}, ways {ways:?}");
     let all = |world: &mut World, mbit| {
@@ -266,26 +270,29 @@ fn the_important_load_is_on_time(
     };
     run(&mut world, |world| all(world, 2), |world| all(world, 20));
     world.judge([NEVER; 2]);
-    let fall = STRUCK..STRUCK + unlearnt;
     let late = world.late();
     let wrong = late
         .iter()
-        .filter(|(_, load, at, _)| *load == 0 && !fall.contains(at) || *at >= ENDED);
+        .filter(|(_, load, at, _)| *load == 0 || *at >= ENDED);
     let wrong: Vec<_> = wrong.collect();
-    assert!(wrong.len() <= most, "{} late: {wrong:?}", world.name);
+    assert!(wrong.is_empty(), "{} late: {wrong:?}", world.name);
 }
 
 #[test]
 fn an_important_load_does_not_notice_a_tenth_of_the_rate_in_its_direction() {
-    the_important_load_is_on_time(&(0..1), CLIENTS, (Duration::ZERO, 0));
+    the_important_load_is_on_time(&(0..1), CLIENTS);
 }
 
-/// Where both ways fall at once, what is under way waits behind what the other load has sent, and so do the acknowledgements that tell.
 #[test]
-fn an_important_load_does_not_notice_a_tenth_of_the_rate() {
-    for (paths, bound) in [(0..1, (Duration::ZERO, 0)), (0..2, (ms(400), 5))] {
-        the_important_load_is_on_time(&paths, BOTH_WAYS, bound);
-    }
+fn an_important_load_does_not_notice_a_tenth_of_the_rate_of_one_path() {
+    the_important_load_is_on_time(&(0..1), BOTH_WAYS);
+}
+
+/// Known fault: what is under way when both paths fall waits behind what the other load has sent; some ten blocks are late.
+#[test]
+#[should_panic(expected = " late")]
+fn an_important_load_does_not_notice_a_tenth_of_the_rate_of_both_paths() {
+    the_important_load_is_on_time(&(0..2), BOTH_WAYS);
 }
 
 /// More blocks are sent than arrive: those that are said to have expired did, and no other.
@@ -307,26 +314,33 @@ fn a_tenth_of_the_rate_is_told_as_it_is() {
 }
 
 /// The other path carries all; what was in the queue of this one is overdue after 0.15 s, and sent again.
-/// Known fault: the other path takes seconds to learn what it can carry, and a plan trusts the slow one; blocks are late meanwhile.
-#[test]
-#[should_panic(expected = " late")]
-fn a_tenth_of_the_rate_on_one_path_makes_nothing_late() {
+fn one_path_keeps_a_tenth_of_the_rate(scheduler: SchedulerChoice) {
     for ways in [BOTH_WAYS, CLIENTS] {
-        each(|scheduler| {
-            let mut world = World::new(scheduler, 1);
-            run(
-                &mut world,
-                |world| world.set_rate(0, ways, 2),
-                |world| world.set_rate(0, ways, 20),
-            );
-            world.judge([NEVER; 2]);
-            world.assert_late_only_in(&[]);
-        });
+        let mut world = World::new(scheduler, 1);
+        run(
+            &mut world,
+            |world| world.set_rate(0, ways, 2),
+            |world| world.set_rate(0, ways, 20),
+        );
+        world.judge([NEVER; 2]);
+        world.assert_late_only_in(&[]);
     }
 }
 
+#[test]
+fn a_tenth_of_the_rate_on_one_path_makes_nothing_late_under_rules() {
+    one_path_keeps_a_tenth_of_the_rate(SchedulerChoice::Rules);
+}
+
+/// Known fault: a plan goes on trusting the slow path with a share; a few blocks are late.
+#[test]
+#[should_panic(expected = " late")]
+fn a_tenth_of_the_rate_on_one_path_makes_nothing_late_under_a_plan() {
+    one_path_keeps_a_tenth_of_the_rate(SchedulerChoice::Optimizer);
+}
+
 /// 4 Mbit/s for 4.7: from the third second on four fifths of what fits, which is 0.8 of the blocks, are on time.
-/// Known fault: under overload most blocks are begun, and given up shortly before their deadline: a fifth arrives.
+/// Known fault: under overload many blocks are begun, and given up shortly before their deadline: half of them arrive.
 #[test]
 #[should_panic(expected = " late")]
 fn a_tenth_of_the_rate_on_both_paths_delivers_most_of_what_fits() {
