@@ -253,6 +253,24 @@ impl SendBytes {
         None
     }
 
+    /// Those within what was acknowledged now, and the lowest ones whose bytes came piece by piece, are under way no more.
+    fn forget_stragglers(&mut self, start: u64, end: u64, acknowledged: u64) {
+        let fin = self.fin;
+        let has_come = |fins: bool| !fins || fin == Fin::Acked;
+        let within =
+            |(_, (to, fins, _)): &(&u64, &(u64, bool, Instant))| *to <= end && has_come(*fins);
+        while let Some((&from, _)) = self.stragglers.range(start..=end).find(within) {
+            self.stragglers.remove(&from);
+        }
+        while let Some(first) = self.stragglers.first_entry() {
+            let (to, fins, _) = *first.get();
+            if to > acknowledged || !has_come(fins) {
+                break;
+            }
+            first.remove();
+        }
+    }
+
     /// The bytes of a frame, as they lie in the buffer.
     pub(crate) fn slices(&self, start: u64, end: u64) -> impl Iterator<Item = &[u8]> + '_ {
         let first = self
@@ -282,14 +300,11 @@ impl SendBytes {
 
     pub(crate) fn on_acked(&mut self, start: u64, end: u64, fin: bool) {
         self.acked.insert(start, end);
-        if !self.stragglers.is_empty() {
-            self.stragglers
-                .retain(|from, (to, ..)| *from < start || *to > end);
-        }
         if fin {
             self.fin = Fin::Acked;
         }
         let acknowledged = self.acked.contiguous();
+        self.forget_stragglers(start, end, acknowledged);
         while let Some(front) = self.segments.front() {
             if front.end() > acknowledged {
                 break;
@@ -432,6 +447,29 @@ mod tests {
             None,
             "it arrives as soon by itself"
         );
+    }
+
+    /// The copies of a frame may be cut otherwise than the frame itself.
+    #[test]
+    fn a_frame_that_came_in_pieces_is_under_way_no_more() {
+        let now = Instant::now();
+        let mut stream = SendBytes::new(INITIAL_CREDIT, u64::MAX);
+        stream.push(Bytes::from_static(b"abcdefgh"));
+        stream.finish();
+        for _ in 0..2 {
+            let frame = stream.next_frame_within(4).unwrap();
+            stream.on_sent(frame);
+            stream.on_straggling(frame, now);
+        }
+        for start in 0..4 {
+            assert!(stream.has_stragglers());
+            stream.on_acked(start, start + 1, false);
+        }
+        assert_eq!(stream.stragglers.len(), 1, "the second frame alone");
+        stream.on_acked(4, 8, false);
+        assert!(stream.has_stragglers(), "its end is under way");
+        stream.on_acked(8, 8, true);
+        assert!(!stream.has_stragglers());
     }
 
     #[test]
