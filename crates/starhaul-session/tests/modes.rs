@@ -364,3 +364,34 @@ fn blocks_of_every_odd_size_arrive_unchanged() {
         }
     }
 }
+
+/// Where a retransmission is the last that can arrive in time and may be lost as the first try was, redundancy leaves with it.
+#[test]
+fn the_last_retransmission_does_not_leave_alone() {
+    // Two retransmissions can arrive within 230 ms.
+    let lanes = [(30, 0.4), (30, 0.4)];
+    let missed = |mode| {
+        let config = stream(mode, 230, 1.0);
+        let runs = (0..4).map(|seed| {
+            Run::by(
+                SchedulerChoice::Rules,
+                config.clone(),
+                &lanes,
+                (500, 500),
+                seed,
+            )
+        });
+        let (mut missed, mut redundancy) = (0, 0);
+        for run in runs {
+            missed += run.blocks - run.pair.on_time();
+            redundancy += run.redundancy();
+        }
+        (missed, redundancy)
+    };
+    let (alone, none) = missed(Mode::Retransmit);
+    let (insured, redundancy) = missed(Mode::FecRetransmit);
+    println!("{alone} missed, {insured} with {redundancy} fragments of redundancy");
+    assert_eq!(none, 0);
+    assert!(insured * 2 < alone, "{insured} of {alone}");
+    assert!(redundancy < 1000, "{redundancy} for 2000 blocks");
+}

@@ -14,6 +14,9 @@ use crate::{
     wire::{Fragment, wrap},
 };
 
+/// Copies of so many fragments at the most cost less than what they may save.
+const SHORT_BLOCK: usize = 3;
+
 /// What a timer of a block is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum BlockTimer {
@@ -391,6 +394,19 @@ impl SendBlock {
             self.fresh.index = 0;
         }
         if self.mode == Mode::Duplicate {
+            self.copies.push_back(id);
+        }
+    }
+
+    /// A fragment was sent again for the last time: redundancy that is left does not wait for spare capacity any more, or, of a short block
+    /// without any, a copy leaves.
+    pub(crate) fn insist(&mut self, id: FragmentId) {
+        if self.redundancy.left_bytes > 0 {
+            self.redundancy_is_urgent = true;
+            return;
+        }
+        let fragments = |code: &Code| usize::from(code.data_count);
+        if self.codes.iter().map(fragments).sum::<usize>() <= SHORT_BLOCK {
             self.copies.push_back(id);
         }
     }

@@ -335,6 +335,10 @@ impl Session {
                 _ => break,
             }
         }
+        if sent > 0 && choice.purpose == Purpose::Retransmission {
+            let view = View::new(now, &self.paths, id, batch.overview);
+            self.blocks_out.insist(&view, key, choice.fragment);
+        }
         self.blocks_out.requeue(now, key);
         if let Some(stream) = self.streams.get_mut(&key.0).filter(|_| redundant > 0) {
             stream.stats.redundancy_bytes += redundant;
