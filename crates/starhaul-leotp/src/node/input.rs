@@ -133,8 +133,7 @@ impl Node {
         };
         self.settle_streams(now);
         // What came with this packet may be read after it: a hole has waited since it arrived, not since then.
-        let arrived = now.checked_sub(self.waited).unwrap_or(now);
-        self.report_losses(arrived, from);
+        self.report_losses(self.there_since(now), from);
         self.report_rates(now, from, about);
     }
 

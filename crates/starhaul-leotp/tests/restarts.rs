@@ -1,0 +1,189 @@
+//! A node of a chain that has carried more packets than 16 bits number begins a new life, in virtual time: its neighbours find it
+//! again, and the transfer goes on.
+
+#![expect(clippy::unwrap_used, reason = "a test")]
+
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use starhaul_leotp::{
+    ContentId, ContentSecret, Event, FetchConfig, FetchId, NeighbourConfig, NeighbourId,
+    NeighbourKey, Node, NodeConfig,
+};
+use starhaul_link::LinkSpec;
+use starhaul_sim::{Datagram, Delivery, Node as SimNode, Simulation, Udp};
+
+const CONTENT: ContentId = ContentId([1; 16]);
+const HOPS: u16 = 3;
+const HOP: &str = "rate=100mbit,delay=5ms,loss=0.1%,queue=200p";
+const PATH_RTT: Duration = Duration::from_millis(30);
+const LENGTH: u64 = 110_000_000;
+/// Of the first life: 1418 bytes of the content go into one packet.
+const FIRST_PACKETS: u64 = 1 << 16;
+
+struct Host {
+    node: Node,
+    fetch: Option<FetchId>,
+    /// How many bytes of the content have come, and when the last.
+    got: u64,
+    came: Instant,
+    longest_pause: Duration,
+    finished: bool,
+}
+
+impl Host {
+    fn new(node: Node, now: Instant) -> Self {
+        Self {
+            node,
+            fetch: None,
+            got: 0,
+            came: now,
+            longest_pause: Duration::ZERO,
+            finished: false,
+        }
+    }
+
+    fn fetch(&mut self, now: Instant) {
+        let config = FetchConfig {
+            start: self.got,
+            ..FetchConfig::new(CONTENT, secret())
+        };
+        self.fetch = Some(self.node.fetch(now, config));
+    }
+
+    fn act(&mut self, now: Instant) {
+        while let Some(event) = self.node.poll_event() {
+            match event {
+                Event::Finished(_) => self.finished = true,
+                Event::Failed(_, why) => panic!("{why}"),
+                _ => {}
+            }
+        }
+        while let Some(data) = self.fetch.and_then(|fetch| self.node.read(now, fetch)) {
+            let from = self.got;
+            let right = data
+                .iter()
+                .zip(from..)
+                .all(|(byte, at)| *byte == content(at));
+            assert!(right, "other bytes from {from} on");
+            self.got += data.len() as u64;
+            self.longest_pause = self.longest_pause.max(now.duration_since(self.came));
+            self.came = now;
+        }
+    }
+}
+
+impl SimNode for Host {
+    type Load = Udp;
+
+    fn handle_packet(&mut self, now: Instant, packet: Delivery<Udp>) {
+        let from = NeighbourId(packet.from.port().into());
+        self.node.handle_datagram(now, from, &packet.load.payload);
+        self.act(now);
+    }
+
+    fn poll_transmit(&mut self, now: Instant, out: &mut VecDeque<Datagram>) {
+        let mut datagram = Vec::new();
+        if let Some(NeighbourId(to)) = self.node.poll_transmit(now, &mut datagram) {
+            let to = address(u16::try_from(to).unwrap());
+            out.push_back(Datagram::udp(0, to, 0, datagram.into()));
+        }
+    }
+
+    fn poll_timeout(&mut self) -> Option<Instant> {
+        self.node.poll_timeout()
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        self.node.handle_timeout(now);
+        self.act(now);
+    }
+}
+
+fn address(number: u16) -> std::net::SocketAddr {
+    ([10, 0, 0, 1], number).into()
+}
+
+fn secret() -> ContentSecret {
+    ContentSecret::new(&[8; 32])
+}
+
+fn content(at: u64) -> u8 {
+    (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40).to_le_bytes()[0]
+}
+
+/// A node of the chain in its `life`: 1 serves, the others ask the one before them.
+fn node(now: Instant, number: u16, life: u8) -> Node {
+    let mut random = [life; 32];
+    random[..2].copy_from_slice(&number.to_le_bytes());
+    let mut node = Node::new(now, NodeConfig::default(), random).unwrap();
+    let mut meet = |neighbour: u16, hop: u16| {
+        let key = NeighbourConfig {
+            key: NeighbourKey::new(&[hop.to_le_bytes()[0]; 32]),
+        };
+        let id = NeighbourId(neighbour.into());
+        node.add_neighbour(now, id, key).unwrap();
+        id
+    };
+    let up = (number > 1).then(|| meet(number - 1, number - 1));
+    if number <= HOPS {
+        meet(number + 1, number);
+    }
+    node.set_upstream(now, up);
+    if number == 1 {
+        let text: Vec<u8> = (0..LENGTH).map(content).collect();
+        node.serve(CONTENT, &secret(), Box::new(Bytes::from(text)));
+    }
+    node
+}
+
+/// The longest pause between two arrivals in order, if node `restarted` begins a new life on the way.
+fn longest_pause(restarted: u16) -> Duration {
+    let start = Instant::now();
+    let mut sim = Simulation::new(restarted.into(), start);
+    for number in 1..=HOPS + 1 {
+        let id = sim.add_node(Host::new(node(start, number, 1), start));
+        sim.network.bind(id, 0, address(number));
+    }
+    let spec: LinkSpec = HOP.parse().unwrap();
+    for at in 1..=HOPS {
+        sim.network
+            .connect(address(at), address(at + 1), &spec, &spec);
+    }
+    sim.nodes.last_mut().unwrap().fetch(start);
+    let mut is_second_life = false;
+    while !sim.nodes.last().unwrap().finished {
+        sim.run_for(Duration::from_millis(5));
+        assert!(
+            sim.elapsed() < Duration::from_secs(30),
+            "{} bytes came",
+            sim.nodes.last().unwrap().got
+        );
+        let got = sim.nodes.last().unwrap().got;
+        if !is_second_life && got > FIRST_PACKETS * 1418 {
+            is_second_life = true;
+            let now = sim.now();
+            let host = &mut sim.nodes[usize::from(restarted) - 1];
+            host.node = node(now, restarted, 2);
+            if host.fetch.is_some() {
+                host.fetch(now);
+            }
+        }
+    }
+    let requester = sim.nodes.last().unwrap();
+    assert_eq!((requester.got, is_second_life), (LENGTH, true));
+    requester.longest_pause
+}
+
+#[test]
+fn a_node_that_restarts_after_many_packets_is_found_again() {
+    for restarted in 1..=HOPS + 1 {
+        let pause = longest_pause(restarted);
+        println!("node {restarted}: {pause:?}");
+        let most = PATH_RTT * 2 + Duration::from_millis(100);
+        assert!(pause <= most, "node {restarted}: {pause:?}");
+    }
+}
