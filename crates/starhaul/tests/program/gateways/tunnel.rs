@@ -17,9 +17,9 @@ use super::{
     wait_for,
 };
 
-const FIELD: &str =
+pub(super) const FIELD: &str =
     "[[tun]]\nname = \"vpn\"\ndevice = \"star0\"\naddresses = [\"10.9.0.2/24\", \"fd09::2/64\"]\n";
-const GROUND: &str =
+pub(super) const GROUND: &str =
     "[[tun]]\nname = \"vpn\"\ndevice = \"star0\"\naddresses = [\"10.9.0.1/24\", \"fd09::1/64\"]\n";
 
 /// A pair with a tunnel that works.

@@ -11,13 +11,16 @@ use std::{
 use ring::digest;
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::{gateway::Pair, gateway::paths, network::Network, wait_for};
+use super::{
+    gateway::{Pair, paths},
+    network::{Network, Side},
+    tunnel::{FIELD, GROUND},
+    wait_for,
+};
 
 /// Of each path, in both directions.
 const LOST_PERCENT: u8 = 2;
 const SERVER: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
-const FIELD: &str = "[[tun]]\nname = \"vpn\"\ndevice = \"star0\"\naddresses = [\"10.9.0.2/24\"]\n";
-const GROUND: &str = "[[tun]]\nname = \"vpn\"\ndevice = \"star0\"\naddresses = [\"10.9.0.1/24\"]\n";
 /// No application waits longer for one answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -31,11 +34,11 @@ fn start() -> Option<(Network, Pair)> {
             return None;
         }
     }
-    wait_for("the device", || {
-        network
-            .try_ip(super::network::Side::Ground, "route get 10.9.0.2")
-            .ok()
-    });
+    for (side, peer) in [(Side::Field, "10.9.0.1"), (Side::Ground, "10.9.0.2")] {
+        wait_for("the device", || {
+            network.try_ip(side, &format!("route get {peer}")).ok()
+        });
+    }
     Some((network, pair))
 }
 
