@@ -19,6 +19,9 @@ use crate::{Error, traces::Direction};
 /// How long the program that carries a flow takes to start and to end, about.
 pub(crate) const OVERHEAD: Duration = Duration::from_millis(1500);
 
+/// More than any link of the lab holds in a round trip: the system's usual 4 MB would bound TCP, and not the path.
+const TCP_WINDOW_BYTES: u64 = 128 << 20;
+
 /// What sends in real time.
 pub trait Sender: std::fmt::Debug + Send + Sync {
     /// Its name in tables.
@@ -96,6 +99,7 @@ impl Bench {
             command: vec!["true".into()],
             quiet_output: true,
             log: None,
+            tcp_window_bytes: None,
             keep_passages: false,
             supervisor: self.supervisor.clone(),
         });
@@ -158,6 +162,7 @@ impl Bench {
             command: client,
             quiet_output: true,
             log: None,
+            tcp_window_bytes: Some(TCP_WINDOW_BYTES),
             keep_passages: true,
             supervisor: self.supervisor.clone(),
         })?;

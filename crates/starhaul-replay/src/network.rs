@@ -38,6 +38,9 @@ const FORWARDING: [(&str, &str); 3] = [
     ("/proc/sys/net/ipv6/conf/default/forwarding", "0"),
 ];
 
+/// Least, first and greatest size of TCP's buffers.
+const TCP_BUFFERS: [&str; 2] = ["/proc/sys/net/ipv4/tcp_rmem", "/proc/sys/net/ipv4/tcp_wmem"];
+
 /// The kernel objects of a run; they end with this value and the processes in it.
 pub(crate) struct Network {
     /// The namespace of the command.
@@ -239,8 +242,24 @@ pub(crate) fn loopback_up() -> io::Result<()> {
     Ok(())
 }
 
+/// Lets TCP grow its windows until so many bytes are in flight. A buffer also holds what the kernel needs for itself, about as much again.
+pub(crate) fn widen_tcp(bytes: u64) -> io::Result<()> {
+    for file in TCP_BUFFERS {
+        let text = std::fs::read_to_string(file)?;
+        let mut bounds = text.split_whitespace();
+        if let (Some(least), Some(first)) = (bounds.next(), bounds.next()) {
+            std::fs::write(file, format!("{least} {first} {}", bytes.saturating_mul(2)))?;
+        }
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "a failed call is a failed test")]
+
+    use starhaul_needs::{Need, skip};
+
     use super::*;
 
     #[test]
@@ -259,5 +278,22 @@ mod tests {
         all.sort();
         all.dedup();
         assert_eq!(all.len(), count);
+    }
+
+    #[test]
+    fn wider_windows_of_tcp_stay_inside() {
+        let inside = match NetworkNamespace::create() {
+            Ok(inside) => inside,
+            Err(error) => return skip(Need::Netns, error),
+        };
+        let read = || {
+            let text = std::fs::read_to_string(TCP_BUFFERS[1])?;
+            Ok(text.split_whitespace().last().map(str::to_owned))
+        };
+        let outside = read().unwrap();
+        inside.inside(|| widen_tcp(64 << 20)).unwrap();
+        let widened = inside.inside(read).unwrap();
+        assert_eq!(widened, Some((128 << 20).to_string()));
+        assert_eq!(read().unwrap(), outside);
     }
 }

@@ -14,7 +14,7 @@ use starhaul_link::Histogram;
 use crate::{
     Error, ReplayLink,
     engine::Engine,
-    network::Network,
+    network::{Network, widen_tcp},
     report::{self, LinkReport},
     supervisor::{Running, Start},
 };
@@ -31,6 +31,8 @@ pub struct ReplaySpec {
     pub quiet_output: bool,
     /// Receives a line per packet, after its present content.
     pub log: Option<Box<dyn Write + Send>>,
+    /// The kernel's TCP inside may have so many bytes in flight, in place of the system's bounds, if the far side has its own namespace.
+    pub tcp_window_bytes: Option<u64>,
     /// Keeps the fate of each packet that arrived, for [`DirectionReport::passages`](crate::DirectionReport::passages).
     pub keep_passages: bool,
     /// Arguments with which this program only calls [`supervise`](crate::supervise) with those that follow `--`.
@@ -73,6 +75,15 @@ impl ReplayReport {
 pub fn run(spec: ReplaySpec) -> Result<ReplayReport, Error> {
     let network = Network::create(&spec.links, spec.server.is_some())?;
     let mut warnings = network.warnings.clone();
+    if let Some(bytes) = spec.tcp_window_bytes.filter(|_| spec.server.is_some()) {
+        for side in [&network.near, &network.far] {
+            if let Err(error) = side.inside(|| widen_tcp(bytes)) {
+                warnings.push(format!(
+                    "TCP keeps the system's bounds of its windows: {error}"
+                ));
+            }
+        }
+    }
     let server = match &spec.server {
         Some(line) => Some(start_server(&spec, line, &network, &mut warnings)?),
         None => None,

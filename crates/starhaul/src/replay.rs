@@ -103,6 +103,7 @@ pub(crate) fn run(args: Arguments) -> anyhow::Result<ExitCode> {
         command: args.command,
         quiet_output: args.json,
         log: log.map(|log| -> Box<dyn std::io::Write + Send> { Box::new(log) }),
+        tcp_window_bytes: None,
         keep_passages: false,
         supervisor: vec![SUPERVISOR.into()],
     })?;

@@ -1,5 +1,7 @@
 //! `starhaul lab leocc`, in virtual and in real time.
 
+use std::time::Duration;
+
 use clap::{ArgMatches, Args, Command, FromArgMatches as _};
 
 use super::{Options, Plan, RealPlan, Section};
@@ -10,6 +12,9 @@ use crate::{
 
 /// The experiment by its name.
 pub struct LeoCc;
+
+/// More than any path over satellites of the Earth.
+const MOST_ADDED_DELAY: Duration = Duration::from_secs(10);
 
 #[derive(Args)]
 struct Arguments {
@@ -25,6 +30,13 @@ struct Arguments {
     /// With --real: no run is longer [default: the whole trace]
     #[arg(long, value_name = "N", requires = "real", value_parser = clap::value_parser!(u32).range(1..=3600))]
     seconds: Option<u32>,
+    /// With --real: run over each trace once for each of these, added to the delay of each direction, for example 0ms,80ms
+    #[arg(long, value_name = "TIME,…", requires = "real", value_delimiter = ',', value_parser = added_delay)]
+    added_delay: Vec<Duration>,
+}
+
+fn added_delay(text: &str) -> Result<Duration, starhaul_units::ParseDurationError> {
+    starhaul_units::parse_duration_in(Duration::ZERO..=MOST_ADDED_DELAY, text)
 }
 
 impl Experiment for LeoCc {
@@ -64,7 +76,10 @@ impl Experiment for LeoCc {
             ..arguments.options
         };
         Ok(match arguments.real {
-            true => Box::new(RealPlan::new(&options, arguments.runs, arguments.seconds)?),
+            true => {
+                let plan = RealPlan::new(&options, arguments.runs, arguments.seconds)?;
+                Box::new(plan.with_added_delays(&arguments.added_delay)?)
+            }
             false => Box::new(Plan::new(&options)?),
         })
     }

@@ -40,11 +40,10 @@ pub(super) fn grid(cases: &[TraceCase], options: &Options) -> Result<Vec<Changed
             false => (&ADDED_MS, &CAPACITIES),
         };
         for &added_ms in delays {
+            let added = Duration::from_millis(added_ms);
             for &times in capacities {
                 links.push(Changed {
-                    case: case
-                        .clone()
-                        .with_trace(changed(&case.trace, added_ms, times)?),
+                    case: case.clone().with_trace(changed(&case.trace, added, times)?),
                     change: Some(format!("+{added_ms} ms × {times}")),
                 });
             }
@@ -53,13 +52,25 @@ pub(super) fn grid(cases: &[TraceCase], options: &Options) -> Result<Vec<Changed
     Ok(links)
 }
 
+impl TraceCase {
+    /// The same with so much more delay in each direction, which its name tells.
+    pub(super) fn longer(&self, added: Duration) -> Result<Self, Error> {
+        if added.is_zero() {
+            return Ok(self.clone());
+        }
+        let trace = changed(&self.trace, added, 1.0)?;
+        let mut case = self.clone().with_trace(trace);
+        case.name += &format!(" +{} ms", added.as_secs_f64() * 1e3);
+        Ok(case)
+    }
+}
+
 /// The trace with a longer delay and another capacity.
-fn changed(trace: &Trace, added_ms: u64, times: f64) -> Result<Trace, Error> {
+fn changed(trace: &Trace, added: Duration, times: f64) -> Result<Trace, Error> {
     let ms = Duration::from_millis(1);
     let rates = trace.capacity.rates(ms).into_iter();
     let capacity = Opportunities::from_rates(rates.map(|rate| (ms, rate.scaled(times))))
         .map_err(|why| Error::Settings(format!("capacity × {times}: {why}")))?;
-    let added = Duration::from_millis(added_ms);
     let longer = |delay: &DelaySeries| {
         let steps = delay.steps();
         DelaySeries::from_steps(steps.map(|(span, delay)| (span.end - span.start, delay + added)))
@@ -123,7 +134,7 @@ mod tests {
     #[test]
     fn a_longer_path_keeps_the_swing_and_another_capacity_the_outages() {
         let trace = LeoModel::default().generate(1).unwrap();
-        let other = changed(&trace, 80, 0.1).unwrap();
+        let other = changed(&trace, Duration::from_millis(80), 0.1).unwrap();
         let ms = Duration::from_millis;
         let (delay, longer) = (trace.delay.clone().unwrap(), other.delay.clone().unwrap());
         for step in 0..1000 {

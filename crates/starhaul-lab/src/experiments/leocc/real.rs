@@ -112,6 +112,19 @@ impl RealPlan {
         })
     }
 
+    /// Runs over each trace once for each of these, added to the delay of each direction; with none, over the traces as they are.
+    ///
+    /// # Errors
+    /// A delay that the trace cannot hold.
+    pub fn with_added_delays(mut self, added: &[Duration]) -> Result<Self, Error> {
+        if !added.is_empty() {
+            let cases = self.cases.iter();
+            let longer = cases.flat_map(|case| added.iter().map(|added| case.longer(*added)));
+            self.cases = longer.collect::<Result<_, _>>()?;
+        }
+        Ok(self)
+    }
+
     fn losses(&self, case: &TraceCase) -> Vec<DataLoss> {
         case.losses(&self.losses, &[STUDY_LOSS])
     }
