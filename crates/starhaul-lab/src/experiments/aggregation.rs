@@ -58,9 +58,12 @@ pub fn study() -> Study {
         "A reliable stream that is always full, in virtual time with the whole stack: what the receiving application reads per second, from \
          15 s to 35 s after the beginning. The ceiling is what packets of 1500 bytes carry of the stream at the rates of the links, less those that are lost.",
     )
-    .part(Part::with_sessions("rows", "", "goodput over all paths and over each alone", columns, setups, |setup: &AggregationSetup, records| {
-        Ok(vec![setup.run(records)?])
-    }))
+    .part(Part::with_unlike_sessions(
+        ("rows", "", "goodput over all paths and over each alone"),
+        columns,
+        (setups, AggregationSetup::rates_mbit),
+        |setup: &AggregationSetup, records| Ok(vec![setup.run(records)?]),
+    ))
 }
 
 /// A stream over each of some paths and over all.
@@ -96,13 +99,17 @@ impl AggregationSetup {
             setup: self.clone(),
         })
     }
+
+    /// The sum of the links' rates, to which the work of a run is proportional.
+    fn rates_mbit(&self) -> f64 {
+        self.pipes.iter().map(|pipe| pipe.rate.mbit()).sum()
+    }
 }
 
 impl Goodputs {
     /// Over all paths, per sum of their rates.
     pub fn of_sum(&self) -> f64 {
-        let sum: f64 = self.setup.pipes.iter().map(|pipe| pipe.rate.mbit()).sum();
-        self.together.mbit() / sum.max(f64::MIN_POSITIVE)
+        self.together.mbit() / self.setup.rates_mbit().max(f64::MIN_POSITIVE)
     }
 
     /// Over all paths, per what full packets at their rates carry of the stream, less those that are lost.

@@ -125,8 +125,22 @@ impl Part {
         setups: impl Fn(bool, u64) -> Vec<S> + Send + Sync + 'static,
         run: impl Fn(&S, &Records) -> Result<Vec<R>, Error> + Copy + Send + Sync + 'static,
     ) -> Self {
+        let names = (name, stands_for, shows);
+        Self::with_unlike_sessions(names, columns, (setups, |_| 1.0), run)
+    }
+
+    /// The same of runs that take their time: `weight` tells how long one runs beside others of the part.
+    pub fn with_unlike_sessions<S: Send + Sync + 'static, R: 'static>(
+        (name, stands_for, shows): (&'static str, &'static str, &'static str),
+        columns: fn() -> Vec<Column<R>>,
+        (setups, weight): (
+            impl Fn(bool, u64) -> Vec<S> + Send + Sync + 'static,
+            fn(&S) -> f64,
+        ),
+        run: impl Fn(&S, &Records) -> Result<Vec<R>, Error> + Copy + Send + Sync + 'static,
+    ) -> Self {
         let job = move |setup: S| Job {
-            weight: 1.0,
+            weight: weight(&setup),
             work: Box::new(move |records: &Records| {
                 Ok(Table::of(&columns(), &run(&setup, records)?))
             }),
@@ -178,7 +192,10 @@ impl Part {
     pub fn weighing(mut self, weight: f64) -> Self {
         let jobs = self.jobs;
         self.jobs = Box::new(move |quick, seed| {
-            let weighed = |job| Job { weight, ..job };
+            let weighed = |job: Job| Job {
+                weight: job.weight * weight,
+                ..job
+            };
             jobs(quick, seed).into_iter().map(weighed).collect()
         });
         self
