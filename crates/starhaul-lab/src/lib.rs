@@ -1,6 +1,7 @@
 //! The lab: experiments over satellite links in virtual and in real time, each a command of `starhaul lab`.
 
 pub mod catalogue;
+pub mod dialogue;
 pub mod experiments;
 pub mod kit;
 pub mod realtime;

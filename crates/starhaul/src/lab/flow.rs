@@ -1,8 +1,7 @@
 //! `starhaul lab flow`: a saturating flow between two hosts.
 
-use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs as _};
+use std::net::{Ipv4Addr, SocketAddr};
 
-use anyhow::Context as _;
 use clap::{Subcommand, ValueEnum};
 use starhaul_lab::{
     Error,
@@ -12,6 +11,7 @@ use starhaul_lab::{
 };
 use starhaul_quic::{LEAST_PACKET_BYTES, MOST_PACKET_BYTES};
 
+use super::resolve::resolve;
 use crate::output::print;
 
 #[derive(clap::Args)]
@@ -141,26 +141,13 @@ async fn transfer(arguments: ClientArguments) -> anyhow::Result<()> {
         controller,
         detection: detect.then(Detection::default),
         packet_bytes: arguments.packet_bytes,
-        ..Client::new(resolve(&arguments.server)?, Secret::new(secret)?)
+        ..Client::new(resolve(&arguments.server, PORT)?, Secret::new(secret)?)
     };
     let transferred = client.run().await?;
     print(match arguments.json {
         true => serde_json::to_string(&transferred)? + "\n",
         false => table(&transferred),
     })
-}
-
-/// A host without a port has the usual one.
-fn resolve(server: &str) -> anyhow::Result<SocketAddr> {
-    let with_port = server.parse::<std::net::IpAddr>().is_err() && server.contains(':');
-    let found = match with_port {
-        true => server.to_socket_addrs(),
-        false => (server, PORT).to_socket_addrs(),
-    };
-    found
-        .ok()
-        .and_then(|mut addresses| addresses.next())
-        .with_context(|| format!("no address is known for {server}: write host or host:port"))
 }
 
 fn table(transferred: &Transferred) -> String {

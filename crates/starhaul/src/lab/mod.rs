@@ -1,8 +1,10 @@
 //! `starhaul lab`: experiments by name; all the rest is in `starhaul-lab`.
 
+mod echo;
 mod flow;
 mod named;
 mod outcome;
+mod resolve;
 
 use starhaul_lab::catalogue;
 
@@ -25,6 +27,8 @@ enum Experiment {
     },
     /// Fill a real path with one flow over our own stack, and say how much went through each second
     Flow(flow::Arguments),
+    /// Measure a real path with messages over TCP that are answered, one after the other
+    Echo(echo::Arguments),
     #[command(flatten)]
     Named(Named),
 }
@@ -34,6 +38,7 @@ pub(crate) fn run(args: Arguments) -> anyhow::Result<()> {
         Experiment::List { json: true } => print(catalogue::json()? + "\n"),
         Experiment::List { json: false } => print(catalogue::table()),
         Experiment::Flow(args) => flow::run(args),
+        Experiment::Echo(args) => echo::run(args),
         Experiment::Named(named) => named.run(),
     }
 }

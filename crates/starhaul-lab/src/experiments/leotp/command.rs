@@ -25,8 +25,13 @@ impl Experiment for Leotp {
             stands_for: "LEOTP fig. 12",
             shows: "relays as processes in real time, beside the kernel's TCP from end to end",
         };
+        let messages = About {
+            command: "leotp --real --messages".to_owned(),
+            stands_for: "",
+            shows: "messages and their answers through gateways and relays, beside the kernel's TCP",
+        };
         let mut all = study().about();
-        all.push(real);
+        all.extend([real, messages]);
         all
     }
 

@@ -2,19 +2,23 @@
 
 use std::{
     ffi::OsString,
-    fs::{self, File},
+    fs::{self, File, OpenOptions},
     io::{BufWriter, Write as _},
-    net::{IpAddr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
 };
 
 use rand::{RngCore as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use sha2::{Digest as _, Sha256};
+use starhaul_endpoint::Identity;
 
-use crate::Error;
+use crate::{Error, dialogue};
 
 const PORT: u16 = 4511;
+/// Where the gateway of the first node waits for applications.
+pub(super) const INGRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
 const CONTENT: &str = "content";
 
 pub(super) struct Folder {
@@ -86,6 +90,46 @@ impl Folder {
         command
     }
 
+    /// The command of the gateway of the first node, whose neighbour is at `upstream`; it leads applications to the last node, at `last`.
+    pub(super) fn near_gateway(
+        &self,
+        upstream: IpAddr,
+        last: IpAddr,
+    ) -> Result<Vec<OsString>, Error> {
+        let upstream = SocketAddr::new(upstream, PORT);
+        let target = SocketAddr::new(last, dialogue::PORT);
+        let leotp = format!(
+            "upstream = \"up\"\n[[leotp.neighbour]]\nname = \"up\"\naddress = \"{upstream}\"\nkey = \"{}\"\n\
+             [[tcp]]\nname = \"messages\"\nlisten = \"{INGRESS}\"\nservice = \"leotp\"\ntarget = \"{target}\"\n",
+            key(1)
+        );
+        self.gateway("near", &leotp)
+    }
+
+    /// The command of the gateway behind hop `hop`, at `address`, which reaches targets there.
+    pub(super) fn far_gateway(&self, hop: usize, address: IpAddr) -> Result<Vec<OsString>, Error> {
+        let leotp = format!(
+            "[[leotp.neighbour]]\nname = \"down\"\nkey = \"{}\"\n[egress]\nallow = [\"{address}:{}\"]\n",
+            key(hop),
+            dialogue::PORT
+        );
+        self.gateway("far", &leotp)
+    }
+
+    fn gateway(&self, name: &str, leotp: &str) -> Result<Vec<OsString>, Error> {
+        let file = self.at(&format!("{name}.toml"));
+        let identity = Identity::generate().to_secret_text();
+        write(&self.at(&format!("{name}.key")), &identity)?;
+        let text = format!(
+            "control = \"off\"\n[identity]\nfile = \"{name}.key\"\n\
+             [leotp]\nlisten = \"0.0.0.0:{PORT}\"\nsecret = \"secret\"\n{leotp}"
+        );
+        write(&file, &text)?;
+        let mut command = self.command("gateway");
+        command.extend(["--config".into(), file.into()]);
+        Ok(command)
+    }
+
     /// Whether what was fetched is what was served, read and hashed again.
     pub(super) fn is_whole(&self) -> Result<bool, Error> {
         let fetched = self.at("fetched");
@@ -127,8 +171,13 @@ fn fill(file: &Path, bytes: u64, random: &mut ChaCha8Rng) -> std::io::Result<Sha
     Ok(hash.finalize().into())
 }
 
+/// Only this user reads what may be a secret.
 fn write(file: &Path, text: &str) -> Result<(), Error> {
-    fs::write(file, text).map_err(failed(file))
+    let mut options = OpenOptions::new();
+    let written = options.write(true).create(true).truncate(true).mode(0o600);
+    let written = written.open(file);
+    let written = written.and_then(|mut file| file.write_all(text.as_bytes()));
+    written.map_err(failed(file))
 }
 
 fn failed(file: &Path) -> impl FnOnce(std::io::Error) -> Error {

@@ -3,12 +3,14 @@
 
 mod folder;
 mod kernel;
+mod messages;
 mod own;
+mod transfers;
 
 use std::time::{Duration, Instant};
 
 use starhaul_link::{LinkSpec, Loss, Rate};
-use starhaul_plot::{Column, Table};
+use starhaul_plot::Table;
 use starhaul_replay::ReplayLink;
 use starhaul_units::Bandwidth;
 
@@ -50,6 +52,10 @@ pub(super) struct Options {
         default_value = "rate=20mbit,delay=10ms,loss=1%,queue=200p"
     )]
     link: String,
+    /// With --real: messages that are answered, one after the other, by gateways at both ends, in place of transfers. Links lose
+    /// packets in both directions
+    #[arg(long, requires = "real")]
+    messages: bool,
     /// With --real: the length of a run [default: 30, with --quick 5]
     #[arg(long, value_name = "N", requires = "real", value_parser = clap::value_parser!(u32).range(2..=3600))]
     seconds: Option<u32>,
@@ -57,11 +63,19 @@ pub(super) struct Options {
 
 /// The runs as asked for, before they begin.
 pub(super) struct RealPlan {
+    what: What,
     chain: Hops,
     systems: Vec<System>,
     runs: u32,
     seed: u64,
     skipped: Vec<String>,
+}
+
+/// What goes over the chain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum What {
+    Transfers,
+    Messages,
 }
 
 /// Equal links in a row.
@@ -83,26 +97,6 @@ enum System {
     Leotp { restart: bool },
     /// TCP from end to end.
     Kernel(Kernel),
-}
-
-/// What a run showed.
-#[derive(Clone, Copy, Debug, Default)]
-struct Figures {
-    /// Payload in order.
-    goodput_mbps: f64,
-    /// The longest time between two arrivals of payload in order.
-    longest_pause_ms: Option<f64>,
-}
-
-/// One run of a system.
-struct Row {
-    system: String,
-    restarts: u64,
-    hops: u64,
-    link: String,
-    seed: u64,
-    figures: Figures,
-    ceiling_share: f64,
 }
 
 impl Hops {
@@ -158,28 +152,16 @@ impl System {
             _ => 0,
         }
     }
-
-    /// The share of the link's rate that is payload, while it carries full packets that arrive at the first try.
-    fn payload_share(&self) -> f64 {
-        match self {
-            Self::Leotp { .. } => own::PAYLOAD_SHARE,
-            Self::Kernel(_) => kernel::PAYLOAD_SHARE,
-        }
-    }
-
-    fn run(&self, bench: &Bench, hops: &Hops, seed: u64) -> Result<Measured<Figures>, Error> {
-        match self {
-            Self::Leotp { restart } => own::run(bench, hops, seed, *restart),
-            Self::Kernel(kernel) => kernel::run(bench, hops, seed, kernel),
-        }
-    }
 }
 
 impl RealPlan {
     pub(super) fn new(options: &Options, quick: bool, runs: u32, seed: u64) -> Result<Self, Error> {
-        let mut systems = [false, true]
-            .map(|restart| System::Leotp { restart })
-            .to_vec();
+        let (what, restarts) = match options.messages {
+            true => (What::Messages, [false].as_slice()),
+            false => (What::Transfers, [false, true].as_slice()),
+        };
+        let leotp = |restart: &bool| System::Leotp { restart: *restart };
+        let mut systems: Vec<System> = restarts.iter().map(leotp).collect();
         let mut skipped = Vec::new();
         for kernel in KERNEL.map(|name| Kernel(name.to_owned())) {
             match kernel.missing() {
@@ -188,6 +170,7 @@ impl RealPlan {
             }
         }
         Ok(Self {
+            what,
             chain: Hops::new(options, quick)?,
             systems,
             runs,
@@ -196,54 +179,15 @@ impl RealPlan {
         })
     }
 
-    fn columns() -> Vec<Column<Row>> {
-        let number = |key, name, unit, decimals, of: fn(&Row) -> f64| {
-            Column::number(key, name, unit, decimals, move |row: &Row| of(row).into()).median()
-        };
-        vec![
-            Column::name("system", "system", |row: &Row| row.system.as_str().into()),
-            Column::count("restarts", "relay restarts", |row: &Row| {
-                row.restarts.into()
-            }),
-            Column::count("hops", "hops", |row: &Row| row.hops.into()),
-            Column::name("link", "link", |row: &Row| row.link.as_str().into()).dropped(),
-            Column::count("seed", "seed", |row: &Row| row.seed.into()).dropped(),
-            number("goodput_mbps", "goodput", "Mbit/s", 2, |row| {
-                row.figures.goodput_mbps
-            }),
-            Column::share("ceiling_share", "of ceiling", 1, |row: &Row| {
-                row.ceiling_share.into()
-            })
-            .median(),
-            Column::number("longest_pause_ms", "longest pause", "ms", 0, |row: &Row| {
-                row.figures.longest_pause_ms.into()
-            })
-            .median(),
-        ]
-    }
-
-    fn row(&self, system: &System, seed: u64, figures: Figures) -> Row {
-        let ceiling = self.chain.rate.mbit() * system.payload_share();
-        Row {
-            system: system.name(),
-            restarts: system.restarts(),
-            hops: self.chain.count as u64,
-            link: self.chain.text.clone(),
-            seed,
-            figures,
-            ceiling_share: figures.goodput_mbps / ceiling,
-        }
-    }
-
-    /// Runs one after the other; `progress` is called after each.
-    fn measure(
+    /// Runs one after the other; `add` is called for each that counts, in the order of the systems, `progress` after each.
+    fn measure<M: Clone>(
         &self,
-        mut run: impl FnMut(&System, u64) -> Result<Measured<Figures>, Error>,
+        mut run: impl FnMut(&System, u64) -> Result<Measured<M>, Error>,
+        mut add: impl FnMut(&System, u64, M),
         progress: &mut dyn FnMut(Progress),
-    ) -> Result<(Table, Vec<String>), Error> {
+    ) -> Result<Vec<String>, Error> {
         let began = Instant::now();
-        let columns = Self::columns();
-        let (mut table, mut notes) = (Table::of(&columns, &[]), self.skipped.clone());
+        let mut notes = self.skipped.clone();
         let (mut done, all) = (0.0, self.systems.len() as f64 * f64::from(self.runs));
         for system in &self.systems {
             let seeds = (0..self.runs).map(|run| self.seed.wrapping_add(run.into()));
@@ -260,13 +204,43 @@ impl RealPlan {
             let what = format!("{} over {} hops", system.name(), self.chain.count);
             notes.extend(runs.nothing_counts(&what));
             notes.extend(runs.not_counted(&what));
-            let rows = runs.valid.iter();
-            let rows: Vec<Row> = rows
-                .map(|(seed, figures)| self.row(system, *seed, *figures))
-                .collect();
-            table.append(Table::of(&columns, &rows));
+            for (seed, figures) in runs.valid {
+                add(system, seed, figures);
+            }
         }
-        Ok((table, notes))
+        Ok(notes)
+    }
+
+    /// The table of what this plan measures, and what there is to say beside it.
+    fn table(
+        &self,
+        bench: &Bench,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<(Table, Vec<String>), Error> {
+        match self.what {
+            What::Transfers => {
+                let mut rows = Vec::new();
+                let notes = self.measure(
+                    |system, seed| transfers::run(bench, &self.chain, seed, system),
+                    |system, seed, figures| {
+                        rows.push(transfers::Row::new(&self.chain, system, seed, figures));
+                    },
+                    progress,
+                )?;
+                Ok((Table::of(&transfers::columns(), &rows), notes))
+            }
+            What::Messages => {
+                let mut rows = Vec::new();
+                let notes = self.measure(
+                    |system, seed| messages::run(bench, &self.chain, seed, system),
+                    |system, seed, answered| {
+                        rows.push(messages::Row::new(&self.chain, system, seed, answered));
+                    },
+                    progress,
+                )?;
+                Ok((Table::of(&messages::columns(), &rows), notes))
+            }
+        }
     }
 }
 
@@ -295,22 +269,24 @@ impl kit::Plan for RealPlan {
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Box<dyn Found>, Error> {
         let bench = (context.bench)()?;
-        let run = |system: &System, seed| system.run(&bench, &self.chain, seed);
-        let (table, notes) = self.measure(run, progress)?;
+        let (table, notes) = self.table(&bench, progress)?;
+        let (title, what, part) = match self.what {
+            What::Transfers => ("Hop by hop in real time", transfers::WHAT, transfers::PART),
+            What::Messages => ("Messages hop by hop", messages::WHAT, messages::PART),
+        };
+        let (part, stands_for, shows) = part;
         Ok(Box::new(Results {
             experiment: "leotp",
-            title: "Hop by hop in real time",
-            what: "Transfers over emulated links between network namespaces. LEOTP runs as processes: a server, a relay in each node on \
-                   the way, and a requester; TCP passes the same links from end to end. Goodput is payload in order, as the receiving \
-                   program counts it; the ceiling is what full packets without a loss would carry.",
+            title,
+            what,
             command: context.command.to_owned(),
             seed: self.seed,
             notes,
             has_parts: true,
             rows: vec![Rows {
-                part: "real",
-                stands_for: "LEOTP fig. 12",
-                shows: "a chain of lossy hops in real time",
+                part,
+                stands_for,
+                shows,
                 table,
                 plots: Vec::new(),
             }],
@@ -353,25 +329,24 @@ mod tests {
         );
         let mut late = true;
         let run = |system: &System, _| {
-            let metrics = Figures {
-                goodput_mbps: 10.0 * system.payload_share(),
-                longest_pause_ms: None,
-            };
+            let metrics = system.name();
             let valid = !std::mem::take(&mut late);
             Ok(Measured { metrics, valid })
         };
-        let (table, notes) = plan.measure(run, &mut |_| {}).unwrap();
-        assert_eq!(table.len(), 2 * plan.systems.len());
+        let mut counted = Vec::new();
+        let add = |system: &System, seed, name: String| {
+            assert_eq!(name, system.name());
+            counted.push((name, seed));
+        };
+        let notes = plan.measure(run, add, &mut |_| {}).unwrap();
+        assert_eq!(counted.len(), 2 * plan.systems.len());
+        assert_eq!(
+            counted[..2],
+            [("leotp".to_owned(), 7), ("leotp".to_owned(), 8)]
+        );
         assert!(
             notes.iter().any(|note| note.contains("1 run not counted")),
             "{notes:?}"
-        );
-        let shares = table.figures("ceiling_share");
-        assert!(
-            shares
-                .iter()
-                .flatten()
-                .all(|share| (share - 50.0).abs() < 1e-9)
         );
     }
 }

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use starhaul_leotp::NodeConfig;
 use starhaul_replay::{Chain, Program};
 
-use super::{Figures, Hops, folder::Folder};
+use super::{Hops, folder::Folder, transfers::Figures};
 use crate::{
     Error,
     realtime::{Bench, Measured, said},
@@ -63,10 +63,7 @@ pub(super) fn run(
 
 fn fetch(chain: &Chain, folder: &Folder, hops: &Hops, restart: bool) -> Result<String, Error> {
     let _server = chain.serve(hops.count, &folder.server(hops.count))?;
-    let mut relays = BTreeMap::new();
-    for node in (1..hops.count).rev() {
-        relays.insert(node, relay(chain, folder, node)?);
-    }
+    let mut relays = relays(chain, folder, hops)?;
     let from = address(chain, 1)?;
     said(chain, &folder.requester(from), |requester| {
         if !restart {
@@ -96,12 +93,24 @@ fn fetch(chain: &Chain, folder: &Folder, hops: &Hops, restart: bool) -> Result<S
     })
 }
 
+/// A relay in each node between the first and the last.
+pub(super) fn relays(
+    chain: &Chain,
+    folder: &Folder,
+    hops: &Hops,
+) -> Result<BTreeMap<usize, Program>, Error> {
+    let nodes = (1..hops.count).rev();
+    nodes
+        .map(|node| Ok((node, relay(chain, folder, node)?)))
+        .collect()
+}
+
 fn relay(chain: &Chain, folder: &Folder, node: usize) -> Result<Program, Error> {
     let command = folder.relay(node, address(chain, node + 1)?)?;
     Ok(chain.serve(node, &command)?)
 }
 
-fn address(chain: &Chain, node: usize) -> Result<std::net::IpAddr, Error> {
+pub(super) fn address(chain: &Chain, node: usize) -> Result<std::net::IpAddr, Error> {
     let missing = || Error::Failed(format!("node {node} has no address"));
     chain.address(node).ok_or_else(missing)
 }
