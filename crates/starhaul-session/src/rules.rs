@@ -149,6 +149,11 @@ pub(crate) fn is_last_try(view: &View<'_>, bytes: u64, deadline: Instant) -> boo
     view.now() + soonest_overdue + view.least_delay() + TIE > deadline
 }
 
+/// Whether what is sent now over `path` and lost there cannot be sent again.
+pub(crate) fn is_last_on(view: &View<'_>, path: PathView<'_>, deadline: Instant) -> bool {
+    view.now() + path.overdue_after() + view.least_delay() + TIE > deadline
+}
+
 /// The path other than `path` over which `bytes` arrive first, if they do by the deadline.
 pub(crate) fn soonest_other(
     view: &View<'_>,

@@ -508,3 +508,30 @@ fn the_present_delay_follows_what_is_in_flight() {
     // 800 ms of the rate, of which the round trip hides 600.
     assert_eq!(path.present_delay(), 500 * MS);
 }
+
+/// The rate fell to a tenth, and with it the window; what is in flight since before leaves at the new rate first.
+#[test]
+fn nothing_leaves_before_what_the_window_does_not_admit_any_more() {
+    let start = Instant::now();
+    let mut path = monitor(start, update(40 * MS, 50));
+    let mut now = exchange(&mut path, start, 500, 40 * MS, |_| false);
+    for _ in 0..500 {
+        path.on_sent(now, 1_200, (), true);
+        now += Duration::from_micros(200);
+    }
+    let slower = |cwnd| PathUpdate {
+        cwnd,
+        bytes_in_flight: 600_000,
+        ..update(40 * MS, 5)
+    };
+    path.update(now, slower(100_000));
+    let arrives_after = path.predict_arrival(now, 0, 1_200) - now;
+    // Of 5 Mbit/s, 500 kB, and half of the round trip.
+    assert!(
+        (810 * MS..850 * MS).contains(&arrives_after),
+        "{arrives_after:?}"
+    );
+    path.update(now, slower(700_000));
+    let arrives_after = path.predict_arrival(now, 0, 1_200) - now;
+    assert!(arrives_after < 200 * MS, "{arrives_after:?}");
+}

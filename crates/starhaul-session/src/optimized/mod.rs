@@ -11,7 +11,7 @@ use starhaul_paths::PathId;
 
 use self::{figures::Figures, offered::Offered, plan::Planned};
 use crate::{
-    rules::{Rules, is_last_try},
+    rules::{Rules, is_last_on},
     scheduler::{Class, Frame, Limit, Load, Offer, Scheduler, SchedulerStatus, View},
 };
 
@@ -73,8 +73,8 @@ impl Scheduler for Optimized {
         )
     }
 
-    /// On the path that the plan pairs with the one that lost it, if it arrives there in time and could be lost once more. The last try
-    /// goes where rules have it: the plan knows the mean loss of a path, which is not that of this moment.
+    /// On the path that the plan pairs with the one that lost it, if it arrives there in time and could be lost there once more. The last
+    /// try goes where rules have it: the plan knows the mean loss of a path, which is not that of this moment.
     fn takes_retransmission(
         &self,
         view: &View<'_>,
@@ -83,14 +83,13 @@ impl Scheduler for Optimized {
         limit: Limit,
     ) -> bool {
         let again = lost_on
-            .filter(|_| !is_last_try(view, bytes, limit.deadline))
             .zip(self.planned(limit.class))
             .and_then(|(lost_on, planned)| planned.way(lost_on)?.again);
-        let in_time = again.filter(|again| {
+        let may_be_lost = again.filter(|again| {
             view.carrier(*again, bytes)
-                .is_some_and(|path| path.predict_arrival(view.now(), 0, bytes) <= limit.deadline)
+                .is_some_and(|path| !is_last_on(view, path, limit.deadline))
         });
-        in_time.map_or_else(
+        may_be_lost.map_or_else(
             || Rules.takes_retransmission(view, lost_on, bytes, limit),
             |again| again == view.path(),
         )

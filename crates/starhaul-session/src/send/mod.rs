@@ -432,18 +432,19 @@ impl BlocksOut {
     /// A fragment was sent again over the path of `view`. If it cannot be sent once more in time, and the path is likelier to lose it than
     /// a block may fail, more goes with it than what was lost: redundancy that is left, or a copy.
     pub(crate) fn insist(&mut self, view: &View<'_>, key: BlockKey, fragment: FragmentId) {
-        let is_risky = view
-            .this()
-            .is_some_and(|path| path.loss().window_max > EPSILON);
+        let Some(path) = view.this() else {
+            return;
+        };
         // Where the paths carry less than is asked for, it would take the place of other blocks.
-        if !is_risky || outlook::is_overloaded(self, view.now(), view.paths()) {
+        if path.loss().window_max <= EPSILON
+            || outlook::is_overloaded(self, view.now(), view.paths())
+        {
             return;
         }
         let Some(block) = self.blocks.get_mut(&key) else {
             return;
         };
-        let bytes = fragment_bytes(block, view.fragment_capacity());
-        if block.mode.codes() && rules::is_last_try(view, bytes, block.deadline) {
+        if block.mode.codes() && rules::is_last_on(view, path, block.deadline) {
             block.insist(fragment);
         }
     }
