@@ -45,6 +45,7 @@ struct FragmentState {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LastSent {
     pub(crate) path: PathId,
+    pub(crate) at: Instant,
     /// By when its acknowledgement is expected.
     pub(crate) acknowledged_by: Instant,
     /// When that is overdue.
@@ -405,10 +406,21 @@ impl SendBlock {
             self.redundancy_is_urgent = true;
             return;
         }
-        let fragments = |code: &Code| usize::from(code.data_count);
-        if self.codes.iter().map(fragments).sum::<usize>() <= SHORT_BLOCK {
+        if self.is_short() {
             self.copies.push_back(id);
         }
+    }
+
+    /// Few fragments, of which copies cost little.
+    pub(crate) fn is_short(&self) -> bool {
+        let fragments = |code: &Code| usize::from(code.data_count);
+        self.codes.iter().map(fragments).sum::<usize>() <= SHORT_BLOCK
+    }
+
+    /// More of each code is under way or has arrived than the receiver needs.
+    pub(crate) fn is_insured(&self) -> bool {
+        let is_insured = |code: &Code| code.acked + code.in_flight > usize::from(code.data_count);
+        self.codes.iter().all(is_insured)
     }
 
     fn advance_redundancy(&mut self) {

@@ -4,6 +4,7 @@
 use std::time::{Duration, Instant};
 
 use super::{
+    EPSILON,
     block::{BlockTimer, SendBlock},
     fragment_bytes,
 };
@@ -52,6 +53,26 @@ pub(super) fn insure(now: Instant, timer: BlockTimer, block: &mut SendBlock) {
     }
 }
 
+/// Queues again what is under way on a path that loses more than a block may, and could not be sent again in time once a loss is known: of
+/// short blocks, whose copies cost little, and which have nothing to spare under way.
+pub(super) fn insure_unrepairable(now: Instant, paths: &Paths, block: &mut SendBlock) {
+    let (mode, deadline) = (block.mode, block.deadline);
+    let is_open = mode.codes() && mode.retransmits() && deadline > now;
+    if !is_open || !block.is_short() || block.is_insured() {
+        return;
+    }
+    let least_delay = paths.least_delay();
+    block.insure(now, |last| {
+        let monitor = paths.get(last.path).map(|path| &path.monitor);
+        let is_lost_last = monitor.is_some_and(|path| {
+            // Acknowledgements came over the silent path, too; now they come over this one.
+            let known = last.overdue_at.max(last.at + path.smoothed_rtt());
+            !path.is_suspect() && path.loss().window_max > EPSILON && known + least_delay > deadline
+        });
+        if is_lost_last { now } else { deadline }
+    });
+}
+
 /// Whether a fragment that waits to be sent again leaves on this path. One that may still arrive gains nothing on the path that keeps it
 /// waiting.
 pub(super) fn takes_again(
@@ -83,6 +104,7 @@ mod tests {
     use super::{super::block::LastSent, *};
     use crate::{
         facts::Purpose,
+        item::Item,
         types::{Mode, StreamId},
     };
 
@@ -109,10 +131,19 @@ mod tests {
 
     /// A message that may take 800 ms and left over the fast path, which acknowledges within 30 ms or is overdue.
     fn message(now: Instant) -> (SendBlock, FragmentId) {
+        message_over(now, Mode::Retransmit, FAST, [20, 30])
+    }
+
+    fn message_over(
+        now: Instant,
+        mode: Mode,
+        path: PathId,
+        [acknowledged, overdue]: [u32; 2],
+    ) -> (SendBlock, FragmentId) {
         let mut block = SendBlock::new(
             (StreamId(1), 0),
             Bytes::from_static(&[7; 200]),
-            Mode::Retransmit,
+            mode,
             now,
             now + 800 * MS,
             1,
@@ -121,9 +152,10 @@ mod tests {
         block.split(&mut Codec::new(), 1_000, |_| 0).unwrap();
         let fragment = block.next_fresh().unwrap();
         let sent = LastSent {
-            path: FAST,
-            acknowledged_by: now + 20 * MS,
-            overdue_at: now + 30 * MS,
+            path,
+            at: now,
+            acknowledged_by: now + acknowledged * MS,
+            overdue_at: now + overdue * MS,
         };
         block.on_sent(fragment, sent, Purpose::Data);
         (block, fragment)
@@ -170,5 +202,41 @@ mod tests {
             takes_again(&block, fragment, &view, &rules::Rules, 240, limit)
         };
         assert_eq!([FAST, SLOW].map(takes), [false, true]);
+    }
+
+    /// Each tenth datagram of the slow path was lost.
+    fn lossy_paths(now: Instant) -> Paths {
+        let mut paths = paths(now);
+        let slow = &mut paths.get_mut(SLOW).unwrap().monitor;
+        let sent: Vec<_> = (0..200)
+            .map(|_| slow.on_sent(now, 200, Item::Probe, true))
+            .collect();
+        for sequence in sent {
+            let acked = now + 600 * MS;
+            if sequence % 10 == 0 {
+                slow.on_lost(acked, sequence);
+            } else {
+                slow.on_acked(acked, sequence, sequence, None, &mut Vec::new());
+            }
+        }
+        assert!(slow.loss().window_max > 0.05);
+        paths
+    }
+
+    #[test]
+    fn what_a_silent_path_cannot_repair_any_more_leaves_once_more() {
+        let start = Instant::now();
+        let now = start + 700 * MS;
+        let insured = |paths: &Paths, mode| {
+            let (mut block, fragment) = message_over(now, mode, SLOW, [310, 350]);
+            insure_unrepairable(now + 50 * MS, paths, &mut block);
+            block.next_retransmission() == Some(fragment)
+        };
+        let mut paths = lossy_paths(start);
+        let repairs = Mode::FecRetransmit;
+        assert!(!insured(&paths, repairs), "the fast path is in time");
+        paths.remove(FAST);
+        assert!(insured(&paths, repairs));
+        assert!(!insured(&paths, Mode::Retransmit), "nothing in addition");
     }
 }

@@ -385,7 +385,10 @@ impl BlocksOut {
         else {
             return false;
         };
+        // A plan without redundancy counts on a retransmission, which the paths that are left now may not carry in time.
+        let may_repair = is_overloaded || has_time_for_rounds(1, block, now, paths, path);
         let planned = scheduler.coding_rate(class_of(block), path);
+        let planned = planned.filter(|planned| *planned > 0.0 || may_repair);
         let coding_rate = planned.map_or(block.max_coding_rate, |planned| {
             planned.min(block.max_coding_rate)
         });
@@ -446,6 +449,23 @@ impl BlocksOut {
         };
         if block.mode.codes() && rules::is_last_on(view, path, block.deadline) {
             block.insist(fragment);
+        }
+    }
+
+    /// A path fell silent over which others' losses could have been repaired in time. Short blocks under way on paths that lose more than a block
+    /// may, which cannot be sent again any more once a loss is known, leave once more now.
+    pub(crate) fn on_silence(&mut self, now: Instant, paths: &Paths) {
+        if outlook::is_overloaded(self, now, paths) {
+            return;
+        }
+        for key in self.keys(None) {
+            let Some(block) = self.blocks.get_mut(&key) else {
+                continue;
+            };
+            chances::insure_unrepairable(now, paths, block);
+            if block.next_retransmission().is_some() {
+                self.requeue(now, key);
+            }
         }
     }
 

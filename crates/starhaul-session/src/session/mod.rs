@@ -384,7 +384,7 @@ impl Session {
         for id in &suspects {
             self.observers.note(now, || Fact::PathSilent { path: *id });
         }
-        if self.paths.all_silent() {
+        if suspects.is_empty() || self.paths.all_silent() {
             return;
         }
         let (soonest, over) = (self.paths.soonest(now), self.paths.bandwidth());
@@ -404,6 +404,7 @@ impl Session {
                 self.on_datagram_lost(id, &fated);
             }
         }
+        self.blocks_out.on_silence(now, &self.paths);
     }
 
     fn emit(&mut self, event: Event) {

@@ -284,6 +284,7 @@ impl Session {
         let monitor = &self.paths.get(id)?.monitor;
         let leaving = LastSent {
             path: id,
+            at: now,
             acknowledged_by: now + monitor.acknowledged_after(),
             overdue_at: now + monitor.overdue_after(),
         };
