@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Hops, transfers::Figures};
+use super::{Figures, Hops};
 use crate::{
     Error,
     realtime::{Bench, Measured, said},

@@ -99,6 +99,15 @@ enum System {
     Kernel(Kernel),
 }
 
+/// What a transfer showed.
+#[derive(Clone, Copy, Debug, Default)]
+struct Figures {
+    /// Payload in order.
+    goodput_mbps: f64,
+    /// The longest time between two arrivals of payload in order.
+    longest_pause_ms: Option<f64>,
+}
+
 impl Hops {
     fn new(options: &Options, quick: bool) -> Result<Self, Error> {
         let text = &options.link;

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use starhaul_leotp::NodeConfig;
 use starhaul_replay::{Chain, Program};
 
-use super::{Hops, folder::Folder, transfers::Figures};
+use super::{Figures, Hops, folder::Folder};
 use crate::{
     Error,
     realtime::{Bench, Measured, said},

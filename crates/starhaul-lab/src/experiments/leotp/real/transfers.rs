@@ -2,7 +2,7 @@
 
 use starhaul_plot::Column;
 
-use super::{Hops, System, kernel, own};
+use super::{Figures, Hops, System, kernel, own};
 use crate::{
     Error,
     realtime::{Bench, Measured},
@@ -17,15 +17,6 @@ pub(super) const PART: (&str, &str, &str) = (
 pub(super) const WHAT: &str = "Transfers over emulated links between network namespaces. LEOTP runs as processes: a server, a relay in each node on \
      the way, and a requester; TCP passes the same links from end to end. Goodput is payload in order, as the receiving \
      program counts it; the ceiling is what full packets without a loss would carry.";
-
-/// What a run showed.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Figures {
-    /// Payload in order.
-    pub(super) goodput_mbps: f64,
-    /// The longest time between two arrivals of payload in order.
-    pub(super) longest_pause_ms: Option<f64>,
-}
 
 /// One run of a system.
 pub(super) struct Row {
