@@ -22,6 +22,8 @@ pub const PORT: u16 = 5203;
 const MESSAGE_BYTES: usize = 64;
 /// Connections of a server at once.
 const MOST_CONNECTIONS: usize = 64;
+/// After a connection that could not be accepted.
+const PAUSE: Duration = Duration::from_millis(100);
 /// No answer takes longer, and a server keeps no connection that is silent for longer.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -51,27 +53,35 @@ impl EchoServer {
         self.listener.local_addr().ok()
     }
 
-    /// Serves, at most 64 connections at once.
-    ///
-    /// # Errors
-    /// No more connections can be accepted.
-    pub fn run(&self) -> Result<(), Error> {
+    /// Serves, at most 64 connections at once. Connections that the system cannot accept, or has no thread for, are refused.
+    pub fn run(&self) -> ! {
         let open = Arc::new(AtomicUsize::new(0));
         loop {
-            let accepted = self.listener.accept();
-            let (tcp, from) = accepted.map_err(Error::io("cannot accept a connection"))?;
+            let (tcp, from) = match self.listener.accept() {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept a connection");
+                    // What is short, such as descriptors, is short for a while.
+                    thread::sleep(PAUSE);
+                    continue;
+                }
+            };
             if open.fetch_add(1, Ordering::Relaxed) >= MOST_CONNECTIONS {
                 open.fetch_sub(1, Ordering::Relaxed);
                 tracing::warn!(%from, "refused: {MOST_CONNECTIONS} connections are open");
                 continue;
             }
-            let (open, controller) = (Arc::clone(&open), self.controller.clone());
-            thread::spawn(move || {
+            let (counted, controller) = (Arc::clone(&open), self.controller.clone());
+            let serving = thread::Builder::new().spawn(move || {
                 if let Err(error) = echo(tcp, controller.as_deref()) {
                     tracing::warn!(%from, %error, "a connection ended early");
                 }
-                open.fetch_sub(1, Ordering::Relaxed);
+                counted.fetch_sub(1, Ordering::Relaxed);
             });
+            if let Err(error) = serving {
+                open.fetch_sub(1, Ordering::Relaxed);
+                tracing::warn!(%from, %error, "refused: there is no thread for it");
+            }
         }
     }
 }
@@ -104,7 +114,8 @@ impl Dialogue {
     /// Sends a message of 64 bytes whenever the last one was answered.
     ///
     /// # Errors
-    /// The server cannot be reached, ends the connection, answers something else or not within 60 s.
+    /// The server cannot be reached, ends the connection, answers something else or not within 60 s, or no message but the first within
+    /// the time.
     pub fn run(&self) -> Result<Answered, Error> {
         let server = self.server;
         let failed = || Error::io(format!("the dialogue with {server}"));
@@ -128,6 +139,12 @@ impl Dialogue {
                 times.push(sent.elapsed().as_secs_f64() * 1e3);
             }
             number += 1;
+        }
+        if times.is_empty() {
+            return Err(Error::Failed(format!(
+                "{server} answered no message but the first within {:?}: give it more time",
+                self.time
+            )));
         }
         times.sort_by(f64::total_cmp);
         Ok(Answered {

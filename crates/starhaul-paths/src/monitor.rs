@@ -334,14 +334,11 @@ impl<T: Copy> PathMonitor<T> {
     /// is taken to go on with that for as long again. At most a day from now.
     pub fn predict_arrival(&self, now: Instant, bytes_ahead: u64, bytes: u64) -> Instant {
         let queue = bytes_ahead.saturating_add(bytes);
-        let bandwidth = self.bandwidth();
-        // More is in flight than the window admits, because the path has become slower: it leaves at the present rate.
-        let excess = self.transport.bytes_in_flight;
-        let excess = excess.saturating_sub(self.transport.cwnd);
-        let sent_after = bandwidth
-            .time_to_send(queue)
-            .max(bandwidth.time_to_send(excess))
-            .max(self.window_wait(now, queue));
+        // What is in flight beyond the window left when the path was faster: it arrives at the present rate first.
+        let in_flight = self.transport.bytes_in_flight;
+        let surplus = in_flight.saturating_sub(self.transport.cwnd);
+        let serialised = self.bandwidth().time_to_send(queue.max(surplus));
+        let sent_after = serialised.max(self.window_wait(now, queue));
         let stalled = self.silence.overdue_for(now, self.silence_rtt());
         let arrives_after = sent_after.saturating_add(self.one_way_delay());
         now + arrives_after.saturating_add(stalled).min(FOREVER)

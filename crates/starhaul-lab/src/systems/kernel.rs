@@ -31,6 +31,16 @@ pub(super) fn named(name: &str) -> Option<Result<Arc<dyn Sender>, Error>> {
 }
 
 impl Kernel {
+    /// That the kernel has it not, if so.
+    pub(crate) fn unknown(&self) -> Option<String> {
+        let Self(name) = self;
+        let known = std::fs::read_to_string(KERNEL_CONTROLLERS).unwrap_or_default();
+        let is_known = known.split_whitespace().any(|known| known == name);
+        (!is_known).then(|| {
+            format!("skipped: {KERNEL}{name}, because this kernel has it not: modprobe tcp_{name}")
+        })
+    }
+
     /// A client that takes data from a server for so long, and prints one JSON object.
     pub(crate) fn download(&self, seconds: u32, server: &str) -> Vec<OsString> {
         let seconds = seconds.to_string();
@@ -47,11 +57,8 @@ impl Sender for Kernel {
 
     fn missing(&self) -> Option<String> {
         let Self(name) = self;
-        let known = std::fs::read_to_string(KERNEL_CONTROLLERS).unwrap_or_default();
-        if !known.split_whitespace().any(|known| known == name) {
-            return Some(format!(
-                "skipped: {KERNEL}{name}, because this kernel has it not: modprobe tcp_{name}"
-            ));
+        if let Some(why) = self.unknown() {
+            return Some(why);
         }
         let iperf3 = Command::new("iperf3").arg("--version").output();
         iperf3

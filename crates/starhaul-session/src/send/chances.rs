@@ -4,9 +4,9 @@
 use std::time::{Duration, Instant};
 
 use super::{
-    EPSILON,
     block::{BlockTimer, SendBlock},
     fragment_bytes,
+    redundancy::EPSILON,
 };
 use crate::{
     item::FragmentId,

@@ -8,6 +8,7 @@ pub(crate) mod demand;
 mod lost;
 mod outlook;
 pub(crate) mod queue;
+mod redundancy;
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -31,6 +32,7 @@ use block::{BlockTimer, SendBlock};
 use demand::Demand;
 use outlook::Outlook;
 use queue::{BlockQueue, rank};
+use redundancy::{ROUNDS_TO_SPARE, has_time_for_rounds, redundancy_rule};
 
 /// Blocks examined for one packet before a path is left idle.
 const MAX_EXAMINED: usize = 16;
@@ -38,8 +40,6 @@ const MAX_EXAMINED: usize = 16;
 const MAX_QUERIES_EXAMINED: usize = 16;
 /// The order of the same waiting blocks is taken as unchanged for so long.
 const REWEIGH_AFTER: Duration = Duration::from_millis(1);
-/// Probability with which redundancy may fall short.
-const EPSILON: f64 = 1e-3;
 /// The acknowledgement of a block is waited for at least this long after its deadline.
 const LEAST_GRACE: Duration = Duration::from_millis(100);
 
@@ -47,9 +47,6 @@ const LEAST_GRACE: Duration = Duration::from_millis(100);
 const LEAST_QUERIES: u8 = 6;
 /// … and at most once in this time.
 const LEAST_QUERY_INTERVAL: Duration = Duration::from_millis(20);
-
-/// Redundancy leaves with the data of a block that has no time to be sent again so often.
-const ROUNDS_TO_SPARE: u32 = 2;
 
 /// A fragment to send.
 #[derive(Clone, Copy, Debug)]
@@ -432,26 +429,6 @@ impl BlocksOut {
         self.requeue(now, key);
     }
 
-    /// A fragment was sent again over the path of `view`. If it cannot be sent once more in time, and the path is likelier to lose it than
-    /// a block may fail, more goes with it than what was lost: redundancy that is left, or a copy.
-    pub(crate) fn insist(&mut self, view: &View<'_>, key: BlockKey, fragment: FragmentId) {
-        let Some(path) = view.this() else {
-            return;
-        };
-        // Where the paths carry less than is asked for, it would take the place of other blocks.
-        if path.loss().window_max <= EPSILON
-            || outlook::is_overloaded(self, view.now(), view.paths())
-        {
-            return;
-        }
-        let Some(block) = self.blocks.get_mut(&key) else {
-            return;
-        };
-        if block.mode.codes() && rules::is_last_on(view, path, block.deadline) {
-            block.insist(fragment);
-        }
-    }
-
     /// A path fell silent over which others' losses could have been repaired in time. Short blocks under way on paths that lose more than a block
     /// may, which cannot be sent again any more once a loss is known, leave once more now.
     pub(crate) fn on_silence(&mut self, now: Instant, paths: &Paths) {
@@ -735,72 +712,4 @@ fn set_timer(
 /// The receiver's acknowledgement of a block comes this long after its fragments', at the latest, unless it is lost.
 fn query_interval(paths: &Paths) -> Duration {
     paths.longest_turnaround().max(LEAST_QUERY_INTERVAL)
-}
-
-/// How much redundancy a code gets whose data leave over `path` (DMTP: by the greatest loss seen in a moving window; the
-/// redundancy goes on another path).
-fn redundancy_rule(paths: &Paths, path: PathId, max_coding_rate: f64) -> impl Fn(u8) -> u8 {
-    let loss = paths.get(path).map(|path| {
-        let mut loss = path.monitor.loss();
-        if !path.monitor.loss_is_known() {
-            // A path that has carried next to nothing is no safer than the others.
-            let others = paths
-                .usable()
-                .map(|(_, other)| other.monitor.loss().window_max);
-            loss.window_max = others.fold(loss.window_max, f64::max);
-        }
-        loss
-    });
-    let other = paths
-        .usable()
-        .filter(|(id, _)| *id != path)
-        .map(|(_, path)| path.monitor.loss().window_max)
-        .reduce(f64::min);
-    move |data_count| {
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "float casts saturate; both are small"
-        )]
-        let cap = (f64::from(data_count) * max_coding_rate).ceil() as u8;
-        let Some(loss) = loss.filter(|loss| loss.window_max > 0.0) else {
-            return 0;
-        };
-        match other {
-            Some(other) => starhaul_fec::redundancy_on_another_path(
-                data_count,
-                loss.window_max,
-                other,
-                EPSILON,
-                cap,
-            ),
-            None => starhaul_fec::redundancy_for_burst_loss(
-                data_count,
-                loss.window_max,
-                loss.burst_length,
-                EPSILON,
-                cap,
-            ),
-        }
-    }
-}
-
-/// A lost fragment could be sent again so often before the deadline.
-fn has_time_for_rounds(
-    rounds: u32,
-    block: &SendBlock,
-    now: Instant,
-    paths: &Paths,
-    path: PathId,
-) -> bool {
-    let Some(path) = paths.get(path) else {
-        return false;
-    };
-    let sent = paths.bandwidth().time_to_send(block.data.len() as u64);
-    let rounds = path.monitor.overdue_after().saturating_mul(rounds);
-    let needed = sent
-        .saturating_add(rounds)
-        .saturating_add(paths.least_delay());
-    now.checked_add(needed)
-        .is_some_and(|arrival| arrival <= block.deadline)
 }

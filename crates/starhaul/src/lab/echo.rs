@@ -63,7 +63,7 @@ fn serve(arguments: ServerArguments) -> anyhow::Result<()> {
     if let Some(address) = server.address() {
         tracing::info!(%address, "messages are sent back");
     }
-    Ok(server.run()?)
+    server.run()
 }
 
 fn converse(arguments: ClientArguments) -> anyhow::Result<()> {

@@ -323,6 +323,14 @@ mod tests {
         assert!(said.contains("kernel-nosuch"), "{said}");
         let synthetic = plan.cases[0].kind == Kind::Synthetic;
         assert_eq!(said.contains("leocc-example"), synthetic, "{said}");
+        let ms = Duration::from_millis;
+        let longer = plan.clone().with_added_delays(&[ms(0), ms(80)]).unwrap();
+        let names: Vec<_> = longer.cases.iter().map(|case| &*case.name).collect();
+        let usual = &*plan.cases[0].name;
+        assert_eq!(names, [usual, &*format!("{usual} +80 ms")]);
+        let delay = |case: &TraceCase| case.trace.delay.as_ref().map(|delay| delay.at(ms(0)));
+        let [usual, more] = [&longer.cases[0], &longer.cases[1]].map(delay);
+        assert_eq!(more, usual.map(|usual| usual + ms(80)));
         let said = plan.describe();
         let trace = &plan.cases[0].name;
         assert!(said.contains(&format!("1 system over {trace}")), "{said}");

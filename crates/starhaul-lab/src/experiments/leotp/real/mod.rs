@@ -173,7 +173,11 @@ impl RealPlan {
         let mut systems: Vec<System> = restarts.iter().map(leotp).collect();
         let mut skipped = Vec::new();
         for kernel in KERNEL.map(|name| Kernel(name.to_owned())) {
-            match kernel.missing() {
+            let missing = match what {
+                What::Transfers => kernel.missing(),
+                What::Messages => kernel.unknown(),
+            };
+            match missing {
                 None => systems.push(System::Kernel(kernel)),
                 Some(why) => skipped.push(why),
             }
@@ -326,6 +330,22 @@ mod tests {
             let said = error.unwrap().to_string();
             assert!(said.contains("--link"), "{said}");
         }
+    }
+
+    #[test]
+    fn messages_need_no_relay_that_restarts() {
+        let plan = RealPlan::new(&options(&["--messages", "--hops", "4"]), true, 1, 1).unwrap();
+        assert_eq!(plan.what, What::Messages);
+        let leotp = plan
+            .systems
+            .iter()
+            .filter(|system| system.name() == "leotp");
+        assert_eq!(leotp.map(System::restarts).collect::<Vec<_>>(), [0]);
+        assert!(
+            plan.describe().contains("over 4 hops"),
+            "{}",
+            plan.describe()
+        );
     }
 
     #[test]

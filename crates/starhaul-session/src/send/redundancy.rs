@@ -1,0 +1,112 @@
+//! How much redundancy blocks get, and when it leaves although other data wait.
+
+use std::time::Instant;
+
+use starhaul_paths::PathId;
+
+use super::{BlocksOut, block::SendBlock, outlook};
+use crate::{
+    item::{BlockKey, FragmentId},
+    paths::Paths,
+    rules,
+    scheduler::View,
+};
+
+/// Probability with which redundancy may fall short.
+pub(super) const EPSILON: f64 = 1e-3;
+/// Redundancy leaves with the data of a block that has no time to be sent again so often.
+pub(super) const ROUNDS_TO_SPARE: u32 = 2;
+
+impl BlocksOut {
+    /// A fragment was sent again over the path of `view`. If it cannot be sent once more in time, and the path is likelier to lose it than
+    /// a block may fail, more goes with it than what was lost: redundancy that is left, or a copy.
+    pub(crate) fn insist(&mut self, view: &View<'_>, key: BlockKey, fragment: FragmentId) {
+        let Some(path) = view.this() else {
+            return;
+        };
+        // Where the paths carry less than is asked for, it would take the place of other blocks.
+        if path.loss().window_max <= EPSILON
+            || outlook::is_overloaded(self, view.now(), view.paths())
+        {
+            return;
+        }
+        let Some(block) = self.blocks.get_mut(&key) else {
+            return;
+        };
+        if block.mode.codes() && rules::is_last_on(view, path, block.deadline) {
+            block.insist(fragment);
+        }
+    }
+}
+
+/// How much redundancy a code gets whose data leave over `path` (DMTP: by the greatest loss seen in a moving window; the
+/// redundancy goes on another path).
+pub(super) fn redundancy_rule(
+    paths: &Paths,
+    path: PathId,
+    max_coding_rate: f64,
+) -> impl Fn(u8) -> u8 {
+    let loss = paths.get(path).map(|path| {
+        let mut loss = path.monitor.loss();
+        if !path.monitor.loss_is_known() {
+            // A path that has carried next to nothing is no safer than the others.
+            let others = paths
+                .usable()
+                .map(|(_, other)| other.monitor.loss().window_max);
+            loss.window_max = others.fold(loss.window_max, f64::max);
+        }
+        loss
+    });
+    let other = paths
+        .usable()
+        .filter(|(id, _)| *id != path)
+        .map(|(_, path)| path.monitor.loss().window_max)
+        .reduce(f64::min);
+    move |data_count| {
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "float casts saturate; both are small"
+        )]
+        let cap = (f64::from(data_count) * max_coding_rate).ceil() as u8;
+        let Some(loss) = loss.filter(|loss| loss.window_max > 0.0) else {
+            return 0;
+        };
+        match other {
+            Some(other) => starhaul_fec::redundancy_on_another_path(
+                data_count,
+                loss.window_max,
+                other,
+                EPSILON,
+                cap,
+            ),
+            None => starhaul_fec::redundancy_for_burst_loss(
+                data_count,
+                loss.window_max,
+                loss.burst_length,
+                EPSILON,
+                cap,
+            ),
+        }
+    }
+}
+
+/// A lost fragment could be sent again so often before the deadline.
+pub(super) fn has_time_for_rounds(
+    rounds: u32,
+    block: &SendBlock,
+    now: Instant,
+    paths: &Paths,
+    path: PathId,
+) -> bool {
+    let Some(path) = paths.get(path) else {
+        return false;
+    };
+    let sent = paths.bandwidth().time_to_send(block.data.len() as u64);
+    let rounds = path.monitor.overdue_after().saturating_mul(rounds);
+    let needed = sent
+        .saturating_add(rounds)
+        .saturating_add(paths.least_delay());
+    now.checked_add(needed)
+        .is_some_and(|arrival| arrival <= block.deadline)
+}
