@@ -70,6 +70,35 @@ fn switches_and_steps_cost_little() {
     );
 }
 
+/// What a relay gets faster than it can pass on must not follow the way that the path has left.
+#[test]
+fn another_way_leaves_no_queue_behind() {
+    let (host, narrow) = (Hop::new(20, 10, 0.0), Hop::new(6, 5, 0.01));
+    let mut hops = std::collections::BTreeMap::from([((0, 1), host.clone())]);
+    for satellite in [2, 3] {
+        hops.insert((1, satellite), narrow.clone());
+        hops.insert((satellite, 4), host.clone());
+    }
+    let ways = [(0, vec![0, 1, 2, 4]), (5, vec![0, 1, 3, 4])];
+    let path = ways.map(|(at, nodes)| (Duration::from_secs(at), nodes));
+    let plan = Plan {
+        hops,
+        flows: vec![Flow {
+            content: 1,
+            start: Duration::ZERO,
+            path: path.into(),
+        }],
+        bytes: None,
+        time: Duration::from_secs(15),
+    };
+    let flows = Carrier::named("leotp").unwrap().run(&plan, 8).unwrap();
+    let (goodput, delays) = (flows[0].goodput_mbps(), &flows[0].delays);
+    // 25 ms, and queues of a few packets of 2 ms.
+    let mean = delays.mean_ms();
+    assert!(mean < 45.0, "{mean} ms at {goodput} Mbit/s");
+    assert!(goodput > 5.4, "{goodput} Mbit/s");
+}
+
 #[test]
 fn ten_requesters_cost_the_upstream_link_little_more_than_one() {
     let row = row(sharing(true, 7), "leotp", |_| true);

@@ -17,6 +17,9 @@ const QUEUE_PACKETS: f64 = 1.5;
 const TRIED_SHARE: f64 = 0.25;
 /// Below this share of that queue there is none: packets of others pass between.
 const NO_QUEUE: f64 = 1.0 / 3.0;
+/// When less than this share of what arrived while packets waited arrives because less is sent, they waited for no queue: more than
+/// batches of packets and short rounds let a measured rate move.
+const NO_HOP_SHARE: f64 = 0.75;
 /// Above this multiple of it there is more than the correction leaves.
 const LONG_QUEUE: f64 = 4.0 / 3.0;
 /// The share of a wrong queue that is corrected in a round-trip time.
@@ -59,7 +62,7 @@ pub(crate) struct Adaptive {
     /// What the hop carried per second before it was reported to send less.
     known: f64,
     learned: Option<Instant>,
-    starving_since: Option<Instant>,
+    starving: Option<Starving>,
     rate: f64,
     /// The sender had enough to send, or the hop a queue.
     is_proven: bool,
@@ -77,6 +80,14 @@ struct Sample {
     carried: f64,
     bytes: f64,
     is_limited: bool,
+}
+
+/// Less is sent than was carried before, and still packets wait.
+#[derive(Clone, Copy, Debug)]
+struct Starving {
+    since: Instant,
+    /// The most that arrived per second meanwhile: a hop with a queue carries that whatever is sent.
+    most: f64,
 }
 
 /// What the last packets show.
@@ -107,7 +118,7 @@ impl Adaptive {
         self.window.clear();
         self.limited = 0;
         self.lowest.clear();
-        self.starving_since = None;
+        self.starving = None;
     }
 
     pub(crate) fn on_data(&mut self, packet: &Arrived) {
@@ -149,7 +160,7 @@ impl Adaptive {
             self.base = Some(shown.least_delay);
             self.base_before = None;
             self.rate = self.known;
-            self.starving_since = None;
+            self.starving = None;
             return;
         }
         self.correct(
@@ -270,18 +281,23 @@ impl Adaptive {
     }
 
     /// Whether the delay is that of another path: less was sent than was carried before, for longer than the news of it
-    /// takes, and the delay did not fall.
+    /// takes, and the delay did not fall. Where a queue is, the hop carries as much as it can: only what becomes less as less is
+    /// sent shows that none is.
     fn is_other_path(&mut self, now: Instant, round: Duration, shown: &Shown, waited: f64) -> bool {
         let is_starving = self.rate < 0.9 * self.known
             && self.drain_until.is_none()
             && waited > LONG_QUEUE * shown.target;
         if !is_starving {
-            self.starving_since = None;
+            self.starving = None;
             return false;
         }
-        let since = *self.starving_since.get_or_insert(now);
-        now.saturating_duration_since(since) > round * 2
-            && shown.sent < 0.92 * self.known
+        let starving = self.starving.get_or_insert(Starving {
+            since: now,
+            most: shown.arrived,
+        });
+        starving.most = starving.most.max(shown.arrived);
+        now.saturating_duration_since(starving.since) > round * 2
+            && shown.sent.max(shown.arrived) < NO_HOP_SHARE * starving.most
             && shown.growth.abs() < 0.1 * waited
     }
 
@@ -313,7 +329,7 @@ impl Adaptive {
             change = TRIED_SHARE * self.arrival;
         }
         let is_moving = shown.growth.abs() > NO_QUEUE * shown.target;
-        if is_queued && !shown.is_limited && (self.starving_since.is_none() || is_moving) {
+        if is_queued && !shown.is_limited && (self.starving.is_none() || is_moving) {
             let since = self
                 .learned
                 .replace(now)
@@ -517,6 +533,24 @@ mod tests {
         let (rate, queue) = hop.run(5.0, 2.5e6, 0.01);
         assert!(rate > 0.98 * 2.5e6, "{rate}");
         assert!(queue < 0.002, "{queue}");
+    }
+
+    /// As a satellite's link to the ground while it sets.
+    #[test]
+    fn a_capacity_that_falls_is_no_longer_path() {
+        for (rtt, step) in [(0.008, 0.05), (0.008, 0.12), (0.02, 0.05), (0.02, 0.12)] {
+            let mut hop = Hop::new();
+            hop.rtt = rtt;
+            let mut capacity = 1.25e6;
+            hop.run(3.0, capacity, rtt / 2.0);
+            while capacity > 0.5e6 {
+                capacity *= 1.0 - step;
+                let (_, queue) = hop.run(1.0, capacity, rtt / 2.0);
+                let least = 4.0 * f64::from(BYTES) / capacity;
+                let what = format!("{rtt} s, {step}, {capacity} B/s: {queue} s");
+                assert!(queue < least.max(rtt / 4.0), "{what}");
+            }
+        }
     }
 
     #[test]

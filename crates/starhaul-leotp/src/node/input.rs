@@ -96,7 +96,7 @@ impl Node {
             streams.forget_neighbour(id);
         }
         for relayed in self.relayed.values_mut() {
-            relayed.askers.retain(|(asker, _)| *asker != id);
+            relayed.askers.retain(|asker| asker.id != id);
         }
         let contents: Vec<ContentId> = self
             .pending

@@ -223,7 +223,7 @@ impl Node {
             });
         }
         for asker in askers {
-            self.note_relayed(now, content, route, handle, asker);
+            self.note_relayed(now, content, (route, handle), asker, 0);
         }
     }
 
@@ -547,7 +547,7 @@ impl Node {
             });
         }
         self.sweep_at.get_or_insert(now + SWEEP);
-        self.note_relayed(now, content, route, handle, asker);
+        self.note_relayed(now, content, (route, handle), asker, range.1 - range.0);
     }
 
     /// Gives a segment to one who asked for it. Returns whether there was room.

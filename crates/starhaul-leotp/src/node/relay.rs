@@ -20,6 +20,9 @@ use crate::{
 const IDLE: Duration = Duration::from_secs(10);
 /// Neighbours that a content goes to, as far as they count for its rate.
 const MOST_ASKERS: usize = 64;
+/// An asker that others have asked for so many segments since is not the fastest, or has left the path: more than one Interest
+/// asks for.
+const LEFT_SEGMENTS: u64 = 64;
 /// The share of a round-trip time without data after which the neighbour upstream is probed.
 const SILENCE: f64 = 0.9;
 const LEAST_SILENCE: Duration = Duration::from_millis(1);
@@ -37,9 +40,11 @@ pub(super) struct Relayed {
     pub(super) upstream: NeighbourId,
     /// This node's number of it, upstream.
     handle: u64,
-    /// Who asked last, with their numbers of it.
-    pub(super) askers: Vec<(NeighbourId, u64)>,
+    /// Who asked, the last one last.
+    pub(super) askers: Vec<PastAsker>,
     asked: Instant,
+    /// Bytes that all of them asked for.
+    asked_bytes: u64,
     /// The last data of it, and the silence that is broken next.
     heard: Instant,
     silence: Duration,
@@ -49,14 +54,49 @@ pub(super) struct Relayed {
     reported: Option<(f64, Instant)>,
 }
 
+/// A neighbour that a content goes to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PastAsker {
+    pub(super) id: NeighbourId,
+    /// Its number of the content.
+    handle: u64,
+    /// What all had asked for when it asked last.
+    asked_bytes: u64,
+}
+
+impl Relayed {
+    fn note_asker(&mut self, id: NeighbourId, handle: u64, bytes: u64) {
+        self.asked_bytes = self.asked_bytes.saturating_add(bytes);
+        self.askers
+            .retain(|asker| (asker.id, asker.handle) != (id, handle));
+        if self.askers.len() >= MOST_ASKERS {
+            self.askers.remove(0);
+        }
+        self.askers.push(PastAsker {
+            id,
+            handle,
+            asked_bytes: self.asked_bytes,
+        });
+    }
+
+    /// Those that may be the fastest: they ask on.
+    fn fast_askers(&self, segment_bytes: usize) -> impl Iterator<Item = &PastAsker> {
+        let most = LEFT_SEGMENTS * segment_bytes as u64;
+        self.askers
+            .iter()
+            .filter(move |asker| self.asked_bytes - asker.asked_bytes <= most)
+    }
+}
+
 impl Node {
+    /// Notes that bytes of a content are asked for upstream for someone.
     pub(super) fn note_relayed(
         &mut self,
         now: Instant,
         content: ContentId,
-        upstream: NeighbourId,
-        handle: u64,
+        (upstream, handle): (NeighbourId, u64),
         asker: Asker,
+        bytes: u64,
     ) {
         let rtt = self.hops.get(&upstream).map_or(Duration::ZERO, Hop::rtt);
         let new = || Relayed {
@@ -64,6 +104,7 @@ impl Node {
             handle,
             askers: Vec::new(),
             asked: now,
+            asked_bytes: 0,
             heard: now,
             silence: rtt.mul_f64(SILENCE).max(LEAST_SILENCE),
             broken: 0,
@@ -75,13 +116,8 @@ impl Node {
             *relayed = new();
         }
         relayed.asked = now;
-        if let Asker::Neighbour(id, handle) = asker
-            && !relayed.askers.contains(&(id, handle))
-        {
-            if relayed.askers.len() >= MOST_ASKERS {
-                relayed.askers.remove(0);
-            }
-            relayed.askers.push((id, handle));
+        if let Asker::Neighbour(id, handle) = asker {
+            relayed.note_asker(id, handle, bytes);
         }
         self.silences
             .set(content, Some(relayed.heard + relayed.silence));
@@ -301,7 +337,8 @@ impl Node {
         let segment_bytes = f64::from(u32::try_from(self.config.segment_bytes).unwrap_or(u32::MAX));
         let few = self.config.backlog_segments * segment_bytes;
         let (least_wait, round) = (least_queue(round).as_secs_f64(), round.as_secs_f64());
-        let rates = relayed.askers.iter().filter_map(|(id, handle)| {
+        let askers = relayed.fast_askers(self.config.segment_bytes);
+        let rates = askers.filter_map(|PastAsker { id, handle, .. }| {
             let hop = self.hops.get(id)?;
             let (backlog, said) = hop.queue.backlog(*handle);
             let all = leaving.entry(*id).or_insert_with(|| hop.queue.leaving(now));
@@ -327,9 +364,9 @@ impl Node {
             .relayed
             .values()
             .filter(|relayed| relayed.upstream == upstream);
-        let askers = relayed.flat_map(|relayed| &relayed.askers);
+        let askers = relayed.flat_map(|relayed| relayed.fast_askers(self.config.segment_bytes));
         askers
-            .filter_map(|(id, _)| Some(self.hops.get(id)?.takes()))
+            .filter_map(|asker| Some(self.hops.get(&asker.id)?.takes()))
             .reduce(f64::max)
     }
 }

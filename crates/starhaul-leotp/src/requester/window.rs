@@ -13,9 +13,13 @@ const PRODUCTS_MEASURING: f64 = 0.9;
 /// Segments in flight until a rate is known, and at least.
 const FIRST_SEGMENTS: u64 = 64;
 const LEAST_SEGMENTS: u64 = 16;
-/// The base is measured again after this, and after so many round trips.
+/// The base is measured again after this, and after so many round trips; twice as late each time that it was as known, up to so many
+/// times as late: each measurement leaves the path idle for a part of a round trip.
 const AGAIN_AFTER: Duration = Duration::from_secs(10);
 const AGAIN_ROUNDS: u32 = 50;
+const MOST_DELAYED: u32 = 8;
+/// A base that differs by less than this share is the one that was known.
+const SAME: f64 = 0.1;
 /// ... or when each round trip of a round takes longer than the window explains by so much: the path became longer.
 const LONGER: f64 = 1.25;
 
@@ -31,11 +35,15 @@ pub(super) struct Window {
     rates: [f64; 4],
     measured: Option<Instant>,
     measuring: Option<Measuring>,
+    /// Times as late as at first; 0 is 1.
+    delayed: u32,
 }
 
 /// A measurement of the base: the requests of its first round trip still wait behind others.
 #[derive(Clone, Copy, Debug)]
 struct Measuring {
+    /// The base before it.
+    known: Duration,
     from: Instant,
     until: Instant,
     least: Option<Duration>,
@@ -71,11 +79,28 @@ impl Window {
     pub(super) fn add_round_trip(&mut self, now: Instant, sample: Duration) {
         self.base = Some(self.base.map_or(sample, |base| base.min(sample)));
         self.least = Some(self.least.map_or(sample, |least| least.min(sample)));
-        if let Some(measuring) = &mut self.measuring
-            && now >= measuring.from
-        {
+        let Some(measuring) = &mut self.measuring else {
+            return;
+        };
+        if now >= measuring.from {
             measuring.least = Some(measuring.least.map_or(sample, |least| least.min(sample)));
         }
+        if now >= measuring.until {
+            let (known, found) = (measuring.known, measuring.least);
+            self.end_measuring(now, known, found);
+        }
+    }
+
+    fn end_measuring(&mut self, now: Instant, known: Duration, found: Option<Duration>) {
+        let off = found.map_or(Duration::ZERO, |found| found.abs_diff(known));
+        self.delayed = if off > known.mul_f64(SAME) {
+            1
+        } else {
+            (self.delayed.max(1) * 2).min(MOST_DELAYED)
+        };
+        self.base = found.or(self.base);
+        self.measured = Some(now);
+        self.measuring = None;
     }
 
     /// Takes the length of data that arrived.
@@ -100,22 +125,18 @@ impl Window {
     }
 
     fn end_round(&mut self, now: Instant, base: Duration, least: Duration) {
-        if let Some(measuring) = self.measuring {
-            if now >= measuring.until {
-                self.base = measuring.least.or(self.base);
-                self.measured = Some(now);
-                self.measuring = None;
-            }
+        if self.measuring.is_some() {
             return;
         }
         let measured = *self.measured.get_or_insert(now);
         let since = now.saturating_duration_since(measured);
-        let is_old = since > AGAIN_AFTER.max(base * AGAIN_ROUNDS);
+        let is_old = since > AGAIN_AFTER.max(base * AGAIN_ROUNDS) * self.delayed.max(1);
         let is_longer = least > base.mul_f64(PRODUCTS * LONGER) && since > least * 8;
         if is_old || is_longer {
             self.measuring = Some(Measuring {
+                known: base,
                 from: now + least,
-                until: now + least * 2,
+                until: now + least * 3 / 2,
                 least: None,
             });
         }
@@ -185,7 +206,7 @@ mod tests {
         path.run(Duration::from_secs(2));
         path.run(Duration::from_secs(600));
         assert!(path.most < 450, "{} segments of 200", path.most);
-        assert!(path.arrived > 1_194_000, "{} of 1200000", path.arrived);
+        assert!(path.arrived > 1_199_000, "{} of 1200000", path.arrived);
     }
 
     #[test]
