@@ -24,15 +24,23 @@ const MOST_REPAIRS: usize = 1 << 16;
 /// Something to send.
 #[derive(Clone, Debug)]
 pub(crate) enum Item {
-    /// A segment that came from upstream or out of the cache. `is_repair`: it was lost somewhere; `stamp`: the
-    /// responder's, where it alone is paced.
+    /// A segment that came from upstream or out of the cache. `is_repair`: it was lost somewhere; `left`: what its responder said, where
+    /// that alone is paced.
     Segment {
         segment: Segment,
         is_repair: bool,
-        stamp: Option<u32>,
+        left: Option<Left>,
     },
     /// Bytes of a content of this node.
     Own { start: u64, end: u64 },
+}
+
+/// How a segment left its responder.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Left {
+    pub(crate) stamp: u32,
+    /// The responder had less to send than it might.
+    pub(crate) is_limited: bool,
 }
 
 /// How a range of own bytes leaves: a segment, and what may follow it.
@@ -575,7 +583,7 @@ mod tests {
                     sealed: vec![0; 300].into(),
                 },
                 is_repair,
-                stamp: None,
+                left: None,
             },
         };
         let pushed = (0..9)

@@ -155,7 +155,9 @@ impl Node {
             return;
         };
         let rtt = hop.rtt();
-        if *arrival != Arrival::Late {
+        // What a relay repaired has the stamp of that relay.
+        let is_of_responder = self.config.control == Scope::Hop || !data.is_repair;
+        if *arrival != Arrival::Late && is_of_responder {
             let rtt = match self.config.control {
                 Scope::Hop => rtt,
                 // The rate changes a whole round trip later.
@@ -205,9 +207,12 @@ impl Node {
             return;
         }
         self.stats.evicted += self.cache.insert(content, &segment);
-        let stamp = (self.config.control == Scope::EndToEnd).then_some(sent);
+        let left = (self.config.control == Scope::EndToEnd).then_some(queue::Left {
+            stamp: sent,
+            is_limited: data.is_limited,
+        });
         for asker in askers {
-            self.deliver(now, asker, content, &segment, data.is_repair, stamp);
+            self.deliver(now, asker, content, &segment, data.is_repair, left);
             if let Asker::Local(id) = asker {
                 self.pump(now, id);
             }
@@ -368,7 +373,7 @@ impl Node {
             let item = queue::Item::Segment {
                 segment,
                 is_repair: true,
-                stamp: None,
+                left: None,
             };
             let has_room = hop.queue.push(
                 now,

@@ -28,7 +28,7 @@ use crate::{
     config::{NeighbourConfig, NeighbourId, NodeConfig, Scope},
     deadlines::Deadlines,
     event::{Event, Failure, Stats},
-    hop::Hop,
+    hop::{Hop, queue::Left},
     keys::ContentSecret,
     name::{ContentId, Segment},
     pending::{Asker, Pending},
@@ -558,7 +558,7 @@ impl Node {
         content: ContentId,
         segment: &Segment,
         is_repair: bool,
-        stamp: Option<u32>,
+        left: Option<Left>,
     ) -> bool {
         match asker {
             Asker::Local(id) => {
@@ -577,7 +577,7 @@ impl Node {
                 let item = crate::hop::queue::Item::Segment {
                     segment: segment.clone(),
                     is_repair,
-                    stamp,
+                    left,
                 };
                 let next = crate::hop::queue::Next {
                     content,

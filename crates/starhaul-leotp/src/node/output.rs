@@ -89,12 +89,12 @@ impl Node {
                     return false;
                 }
             };
-            let (segment, is_repair, stamp) = match next.item {
+            let (segment, is_repair, left) = match next.item {
                 Item::Segment {
                     segment,
                     is_repair,
-                    stamp,
-                } => (segment, is_repair, stamp),
+                    left,
+                } => (segment, is_repair, left),
                 Item::Own { start, .. } => {
                     let streams = self.streams.as_ref();
                     let live = streams.and_then(|it| it.segment(next.content, start));
@@ -113,7 +113,10 @@ impl Node {
                 offset: segment.offset,
                 is_end: segment.is_end,
                 is_repair,
-                is_limited: hop.queue.is_limited(hop.takes()),
+                is_limited: left.map_or_else(
+                    || hop.queue.is_limited(hop.takes()),
+                    |left| left.is_limited,
+                ),
                 sealed: &segment.sealed,
             };
             let carried = Carried::Segment {
@@ -122,6 +125,7 @@ impl Node {
                 start: segment.offset,
                 end: segment.end().max(segment.offset + 1),
             };
+            let stamp = left.map(|left| left.stamp);
             hop.write_data(now, since, &data, carried, stamp, out);
             self.stats.data_sent += 1;
             self.report_upstream(now, next.content);
