@@ -32,10 +32,12 @@ const FORGOTTEN_ROUNDS: f64 = 4.0;
 const DRAIN_ROUNDS: u32 = 100;
 const DRAIN_AFTER: Duration = Duration::from_secs(5);
 const DRAIN_SHARE: f64 = 0.75;
-/// A drain lasts a round trip, and where the last one found the base as it was known only as long as the queue needs: with
-/// this margin, and a part of a round trip at least.
+/// A drain lasts as long as the queue needs: with this margin, and within a part of a round trip and some.
 const DRAIN_MARGIN: f64 = 1.5;
 const LEAST_DRAIN: u32 = 4;
+const MOST_DRAIN: u32 = 8;
+/// Where packets wait for too long over so many rounds, a drain shows whether that is a queue: not again within as many.
+const DOUBTED_ROUNDS: u32 = 4;
 /// Packets that a rate is measured over at least.
 const LEAST_PACKETS: usize = 8;
 const MOST_PACKETS: usize = 1 << 14;
@@ -57,6 +59,9 @@ pub(crate) struct Adaptive {
     base_before: Option<i64>,
     period_since: Option<Instant>,
     drain_until: Option<Instant>,
+    drained: Option<Drained>,
+    /// Since when packets have waited for too long.
+    doubted: Option<Instant>,
     /// What arrived per second when the sender was not limited.
     arrival: f64,
     /// What the hop carried per second before it was reported to send less.
@@ -90,6 +95,14 @@ struct Starving {
     most: f64,
 }
 
+/// A drain, when what it left of the queue has arrived.
+#[derive(Clone, Copy, Debug)]
+struct Drained {
+    at: Instant,
+    /// How long packets waited before, in microseconds.
+    waited: i64,
+}
+
 /// What the last packets show.
 struct Shown {
     /// Bytes per second, at the sender and here.
@@ -119,6 +132,7 @@ impl Adaptive {
         self.limited = 0;
         self.lowest.clear();
         self.starving = None;
+        (self.drained, self.doubted) = (None, None);
     }
 
     pub(crate) fn on_data(&mut self, packet: &Arrived) {
@@ -148,6 +162,10 @@ impl Adaptive {
         #[expect(clippy::cast_precision_loss, reason = "microseconds of a delay")]
         let waited = (self.recent_delay(packet, round) - base).max(0) as f64 / 1e6;
         let is_queued = waited > NO_QUEUE * shown.target;
+        let doubted = self.doubted.get_or_insert(packet.now);
+        if waited <= LONG_QUEUE * shown.target {
+            *doubted = packet.now;
+        }
         self.is_proven |= !shown.is_limited || is_queued;
         // What a limited sender sends says how much the hop carries at least.
         let is_measure = !shown.is_limited || is_queued && shown.growth > 0.0;
@@ -206,7 +224,7 @@ impl Adaptive {
         self.limited -= usize::from(gone.is_some_and(|gone| gone.is_limited));
     }
 
-    /// Learns the least delay, and drains the queue for a round trip when it was not seen empty for long.
+    /// Learns the least delay, and drains the queue when it was not seen empty for long, or should be and is not.
     fn observe_base(&mut self, packet: &Arrived, round: Duration) {
         self.base = Some(
             self.base
@@ -216,27 +234,44 @@ impl Adaptive {
         if self.drain_until.is_some_and(|until| packet.now >= until) {
             self.drain_until = None;
         }
-        let period = DRAIN_AFTER.max(round * DRAIN_ROUNDS);
-        if packet.now.saturating_duration_since(since) >= period {
-            self.drain_until = Some(packet.now + self.drain_time(packet, round));
-            self.period_since = Some(packet.now);
-            self.base_before = self.base.take();
+        if self.drained.is_some_and(|drained| packet.now >= drained.at) {
+            self.judge_drain();
+        }
+        let lasted = |since: Instant| packet.now.saturating_duration_since(since);
+        let is_doubted = self
+            .doubted
+            .is_some_and(|doubted| lasted(doubted.max(since)) > round * DOUBTED_ROUNDS);
+        let is_over = lasted(since) >= DRAIN_AFTER.max(round * DRAIN_ROUNDS);
+        if is_over || is_doubted && self.drained.is_none() {
+            self.drain(packet, round);
         }
     }
 
-    /// How long the queue must drain to show the base.
-    fn drain_time(&self, packet: &Arrived, round: Duration) -> Duration {
-        let known = self.base.zip(self.base_before).zip(self.shown(round));
-        let Some(((base, before), shown)) = known else {
-            return round;
-        };
-        let off = Duration::from_micros(base.abs_diff(before)).as_secs_f64();
-        if off > NO_QUEUE * shown.target {
-            return round;
+    fn drain(&mut self, packet: &Arrived, round: Duration) {
+        let base = self.base().unwrap_or(packet.delay);
+        let waited = (self.recent_delay(packet, round) - base).max(0);
+        let queue = Duration::from_micros(u64::try_from(waited).unwrap_or(0));
+        let needed = queue.mul_f64(DRAIN_MARGIN / (1.0 - DRAIN_SHARE));
+        let until = packet.now + needed.clamp(round / LEAST_DRAIN, round * MOST_DRAIN);
+        self.drain_until = Some(until);
+        self.drained = Some(Drained {
+            at: until + round,
+            waited,
+        });
+        self.period_since = Some(packet.now);
+        self.base_before = self.base.take();
+    }
+
+    /// What most of the waiting was left of when a queue of that length would have been gone is the path's own delay.
+    fn judge_drain(&mut self) {
+        let waited = self.drained.take().map_or(0, |drained| drained.waited);
+        let left = self
+            .base
+            .zip(self.base_before)
+            .map(|(base, before)| base - before);
+        if left.is_some_and(|left| left > 0 && left > waited / 2) {
+            self.base_before = None;
         }
-        let queue = u64::try_from(self.recent_delay(packet, round) - base).unwrap_or(0);
-        let needed = Duration::from_micros(queue).mul_f64(DRAIN_MARGIN / (1.0 - DRAIN_SHARE));
-        needed.clamp(round / LEAST_DRAIN, round)
     }
 
     fn base(&self) -> Option<i64> {
@@ -329,7 +364,9 @@ impl Adaptive {
             change = TRIED_SHARE * self.arrival;
         }
         let is_moving = shown.growth.abs() > NO_QUEUE * shown.target;
-        if is_queued && !shown.is_limited && (self.starving.is_none() || is_moving) {
+        // Packets that wait as long as before although less is sent may wait for no queue, and less arrives for that reason alone.
+        let is_doubtful = excess > (LONG_QUEUE - 1.0) * shown.target && !is_moving;
+        if is_queued && !shown.is_limited && !is_doubtful {
             let since = self
                 .learned
                 .replace(now)
@@ -533,6 +570,21 @@ mod tests {
         let (rate, queue) = hop.run(5.0, 2.5e6, 0.01);
         assert!(rate > 0.98 * 2.5e6, "{rate}");
         assert!(queue < 0.002, "{queue}");
+    }
+
+    /// What is left to send falls too slowly to be noticed within few round trips.
+    #[test]
+    fn a_path_that_is_a_little_longer_is_no_queue() {
+        for (rtt, longer) in [(0.08, 0.002), (0.08, 0.003), (0.08, 0.006), (0.3, 0.005)] {
+            let mut hop = Hop::new();
+            hop.rtt = rtt;
+            hop.run(4.0, 2.5e6, rtt / 2.0);
+            let rates: Vec<f64> = (0..12)
+                .map(|_| hop.run(1.0, 2.5e6, rtt / 2.0 + longer).0 / 2.5e6)
+                .collect();
+            let mean = rates.iter().sum::<f64>() / 12.0;
+            assert!(mean > 0.93, "{rtt} s, {longer} s longer: {rates:?}");
+        }
     }
 
     /// As a satellite's link to the ground while it sets.

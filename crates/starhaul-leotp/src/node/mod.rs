@@ -428,7 +428,9 @@ impl Node {
             if segment.is_end {
                 at = end;
             }
-            if !self.deliver(now, asker, content, &segment, false, None) {
+            // Where the responder alone is paced, the stamp of this relay must not pass for the responder's.
+            let is_repair = self.config.control == Scope::EndToEnd;
+            if !self.deliver(now, asker, content, &segment, is_repair, None) {
                 return;
             }
             self.stats.cache_hits += segment.length();

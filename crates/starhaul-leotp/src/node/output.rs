@@ -113,10 +113,8 @@ impl Node {
                 offset: segment.offset,
                 is_end: segment.is_end,
                 is_repair,
-                is_limited: left.map_or_else(
-                    || hop.queue.is_limited(hop.takes()),
-                    |left| left.is_limited,
-                ),
+                is_limited: left
+                    .map_or_else(|| hop.queue.is_limited(hop.takes()), |left| left.is_limited),
                 sealed: &segment.sealed,
             };
             let carried = Carried::Segment {
