@@ -135,6 +135,10 @@ impl Adaptive {
         (self.drained, self.doubted) = (None, None);
     }
 
+    pub(crate) fn on_repair(&mut self, bytes: usize) {
+        self.carried += f64::from(u32::try_from(bytes).unwrap_or(u32::MAX));
+    }
+
     pub(crate) fn on_data(&mut self, packet: &Arrived) {
         let (bytes, round) = (f64::from(packet.bytes), packet.rtt.max(LEAST_ROUND));
         self.carried += bytes * f64::from(packet.missing.saturating_add(1).min(64));

@@ -58,6 +58,13 @@ impl RateControl {
         }
     }
 
+    /// Takes data that a relay sent again, where the responder alone is paced: the path carried them.
+    pub(crate) fn on_repair(&mut self, bytes: usize) {
+        if let Self::Adaptive(control) = self {
+            control.on_repair(bytes);
+        }
+    }
+
     /// Takes a sample of the hop's round-trip time.
     pub(crate) fn on_rtt(&mut self, now: Instant, rtt: Duration) {
         if let Self::Published(control) = self {

@@ -155,19 +155,24 @@ impl Node {
             return;
         };
         let rtt = hop.rtt();
-        // What a relay repaired has the stamp of that relay.
-        let is_of_responder = self.config.control == Scope::Hop || !data.is_repair;
-        if *arrival != Arrival::Late && is_of_responder {
+        let is_relayed =
+            self.config.control == Scope::EndToEnd && self.config.recovery == Scope::Hop;
+        if is_relayed && data.is_repair {
+            // It has the stamp of the relay that repaired it.
+            hop.control.on_repair(bytes);
+        } else if *arrival != Arrival::Late {
             let rtt = match self.config.control {
                 Scope::Hop => rtt,
-                // The rate changes a whole round trip later.
+                // The rate changes a whole round trip later, in which no Interest waits.
                 Scope::EndToEnd => self
                     .fetches
                     .values()
-                    .filter_map(|fetch| fetch.rtt())
+                    .filter_map(|fetch| fetch.base())
                     .max()
                     .unwrap_or(rtt),
             };
+            // What other hops lost is counted when it was repaired, and so is what this one lost.
+            let missing = if is_relayed { 0 } else { missing };
             hop.observe(sent, bytes, missing, data.is_limited, rtt);
         }
         let Some(content) = hop.content_of(data.handle) else {

@@ -189,9 +189,9 @@ impl Fetch {
         (self.in_order, self.end)
     }
 
-    /// The smoothed round-trip time of the whole path.
-    pub(crate) fn rtt(&self) -> Option<Duration> {
-        self.rtt.smoothed()
+    /// The round-trip time of the whole path for an Interest that does not wait.
+    pub(crate) fn base(&self) -> Option<Duration> {
+        self.window.base()
     }
 
     /// The next range to ask for now.
