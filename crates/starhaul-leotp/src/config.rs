@@ -74,7 +74,7 @@ impl Default for NodeConfig {
             recovery: Scope::Hop,
             control: Scope::Hop,
             rate_rule: RateRule::Adaptive,
-            backlog_segments: 2.0,
+            backlog_segments: 3.0,
             burst: Duration::ZERO,
         }
     }

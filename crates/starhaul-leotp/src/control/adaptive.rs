@@ -1,4 +1,4 @@
-//! Our rule: the rate at which data arrived, corrected so that a queue of a packet or two stays at the hop.
+//! Our rule: the rate at which data arrived, corrected so that a queue of two packets stays at the hop.
 //!
 //! The queue follows from one-way delays, whose constant part may be anything. Losses count as carried. While there is no
 //! queue the correction doubles every round trip, so that the start and new capacity cost few of them. A delay that stays
@@ -12,7 +12,7 @@ use std::{
 use super::{Arrived, LEAST_ROUND, least_queue};
 
 /// The queue that is kept at the hop, in packets.
-const QUEUE_PACKETS: f64 = 1.5;
+const QUEUE_PACKETS: f64 = 2.0;
 /// Where a queue shows many times in a round, a sender with little to send may send so much more than it did.
 const TRIED_SHARE: f64 = 0.25;
 /// Below this share of that queue there is none: packets of others pass between.
@@ -101,6 +101,8 @@ struct Drained {
     at: Instant,
     /// How long packets waited before, in microseconds.
     waited: i64,
+    /// Bytes per second meanwhile.
+    rate: f64,
 }
 
 /// What the last packets show.
@@ -160,16 +162,16 @@ impl Adaptive {
         self.shorten(packet, round);
         self.observe_base(packet, round);
         let Some(shown) = self.shown(round) else {
+            self.doubted = None;
             return;
         };
         let base = self.base().unwrap_or(packet.delay);
         #[expect(clippy::cast_precision_loss, reason = "microseconds of a delay")]
         let waited = (self.recent_delay(packet, round) - base).max(0) as f64 / 1e6;
         let is_queued = waited > NO_QUEUE * shown.target;
-        let doubted = self.doubted.get_or_insert(packet.now);
-        if waited <= LONG_QUEUE * shown.target {
-            *doubted = packet.now;
-        }
+        // What a limited sender sends drains a queue anyway.
+        let is_doubtful = waited > LONG_QUEUE * shown.target && !shown.is_limited;
+        self.doubted = is_doubtful.then(|| self.doubted.unwrap_or(packet.now));
         self.is_proven |= !shown.is_limited || is_queued;
         // What a limited sender sends says how much the hop carries at least.
         let is_measure = !shown.is_limited || is_queued && shown.growth > 0.0;
@@ -261,6 +263,7 @@ impl Adaptive {
         self.drained = Some(Drained {
             at: until + round,
             waited,
+            rate: DRAIN_SHARE * self.arrival,
         });
         self.period_since = Some(packet.now);
         self.base_before = self.base.take();
@@ -382,7 +385,11 @@ impl Adaptive {
         }
         let floor = LEAST_SHARE * self.known.max(self.arrival);
         self.rate = match self.drain_until {
-            Some(_) => DRAIN_SHARE * self.arrival,
+            // Where there is no queue after all, less arrives because less is sent.
+            Some(_) => self
+                .drained
+                .map_or(floor, |drained| drained.rate)
+                .max(floor),
             None if is_queued => (self.arrival + change).max(floor),
             // What was carried before may be tried at once.
             None => (self.arrival + change).max(self.known),
@@ -505,7 +512,7 @@ mod tests {
         let mean = quarters.iter().map(|(rate, _)| rate).sum::<f64>() / 60.0;
         assert!(mean > 0.9995 * steady, "{mean} of {steady}");
         assert!(
-            quarters.iter().all(|(_, queue)| *queue < 0.001),
+            quarters.iter().all(|(_, queue)| *queue < 0.0014),
             "{quarters:?}"
         );
     }
