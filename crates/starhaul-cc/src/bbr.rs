@@ -500,6 +500,11 @@ impl Controller for Bbr {
         true
     }
 
+    fn on_path_rtt(&mut self, now: Instant, rtt: Duration) {
+        self.unqueued_rtt = WindowedFilter::min(MIN_RTT_WINDOW);
+        self.min_rtt = Some(MinRtt { rtt, at: now });
+    }
+
     fn on_mtu_update(&mut self, mtu_bytes: u16) {
         self.max_datagram_bytes = max_datagram_bytes(mtu_bytes);
         self.bound_cwnd();

@@ -89,6 +89,8 @@ pub trait Controller: fmt::Debug + Send + Sync {
     fn on_longer_path(&mut self) -> bool {
         false
     }
+    /// The path's RTT without a queue is known to be this, longer than the least RTT of late. Ignored unless a controller overrides it.
+    fn on_path_rtt(&mut self, _now: Instant, _rtt: Duration) {}
     /// Sets the largest packet that the path carries, in bytes.
     fn on_mtu_update(&mut self, mtu_bytes: u16);
     /// Bytes that may be in flight; never 0.

@@ -96,6 +96,9 @@ impl PathController {
         let floor = self.rtt_floor.get().unwrap_or(rtt);
         let estimate = self.controller.bandwidth_estimate();
         let verdict = self.guard.on_ack(now, rtt, bytes, floor, estimate);
+        if let Some(rtt) = verdict.path_rtt {
+            self.controller.on_path_rtt(now, rtt);
+        }
         if verdict.queues {
             self.controller.on_queue(now);
         }

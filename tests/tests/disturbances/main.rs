@@ -147,7 +147,7 @@ fn undisturbed_all_blocks_are_on_time() {
 
 /// The delays of these paths double while the world is struck: 120 ms there and back on one path, 200 on the other, below all
 /// deadlines.
-fn delays_double(scheduler: SchedulerChoice, paths: Range<usize>, ways: &[usize]) {
+fn delays_double(scheduler: SchedulerChoice, paths: Range<usize>, ways: &[usize]) -> World {
     let mut links = world::links();
     for pair in &mut links[paths.clone()] {
         for way in ways {
@@ -168,25 +168,34 @@ fn delays_double(scheduler: SchedulerChoice, paths: Range<usize>, ways: &[usize]
     world.name += &format!(", paths {paths:?}, ways {ways:?}");
     run(&mut world, |_| {}, |_| {});
     world.judge([NEVER; 2]);
-    world.assert_late_only_in(&[RESUMED]);
+    world
 }
 
 #[test]
 fn a_round_trip_of_the_spare_path_that_doubles_makes_nothing_late() {
-    each(|scheduler| delays_double(scheduler, 1..2, BOTH_WAYS));
+    each(|scheduler| delays_double(scheduler, 1..2, BOTH_WAYS).assert_late_only_in(&[RESUMED]));
 }
 
 #[test]
 fn a_round_trip_that_doubles_makes_nothing_late() {
-    delays_double(SchedulerChoice::Rules, 0..1, BOTH_WAYS);
-    each(|scheduler| delays_double(scheduler, 0..2, CLIENTS));
+    delays_double(SchedulerChoice::Rules, 0..1, BOTH_WAYS).assert_late_only_in(&[RESUMED]);
+    each(|scheduler| delays_double(scheduler, 0..2, CLIENTS).assert_late_only_in(&[RESUMED]));
 }
 
-/// Known fault: the longer round trips of both paths pass for queues of their own, which end the search for what the paths can carry.
+/// For as long as the longer round trips may be queues of their own, the paths carry less than the load: for a second by rules.
+/// Known fault: for several under a plan, which leaves less on the path that finds its rate first.
 #[test]
-#[should_panic(expected = " late")]
-fn round_trips_that_double_on_both_paths_make_nothing_late() {
-    each(|scheduler| delays_double(scheduler, 0..2, BOTH_WAYS));
+fn round_trips_that_double_on_both_paths_cost_few_blocks() {
+    let bounds = [
+        (SchedulerChoice::Rules, s(2), 25),
+        (SchedulerChoice::Optimizer, s(15), 250),
+    ];
+    for (scheduler, time, most) in bounds {
+        let world = delays_double(scheduler, 0..2, BOTH_WAYS);
+        world.assert_late_only_in(&[RESUMED, STRUCK..STRUCK + time]);
+        let late = world.late().len();
+        assert!(late < most, "{}: {late} late", world.name);
+    }
 }
 
 #[test]

@@ -16,6 +16,14 @@ const LEAST_INTERVAL: Duration = Duration::from_millis(50);
 const PATIENCE: Duration = Duration::from_secs(1);
 const PATIENCE_ROUNDS: u32 = 4;
 
+/// Intervals over which round trips are compared with what was delivered in them, and how many of them may be outliers at each end.
+const COMPARED: usize = 5;
+const OUTLIERS: usize = 1;
+/// Where deliveries differ by this factor while the excess of the round trips differs by less than this share of it, no queue of this
+/// flow makes them long: a queue is as long as what is in it takes.
+const DELIVERY_RATIO: f64 = 2.0;
+const EXCESS_SHARE: u32 = 4;
+
 /// Each interval without a queue may carry so much more than was shown.
 const GROWTH: f64 = 1.25;
 /// From so many times the least RTT on, a window of two bandwidth-delay products no longer fills a path that has become longer.
@@ -28,6 +36,8 @@ const MOST_PATIENCE: u32 = 32;
 pub(super) struct Verdict {
     /// Packets wait in the queue for too long.
     pub(super) queues: bool,
+    /// The path's RTT without a queue, when it was found to be longer than before.
+    pub(super) path_rtt: Option<Duration>,
     /// All round trips of late took so long that the path itself seems longer, which only an empty path can tell.
     pub(super) seems_longer: bool,
 }
@@ -40,6 +50,8 @@ pub(super) struct QueueGuard {
     recent: VecDeque<Duration>,
     /// The path's RTT without a queue, once it has become longer than the least RTT.
     floor: Option<Duration>,
+    /// It was long whatever was in flight.
+    is_floor_sure: bool,
     /// Start of the interval in which deliveries are counted, and their bytes.
     interval: Option<(Instant, u64)>,
     /// When the last acknowledgement came, and its round trip.
@@ -49,6 +61,10 @@ pub(super) struct QueueGuard {
     is_resuming: bool,
     rate: Option<Bandwidth>,
     holding_since: Option<Instant>,
+    /// What intervals delivered while holding back, and their least round trips.
+    compared: VecDeque<(Bandwidth, Duration)>,
+    /// The least round trip of this interval.
+    least_of_interval: Option<Duration>,
     /// What the path carried while packets queued, and what deliveries have shown since. A controller's estimate, the most of many
     /// round trips, outlives the rate by seconds, and would fill the queue again as soon as it is empty.
     shown: Option<Bandwidth>,
@@ -84,17 +100,15 @@ impl QueueGuard {
         if self.recent.len() > SAMPLES {
             self.recent.pop_front();
         }
-        if self.floor.is_some_and(|floor| rtt < floor) {
-            // It was a queue after all.
-            self.floor = None;
-        }
-        self.count(now, rtt, bytes, least_rtt);
+        self.lower_floor(rtt, least_rtt);
+        let path_rtt = self.count(now, rtt, bytes, least_rtt);
         self.watch(now, least_rtt);
         let is_news = |shown: &Bandwidth| estimate.is_none_or(|estimate| *shown < estimate);
         self.shown = self.shown.filter(is_news).filter(|_| self.bound.is_some());
         Verdict {
             // A round trip that a pause made long tells nothing of what startup has reached.
             queues: self.is_holding() && !self.is_of_pause(now, rtt),
+            path_rtt,
             seems_longer: self.seems_longer(now, rtt, least_rtt),
         }
     }
@@ -155,22 +169,81 @@ impl QueueGuard {
             .is_some_and(|at| now.checked_sub(rtt).is_none_or(|sent| sent < at))
     }
 
-    /// Counts deliveries as a rate, and what they show.
-    fn count(&mut self, now: Instant, rtt: Duration, bytes: u64, least_rtt: Duration) {
+    /// Counts deliveries as a rate, and what they show; returns the path's RTT if they show that.
+    fn count(
+        &mut self,
+        now: Instant,
+        rtt: Duration,
+        bytes: u64,
+        least_rtt: Duration,
+    ) -> Option<Duration> {
         let (since, delivered) = self.interval.get_or_insert((now, 0));
         *delivered = delivered.saturating_add(bytes);
+        self.least_of_interval = Some(self.least_of_interval.map_or(rtt, |least| least.min(rtt)));
         let elapsed = now.saturating_duration_since(*since);
         if elapsed < least_rtt.max(LEAST_INTERVAL) {
-            return;
+            return None;
         }
         let rate = Bandwidth::from_bytes_over(*delivered, elapsed);
         (self.rate, self.interval) = (Some(rate), Some((now, 0)));
+        let least = self.least_of_interval.take().unwrap_or(rtt);
+        let path_rtt = self.compare(rate, least, least_rtt);
         // What waited through the pause kept the path busy.
         let resumes = std::mem::take(&mut self.is_resuming) && self.is_of_pause(now, rtt);
         self.shown = match self.shown {
             _ if self.is_holding() || resumes => Some(rate),
             shown => shown.map(|shown| shown.max(rate)),
         };
+        path_rtt
+    }
+
+    /// Finds round trips that are long whatever is in flight: they are the path's own.
+    fn compare(&mut self, rate: Bandwidth, rtt: Duration, least_rtt: Duration) -> Option<Duration> {
+        if !self.is_holding() || self.is_resuming {
+            self.compared.clear();
+            return None;
+        }
+        self.compared.push_back((rate, rtt));
+        if self.compared.len() > COMPARED {
+            self.compared.pop_front();
+        }
+        if self.compared.len() < COMPARED {
+            return None;
+        }
+        let mut rates: Vec<Bandwidth> = self.compared.iter().map(|(rate, _)| *rate).collect();
+        rates.sort_unstable();
+        let rtts = self.compared.iter().map(|(_, rtt)| *rtt);
+        let (shortest, longest) = rtts
+            .fold((Duration::MAX, Duration::ZERO), |(least, most), rtt| {
+                (least.min(rtt), most.max(rtt))
+            });
+        let floor = self.floor.unwrap_or(least_rtt);
+        let excess = shortest.saturating_sub(floor);
+        let is_same = longest - shortest < excess / EXCESS_SHARE;
+        // Holding back itself keeps a queue as long as the bound, whatever the path carries.
+        let bound = self.bound.unwrap_or_default();
+        let is_other = longest.saturating_sub(floor) < bound / 4 * 3;
+        let differ = rates[COMPARED - 1 - OUTLIERS] >= rates[OUTLIERS].scaled(DELIVERY_RATIO);
+        (is_same && is_other && differ).then(|| {
+            self.take_floor(shortest, true);
+            self.compared.clear();
+            shortest
+        })
+    }
+
+    /// The path's RTT without a queue is this.
+    fn take_floor(&mut self, rtt: Duration, is_sure: bool) {
+        (self.floor, self.is_floor_sure) = (Some(rtt), is_sure);
+        (self.holding_since, self.shown) = (None, None);
+    }
+
+    /// A shorter round trip shows that it was a queue after all, but for the jitter of a path that is longer for sure.
+    fn lower_floor(&mut self, rtt: Duration, least_rtt: Duration) {
+        let Some(floor) = self.floor.filter(|floor| rtt < *floor) else {
+            return;
+        };
+        let half = least_rtt.saturating_add(floor.saturating_sub(least_rtt) / 2);
+        self.floor = (self.is_floor_sure && rtt > half).then_some(rtt);
     }
 
     fn watch(&mut self, now: Instant, least_rtt: Duration) {
@@ -187,9 +260,7 @@ impl QueueGuard {
         let since = *self.holding_since.get_or_insert(now);
         if now.saturating_duration_since(since) > PATIENCE.max(rtt.saturating_mul(PATIENCE_ROUNDS))
         {
-            self.floor = Some(rtt);
-            self.holding_since = None;
-            self.shown = None;
+            self.take_floor(rtt, false);
         }
     }
 
@@ -217,7 +288,9 @@ impl QueueGuard {
                 self.measuring = None;
                 // What was left of the excess when the path was empty is its length.
                 let is_longer = least > floor + before.saturating_sub(floor) / 2;
-                self.floor = is_longer.then_some(least).or(self.floor);
+                if is_longer {
+                    (self.floor, self.is_floor_sure) = (Some(least), false);
+                }
                 self.patience = if is_longer {
                     1
                 } else {
@@ -383,6 +456,54 @@ mod tests {
             seems_longer(&mut guard, 20, 45);
         }
         assert!(asked <= 8, "{asked}");
+    }
+
+    /// Acknowledges each millisecond for 120 ms what makes this rate, and returns the path's RTT if that was found.
+    fn interval(
+        guard: &mut QueueGuard,
+        now: &mut Instant,
+        mbit: u64,
+        rtt: Duration,
+    ) -> Option<Duration> {
+        let verdicts = (0..120).map(|_| {
+            *now += MS;
+            guard.on_ack(*now, rtt, mbit * 125, 60 * MS, None).path_rtt
+        });
+        verdicts.fold(None, Option::or)
+    }
+
+    #[test]
+    fn round_trips_that_are_long_whatever_is_in_flight_are_the_paths() {
+        let mut guard = QueueGuard {
+            bound: Some(90 * MS),
+            ..QueueGuard::default()
+        };
+        let mut now = acks(&mut guard, Instant::now(), 300, 60);
+        let rates = [1, 5, 2, 6, 2].into_iter();
+        let found = rates.filter_map(|mbit| interval(&mut guard, &mut now, mbit, 121 * MS));
+        assert_eq!(found.collect::<Vec<_>>(), [121 * MS]);
+        // Jitter does not take it back, a path that is as short as before does.
+        for (rtt, floor) in [(119, Some(119 * MS)), (125, Some(119 * MS)), (62, None)] {
+            guard.on_ack(now, rtt * MS, 1_000, 60 * MS, None);
+            assert_eq!(guard.floor, floor, "after {rtt} ms");
+        }
+    }
+
+    #[test]
+    fn a_queue_that_is_held_at_its_bound_is_no_longer_path() {
+        for excess in [85, 100] {
+            let mut guard = QueueGuard {
+                bound: Some(90 * MS),
+                ..QueueGuard::default()
+            };
+            let mut now = acks(&mut guard, Instant::now(), 300, 60);
+            let rtt = (60 + excess) * MS;
+            let found: Vec<_> = [1, 5, 2, 6, 2]
+                .into_iter()
+                .filter_map(|mbit| interval(&mut guard, &mut now, mbit, rtt))
+                .collect();
+            assert_eq!((found, guard.floor), (Vec::new(), None), "{excess} ms");
+        }
     }
 
     #[test]
