@@ -182,12 +182,12 @@ fn a_round_trip_that_doubles_makes_nothing_late() {
     each(|scheduler| delays_double(scheduler, 0..2, CLIENTS).assert_late_only_in(&[RESUMED]));
 }
 
-/// For as long as the longer round trips may be queues of their own, the paths carry less than the load: for a second by rules.
+/// For as long as the longer round trips may be queues of their own, the paths carry less than the load: for a second or two by rules.
 /// Known fault: for several under a plan, which leaves less on the path that finds its rate first.
 #[test]
 fn round_trips_that_double_on_both_paths_cost_few_blocks() {
     let bounds = [
-        (SchedulerChoice::Rules, s(2), 25),
+        (SchedulerChoice::Rules, s(5), 75),
         (SchedulerChoice::Optimizer, s(15), 250),
     ];
     for (scheduler, time, most) in bounds {
