@@ -52,8 +52,7 @@ pub(super) struct QueueGuard {
     floor: Option<Duration>,
     /// It was long whatever was in flight.
     is_floor_sure: bool,
-    /// Start of the interval in which deliveries are counted, and their bytes.
-    interval: Option<(Instant, u64)>,
+    interval: Option<Interval>,
     /// When the last acknowledgement came, and its round trip.
     last_ack: Option<(Instant, Duration)>,
     /// The end of the path's last pause, and whether nothing is known of what it carries since.
@@ -63,8 +62,6 @@ pub(super) struct QueueGuard {
     holding_since: Option<Instant>,
     /// What intervals delivered while holding back, and their least round trips.
     compared: VecDeque<(Bandwidth, Duration)>,
-    /// The least round trip of this interval.
-    least_of_interval: Option<Duration>,
     /// What the path carried while packets queued, and what deliveries have shown since. A controller's estimate, the most of many
     /// round trips, outlives the rate by seconds, and would fill the queue again as soon as it is empty.
     shown: Option<Bandwidth>,
@@ -72,6 +69,24 @@ pub(super) struct QueueGuard {
     measuring: Option<Measuring>,
     /// Times the first patience; 0 is 1.
     patience: u32,
+}
+
+/// In which deliveries are counted.
+#[derive(Clone, Copy, Debug)]
+struct Interval {
+    since: Instant,
+    bytes: u64,
+    least_rtt: Duration,
+}
+
+impl Interval {
+    const fn starting(since: Instant) -> Self {
+        Self {
+            since,
+            bytes: 0,
+            least_rtt: Duration::MAX,
+        }
+    }
 }
 
 /// The path is being emptied.
@@ -151,7 +166,7 @@ impl QueueGuard {
         let was_idle = gap > whole.saturating_add(rtt);
         let paused = gap > whole && rtt > usual.saturating_add(LEAST_INTERVAL);
         if was_idle || paused {
-            self.interval = Some((now, 0));
+            self.interval = Some(Interval::starting(now));
         }
         if paused {
             // It may come back as another path: what earlier doubts found says nothing of it.
@@ -177,17 +192,17 @@ impl QueueGuard {
         bytes: u64,
         least_rtt: Duration,
     ) -> Option<Duration> {
-        let (since, delivered) = self.interval.get_or_insert((now, 0));
-        *delivered = delivered.saturating_add(bytes);
-        self.least_of_interval = Some(self.least_of_interval.map_or(rtt, |least| least.min(rtt)));
-        let elapsed = now.saturating_duration_since(*since);
+        let interval = self.interval.get_or_insert(Interval::starting(now));
+        interval.bytes = interval.bytes.saturating_add(bytes);
+        interval.least_rtt = interval.least_rtt.min(rtt);
+        let elapsed = now.saturating_duration_since(interval.since);
         if elapsed < least_rtt.max(LEAST_INTERVAL) {
             return None;
         }
-        let rate = Bandwidth::from_bytes_over(*delivered, elapsed);
-        (self.rate, self.interval) = (Some(rate), Some((now, 0)));
-        let least = self.least_of_interval.take().unwrap_or(rtt);
-        let path_rtt = self.compare(rate, least, least_rtt);
+        let rate = Bandwidth::from_bytes_over(interval.bytes, elapsed);
+        let shortest = interval.least_rtt;
+        (self.rate, self.interval) = (Some(rate), Some(Interval::starting(now)));
+        let path_rtt = self.compare(rate, shortest, least_rtt);
         // What waited through the pause kept the path busy.
         let resumes = std::mem::take(&mut self.is_resuming) && self.is_of_pause(now, rtt);
         self.shown = match self.shown {

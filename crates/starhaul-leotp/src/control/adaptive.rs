@@ -17,9 +17,9 @@ const QUEUE_PACKETS: f64 = 2.0;
 const TRIED_SHARE: f64 = 0.25;
 /// Below this share of that queue there is none: packets of others pass between.
 const NO_QUEUE: f64 = 1.0 / 3.0;
-/// When less than this share of what arrived while packets waited arrives because less is sent, they waited for no queue: more than
-/// batches of packets and short rounds let a measured rate move.
-const NO_HOP_SHARE: f64 = 0.75;
+/// Packets wait in no queue where less than this share of what arrived before arrives, because less is sent. Batches and short rounds
+/// let a measured rate move by less.
+const OTHER_PATH_SHARE: f64 = 0.75;
 /// Above this multiple of it there is more than the correction leaves.
 const LONG_QUEUE: f64 = 4.0 / 3.0;
 /// The share of a wrong queue that is corrected in a round-trip time.
@@ -32,7 +32,7 @@ const FORGOTTEN_ROUNDS: f64 = 4.0;
 const DRAIN_ROUNDS: u32 = 100;
 const DRAIN_AFTER: Duration = Duration::from_secs(5);
 const DRAIN_SHARE: f64 = 0.75;
-/// A drain lasts as long as the queue needs: with this margin, and within a part of a round trip and some.
+/// A drain lasts as long as the queue needs, with this margin: at least this part of a round trip, and at most so many.
 const DRAIN_MARGIN: f64 = 1.5;
 const LEAST_DRAIN: u32 = 4;
 const MOST_DRAIN: u32 = 8;
@@ -60,7 +60,7 @@ pub(crate) struct Adaptive {
     period_since: Option<Instant>,
     drain_until: Option<Instant>,
     drained: Option<Drained>,
-    /// Since when packets have waited for too long.
+    /// Since when packets of a sender that is not limited have waited for too long.
     doubted: Option<Instant>,
     /// What arrived per second when the sender was not limited.
     arrival: f64,
@@ -269,7 +269,7 @@ impl Adaptive {
         self.base_before = self.base.take();
     }
 
-    /// What most of the waiting was left of when a queue of that length would have been gone is the path's own delay.
+    /// Where most of the waiting is left when a queue of that length would be gone, it is the path's own delay.
     fn judge_drain(&mut self) {
         let waited = self.drained.take().map_or(0, |drained| drained.waited);
         let left = self
@@ -339,7 +339,7 @@ impl Adaptive {
         });
         starving.most = starving.most.max(shown.arrived);
         now.saturating_duration_since(starving.since) > round * 2
-            && shown.sent.max(shown.arrived) < NO_HOP_SHARE * starving.most
+            && shown.sent.max(shown.arrived) < OTHER_PATH_SHARE * starving.most
             && shown.growth.abs() < 0.1 * waited
     }
 
@@ -372,7 +372,7 @@ impl Adaptive {
         }
         let is_moving = shown.growth.abs() > NO_QUEUE * shown.target;
         // Packets that wait as long as before although less is sent may wait for no queue, and less arrives for that reason alone.
-        let is_doubtful = excess > (LONG_QUEUE - 1.0) * shown.target && !is_moving;
+        let is_doubtful = self.doubted.is_some() && !is_moving;
         if is_queued && !shown.is_limited && !is_doubtful {
             let since = self
                 .learned
@@ -512,7 +512,7 @@ mod tests {
         let mean = quarters.iter().map(|(rate, _)| rate).sum::<f64>() / 60.0;
         assert!(mean > 0.9995 * steady, "{mean} of {steady}");
         assert!(
-            quarters.iter().all(|(_, queue)| *queue < 0.0014),
+            quarters.iter().all(|(_, queue)| *queue < 0.00134),
             "{quarters:?}"
         );
     }
@@ -583,7 +583,7 @@ mod tests {
         assert!(queue < 0.002, "{queue}");
     }
 
-    /// What is left to send falls too slowly to be noticed within few round trips.
+    /// The rate falls too slowly for it to be noticed within a few round trips.
     #[test]
     fn a_path_that_is_a_little_longer_is_no_queue() {
         for (rtt, longer) in [(0.08, 0.002), (0.08, 0.003), (0.08, 0.006), (0.3, 0.005)] {

@@ -20,8 +20,8 @@ use crate::{
 const IDLE: Duration = Duration::from_secs(10);
 /// Neighbours that a content goes to, as far as they count for its rate.
 const MOST_ASKERS: usize = 64;
-/// An asker that others have asked for so many segments since is not the fastest, or has left the path: more than one Interest
-/// asks for.
+/// An asker that others have asked for so many segments since is not the fastest, or has left the path. An Interest counts as half of them
+/// at most, as many as a requester asks for at once: one for all that there is displaces nobody else.
 const LEFT_SEGMENTS: u64 = 64;
 /// The share of a round-trip time without data after which the neighbour upstream is probed.
 const SILENCE: f64 = 0.9;
@@ -117,7 +117,8 @@ impl Node {
         }
         relayed.asked = now;
         if let Asker::Neighbour(id, handle) = asker {
-            relayed.note_asker(id, handle, bytes);
+            let most = LEFT_SEGMENTS / 2 * self.config.segment_bytes as u64;
+            relayed.note_asker(id, handle, bytes.min(most));
         }
         self.silences
             .set(content, Some(relayed.heard + relayed.silence));

@@ -18,10 +18,10 @@ const LEAST_SEGMENTS: u64 = 16;
 const AGAIN_AFTER: Duration = Duration::from_secs(10);
 const AGAIN_ROUNDS: u32 = 50;
 const MOST_DELAYED: u32 = 8;
-/// A base that differs by less than this share is the one that was known.
-const SAME: f64 = 0.1;
 /// ... or when each round trip of a round takes longer than the window explains by so much: the path became longer.
 const LONGER: f64 = 1.25;
+/// A base that differs by less than this share is the one that was known.
+const SAME: f64 = 0.1;
 
 /// The window of a transfer.
 #[derive(Debug, Default)]
