@@ -21,6 +21,7 @@ mod competition;
 mod deviation;
 mod emptying;
 mod estimate;
+mod mean_rate;
 mod options;
 mod target_queue;
 
@@ -168,7 +169,7 @@ impl LeoCc {
                 let most = window_bytes(real(got.saturating_add(lost)) * MAX_RANDOM_LOSS, 0);
                 let carried = got.saturating_add(lost.min(most));
                 self.round_rate = Bandwidth::from_bytes_over(carried, elapsed);
-                self.estimate.on_round_rate(self.round_rate);
+                self.estimate.on_round_rate(self.round_rate, elapsed);
             }
         }
     }

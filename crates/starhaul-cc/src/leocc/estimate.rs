@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use starhaul_units::Bandwidth;
 
-use super::{LeoCcOptions, band::RttBand};
+use super::{LeoCcOptions, band::RttBand, mean_rate::MeanRate};
 use crate::{
     delivery_rate::RateSample,
     filter::WindowedFilter,
@@ -32,6 +32,7 @@ pub(super) struct Estimate {
     aggressive: WindowedFilter<Bandwidth, u64>,
     moderate: Kalman,
     moderate_raw: Option<Bandwidth>,
+    mean_rate: MeanRate,
     latest: Kalman,
     latest_raw: Option<Duration>,
     mean: RttMean,
@@ -66,6 +67,7 @@ impl Estimate {
             aggressive: WindowedFilter::max(BANDWIDTH_WINDOW_ROUNDS),
             moderate: filter(),
             moderate_raw: None,
+            mean_rate: MeanRate::default(),
             latest: filter(),
             latest_raw: None,
             mean: RttMean::default(),
@@ -105,6 +107,7 @@ impl Estimate {
     pub(super) fn restart_from(&mut self, round: u64, rate: Bandwidth) {
         self.aggressive.update(round, rate);
         self.moderate.restart_from(real(rate.bits_per_second()));
+        self.mean_rate.restart_from(rate);
         self.moderate_raw = Some(rate);
     }
 
@@ -124,8 +127,9 @@ impl Estimate {
         }
     }
 
-    /// Adds the rate of a whole round to the moderate filter; samples within a round overlap.
-    pub(super) fn on_round_rate(&mut self, rate: Bandwidth) {
+    /// Adds the rate of a whole round, which took `elapsed`, to the moderate filter; samples within a round overlap.
+    pub(super) fn on_round_rate(&mut self, rate: Bandwidth, elapsed: Duration) {
+        self.mean_rate.update(rate, elapsed);
         self.moderate_raw = Some(rate);
         self.moderate.update(real(rate.bits_per_second()));
     }
@@ -174,6 +178,11 @@ impl Estimate {
         }
         let bits = self.moderate.estimate()?;
         Some(Bandwidth::from_bits_per_second(window_bytes(bits, 0)))
+    }
+
+    /// The rate of rounds averaged over time.
+    pub(super) fn mean_rate(&self) -> Option<Bandwidth> {
+        self.mean_rate.get()
     }
 
     /// The latest RTT, bRTT_latest.

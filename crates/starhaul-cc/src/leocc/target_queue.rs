@@ -1,5 +1,5 @@
-//! `leocc2`: bounds the flight by the moderate estimate, the middle of the band and a small target queue, as long as
-//! reconfigurations are signalled and no other flow fills the queue.
+//! `leocc2`: bounds the flight by the rate, the middle of the band and a small target queue, as long as no other flow fills
+//! the queue.
 
 use std::time::{Duration, Instant};
 
@@ -15,8 +15,8 @@ const LEAST_TARGET: Duration = Duration::from_millis(7);
 const TARGET_DEVIATIONS: f64 = 1.5;
 /// Additional packets queued per flow at any rate, which makes rates equal (FAST TCP's α).
 const FAIR_PACKETS: u64 = 6;
-/// Signals count as absent without a prober and without a reconfiguration for this long, four intervals of Starlink's.
-/// The narrow window would then starve on a path that became longer unnoticed, so the paper's window is used.
+/// Signals count as absent without a prober and without a reconfiguration for this long, four intervals of Starlink's. The
+/// rate is then averaged over time, since nothing tells when it changed for good.
 const INFORMED: Duration = Duration::from_secs(60);
 
 impl LeoCc {
@@ -24,29 +24,38 @@ impl LeoCc {
     fn is_informed(&self) -> bool {
         let told = self.last_reconfiguration;
         self.updated_at.is_some_and(|now| {
-            self.options.detector && self.bottleneck.is_probed(now)
+            self.bottleneck.is_probed(now)
                 || told.is_some_and(|last| now.saturating_duration_since(last) < INFORMED)
         })
     }
 
+    /// Whether this is `leocc2` with all that its narrow window needs.
+    fn has_target_queue(&self) -> bool {
+        self.options.target_queue && self.options.detector
+    }
+
     /// Whether the window may be narrow: no other flow would take the capacity left free.
     pub(super) fn is_narrow(&self) -> bool {
-        self.options.target_queue && self.is_informed() && !self.competition.is_present()
+        self.has_target_queue() && !self.competition.is_present()
     }
 
     /// Whether greedy flows are present: the target is then the aggressive one, and twice its BDP may be in flight, as
     /// in BBR.
     pub(super) fn is_competing(&self) -> bool {
-        self.options.target_queue && self.is_informed() && self.competition.is_present()
+        self.has_target_queue() && self.competition.is_present()
     }
 
-    /// The BDP at bBW_m and the middle of the band, plus the target queue. Both estimates come from actual deliveries,
-    /// so the window follows the path within rounds, and a burst has room.
+    /// The BDP at bBW_m, or without signals at the mean rate, and the middle of the band, plus the target queue. All of these
+    /// estimates come from actual deliveries, so the window follows the path within rounds, and a burst has room.
     pub(super) fn target_queue_window(&self, phase: usize) -> u64 {
         let Some(middle) = self.estimate.middle_rtt() else {
             return self.cwnd_bytes;
         };
-        let rate = self.estimate.moderate().unwrap_or(self.pacing_rate);
+        let rate = match self.is_informed() {
+            true => self.estimate.moderate(),
+            false => self.estimate.mean_rate(),
+        };
+        let rate = rate.unwrap_or(self.pacing_rate);
         let mut time = middle + self.target_queue();
         if phase == 0 {
             time += self.burst_queue(time);
@@ -77,7 +86,7 @@ impl LeoCc {
     /// Compares the queue with that of `leocc2` flows, all with this flow's rate after Adaptation: the target and α /
     /// rate each.
     pub(super) fn look_for_competition(&mut self, now: Instant) {
-        if self.is_informed()
+        if self.has_target_queue()
             && let (Some(latest), Some(middle)) =
                 (self.estimate.latest_rtt(), self.estimate.middle_rtt())
         {

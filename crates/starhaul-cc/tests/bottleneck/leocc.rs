@@ -37,6 +37,13 @@ fn visited(run: &Run, state: &str, from: f64, to: f64) -> bool {
     run.between(from, to).any(|sample| sample.state == state)
 }
 
+/// Jain's index: 1 for equal rates.
+fn jain(rates: &[f64]) -> f64 {
+    let sum: f64 = rates.iter().sum();
+    let squares: f64 = rates.iter().map(|rate| rate * rate).sum();
+    sum * sum / (rates.len() as f64 * squares)
+}
+
 /// LeoCC §4.2: startup, then cruise near the link's rate with less than half a BDP queued.
 #[test]
 fn each_variant_fills_a_steady_link_with_little_queue() {
@@ -172,9 +179,7 @@ fn flows_share_a_link_equally() {
                 .iter()
                 .map(|r| r.rate_between(15.0, 60.0).mbit())
                 .collect();
-            let sum: f64 = rates.iter().sum();
-            let squares: f64 = rates.iter().map(|rate| rate * rate).sum();
-            let jain = sum * sum / (rates.len() as f64 * squares);
+            let jain = jain(&rates);
             assert!(jain > 0.95, "{} × {count}: {rates:.1?}", config.name());
         }
     }
@@ -190,4 +195,55 @@ fn ours_is_not_starved_by_cubic() {
     assert!((0.2..0.7).contains(&share), "{share:.3}");
     assert!(!visited(&runs[0], "cruise_competitive", 0.0, 10.0));
     assert!(visited(&runs[0], "cruise_competitive", 10.0, 20.0));
+}
+
+/// The path becomes longer, or its rate another, and nothing ever tells. One that is longer by about the target passes for a queue
+/// that Adaptation tries to empty again and again until the least RTT of a minute ago is forgotten, which costs a tenth until then.
+#[test]
+fn ours_keeps_a_short_queue_where_no_signal_ever_comes() {
+    for (mbit, rtt_ms) in [
+        (40, 20),
+        (40, 28),
+        (40, 45),
+        (40, 70),
+        (40, 200),
+        (10, 20),
+        (80, 20),
+        (15, 70),
+    ] {
+        let mut path = reconfigured(mbit, rtt_ms);
+        path.reconfigured.clear();
+        let run = path.run(&OURS, 50);
+        // Ten times as long takes longer to be found out.
+        let settled = if rtt_ms > 70 { 40.0 } else { 24.0 };
+        let share = later_share(&run, mbit as f64, settled, 50.0);
+        assert!(share > 0.87, "{mbit} Mbit/s, {rtt_ms} ms: {share:.3}");
+        let rate = Bandwidth::from_mbit(mbit);
+        let queued = rate.bytes_in(Duration::from_millis(14)) + 12 * PACKET_BYTES;
+        let queue = run.mean_queue(settled + 4.0, 50.0) / queued as f64;
+        assert!(queue < 1.0, "{mbit} Mbit/s, {rtt_ms} ms: {queue:.2}");
+    }
+}
+
+#[test]
+fn ours_shares_a_link_without_signals_too() {
+    for count in 2..=8 {
+        let path = Path::new(60, 24).queue_bdp(4.0).loss(0.002, 5);
+        let flows: Vec<_> = (0..count).map(|n| (OURS, n)).collect();
+        let runs = path.run_all(&flows, 120);
+        let rates: Vec<f64> = runs
+            .iter()
+            .map(|run| run.rate_between(60.0, 120.0).mbit())
+            .collect();
+        let jain = jain(&rates);
+        assert!(jain > 0.9, "{count} flows: {jain:.3} {rates:.1?}");
+    }
+}
+
+#[test]
+fn ours_is_not_starved_by_cubic_without_signals() {
+    let path = Path::new(48, 30).queue_bdp(4.0);
+    let runs = path.run_all(&[(OURS, 0), (Cubic, 10)], 75);
+    let share = runs[0].share(&path, 30.0, 75.0);
+    assert!((0.2..0.7).contains(&share), "{share:.3}");
 }
