@@ -16,6 +16,7 @@ use crate::{
 mod adaptation;
 mod band;
 mod bottleneck;
+mod bunching;
 mod burst;
 mod competition;
 mod deviation;
@@ -26,6 +27,7 @@ mod options;
 mod target_queue;
 
 use bottleneck::Bottleneck;
+use bunching::Bunching;
 use burst::Burst;
 use competition::Competition;
 use deviation::Deviation;
@@ -60,6 +62,7 @@ pub(crate) struct LeoCc {
     full_pipe: FullPipe,
     estimate: Estimate,
     bottleneck: Bottleneck,
+    bunching: Bunching,
     competition: Competition,
     deviation: Deviation,
     burst: Burst,
@@ -117,6 +120,7 @@ impl LeoCc {
             full_pipe: FullPipe::default(),
             estimate: Estimate::new(options),
             bottleneck: Bottleneck::default(),
+            bunching: Bunching::default(),
             competition: Competition::default(),
             deviation: Deviation::default(),
             burst: Burst::default(),
@@ -141,8 +145,10 @@ impl LeoCc {
         self.rounds.update(sample, self.sampler.delivered_bytes());
         self.estimate.on_rate(now, self.rounds.count(), sample);
         self.round_lost_bytes = self.round_lost_bytes.saturating_add(sample.lost_bytes);
+        self.bunching.on_acks(now);
         if self.rounds.started() {
             self.measure_round(now, sample);
+            self.bunching.on_round();
         }
         let unloaded = self.is_unloaded(now, sample);
         self.estimate.on_rtt(now, sample.rtt, unloaded);
@@ -386,7 +392,10 @@ impl Controller for LeoCc {
         if self.options.target_queue && self.note_signal(now) {
             return;
         }
-        let on_ground = !self.options.published_code && self.bottleneck.is_on_the_ground(now);
+        // Adaptation of `leocc2` costs little and keeps the rate. Without it a queue of its own that the prober's packets do not
+        // meet would count as one on the ground, and then as a part of the path.
+        let may_be_on_ground = !self.options.published_code && !self.options.target_queue;
+        let on_ground = may_be_on_ground && self.bottleneck.is_on_the_ground(now);
         let cruising = matches!(self.mode, Mode::Cruise { .. });
         let rate = self.target_rate();
         if cruising && self.options.adaptation && !on_ground {

@@ -12,7 +12,10 @@ const LEAST_TARGET: Duration = Duration::from_millis(7);
 /// The target per mean deviation of the RTT. A queue that the link empties now and then deviates from its mean by 0.74
 /// of it (2/e, that of an exponential distribution), so that below 1.36 the target would shrink together with what is
 /// left of the queue; from there on it grows until the queue is hardly ever empty.
-const TARGET_DEVIATIONS: f64 = 1.5;
+const TARGET_DEVIATIONS: f64 = 1.4;
+/// Half a burst is missing from the flight where pacing fills the window evenly; where bursts are part of what the RTT's
+/// deviation shows, the target covers half of that.
+const BUNCHING_SHARE: f64 = 0.25;
 /// Additional packets queued per flow at any rate, which makes rates equal (FAST TCP's α).
 const FAIR_PACKETS: u64 = 6;
 /// Signals count as absent without a prober and without a reconfiguration for this long, four intervals of Starlink's. The
@@ -56,7 +59,7 @@ impl LeoCc {
             false => self.estimate.mean_rate(),
         };
         let rate = rate.unwrap_or(self.pacing_rate);
-        let mut time = middle + self.target_queue();
+        let mut time = middle + self.target_queue() + self.bunching.get().mul_f64(BUNCHING_SHARE);
         if phase == 0 {
             time += self.burst_queue(time);
         }
