@@ -127,7 +127,8 @@ impl Estimate {
         }
     }
 
-    /// Adds the rate of a whole round, which took `elapsed`, to the moderate filter; samples within a round overlap.
+    /// Adds the rate of a whole round, which took `elapsed`, to the mean and to the moderate filter; samples within a round
+    /// overlap.
     pub(super) fn on_round_rate(&mut self, rate: Bandwidth, elapsed: Duration) {
         self.mean_rate.update(rate, elapsed);
         self.moderate_raw = Some(rate);

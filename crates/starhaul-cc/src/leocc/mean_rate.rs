@@ -14,7 +14,7 @@ const MEMORY: Duration = Duration::from_secs(2);
 /// moments and the flow's own window, and never faster than the link.
 const RISE: f64 = 3.0;
 
-/// The mean, weighted by time.
+/// The mean since it began again, weighted by time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct MeanRate {
     bits: Option<f64>,

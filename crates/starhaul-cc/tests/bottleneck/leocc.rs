@@ -37,11 +37,16 @@ fn visited(run: &Run, state: &str, from: f64, to: f64) -> bool {
     run.between(from, to).any(|sample| sample.state == state)
 }
 
-/// Jain's index: 1 for equal rates.
-fn jain(rates: &[f64]) -> f64 {
+/// The flows' rates in Mbit/s between two times, and Jain's index of them: 1 if they are equal.
+fn shares(runs: &[Run], from: f64, to: f64) -> (Vec<f64>, f64) {
+    let rates: Vec<f64> = runs
+        .iter()
+        .map(|run| run.rate_between(from, to).mbit())
+        .collect();
     let sum: f64 = rates.iter().sum();
     let squares: f64 = rates.iter().map(|rate| rate * rate).sum();
-    sum * sum / (rates.len() as f64 * squares)
+    let jain = sum * sum / (rates.len() as f64 * squares);
+    (rates, jain)
 }
 
 /// LeoCC §4.2: startup, then cruise near the link's rate with less than half a BDP queued.
@@ -175,11 +180,7 @@ fn flows_share_a_link_equally() {
             path.reconfigured = (0..4).map(|n| (5 + 15 * n) * SECOND).collect();
             let flows: Vec<_> = (0..count).map(|n| (config.clone(), n)).collect();
             let runs = path.run_all(&flows, 60);
-            let rates: Vec<f64> = runs
-                .iter()
-                .map(|r| r.rate_between(15.0, 60.0).mbit())
-                .collect();
-            let jain = jain(&rates);
+            let (rates, jain) = shares(&runs, 15.0, 60.0);
             assert!(jain > 0.95, "{} × {count}: {rates:.1?}", config.name());
         }
     }
@@ -231,11 +232,7 @@ fn ours_shares_a_link_without_signals_too() {
         let path = Path::new(60, 24).queue_bdp(4.0).loss(0.002, 5);
         let flows: Vec<_> = (0..count).map(|n| (OURS, n)).collect();
         let runs = path.run_all(&flows, 120);
-        let rates: Vec<f64> = runs
-            .iter()
-            .map(|run| run.rate_between(60.0, 120.0).mbit())
-            .collect();
-        let jain = jain(&rates);
+        let (rates, jain) = shares(&runs, 60.0, 120.0);
         assert!(jain > 0.9, "{count} flows: {jain:.3} {rates:.1?}");
     }
 }

@@ -165,7 +165,7 @@ fn tell_lies(world: &mut FlowNetwork, case: &TraceCase, each: Duration, seed: u6
 
 #[cfg(test)]
 mod tests {
-    use starhaul_link::{DelaySeries, Opportunities, Trace};
+    use starhaul_link::{DelaySeries, LeoModel, Opportunities, Trace};
 
     use super::*;
     use crate::experiments::leocc::Kind;
@@ -212,5 +212,41 @@ mod tests {
         let (truth, measured) = told(with(SignalSource::Truth, 0.0, 0), &case);
         assert!(truth >= 4 && measured, "{truth}");
         assert_eq!(told(with(SignalSource::None, 0.0, 0), &case), (0, false));
+    }
+
+    /// Where outages are too short to be told from bursts, no reconfiguration is ever signalled.
+    #[test]
+    fn without_signals_the_queue_is_less_than_half_of_that_of_bbr() {
+        for number in [76, 82] {
+            let model = LeoModel {
+                duration: Duration::from_secs(60),
+                ..LeoModel::drawn(number)
+            };
+            let trace = model.generate(number).unwrap();
+            let case = TraceCase::new("x".into(), Kind::Synthetic, Direction::Up, trace);
+            let run = |name| {
+                let setup = Setup {
+                    system: &System::named(name).unwrap(),
+                    case: &case,
+                    loss: DataLoss::Recorded,
+                    queue: 500,
+                    signal: Signal {
+                        source: SignalSource::None,
+                        ..Signal::default()
+                    },
+                    ground: None,
+                    seed: 1,
+                    sample_each: None,
+                };
+                setup.run(Instant::now()).unwrap().report.metrics
+            };
+            let (ours, bbr) = (run("leocc2"), run("bbr"));
+            let share = ours.throughput_mbps / bbr.throughput_mbps;
+            let queue = ours.queue_delay_mean_ms / bbr.queue_delay_mean_ms;
+            assert!(
+                share > 0.97 && queue < 0.5,
+                "seed {number}: {share:.3} of the throughput, {queue:.3} of the queue"
+            );
+        }
     }
 }
