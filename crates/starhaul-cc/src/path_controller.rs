@@ -83,6 +83,11 @@ impl PathController {
         self.rate_limit
     }
 
+    /// A packet leaves, which the controller is told by itself; `is_limited`: the sender has less to send than it might.
+    pub fn on_sent(&mut self, now: Instant, is_limited: bool) {
+        self.guard.on_sent(now, is_limited);
+    }
+
     /// A packet was acknowledged.
     pub fn on_ack(&mut self, packet: AckedPacket) {
         let rtt = packet.now.saturating_duration_since(packet.sent);
@@ -123,7 +128,8 @@ impl PathController {
     /// What the path carried when packets last waited in its queue, or has shown since, where that is less than the controller's estimate:
     /// `None` otherwise, and without a queue bound.
     pub fn shown_rate(&self) -> Option<Bandwidth> {
-        self.guard.shown()
+        let estimate = self.controller.bandwidth_estimate();
+        self.guard.shown().filter(|_| estimate.is_some())
     }
 
     /// The rate at which packets leave. Without a rate of the controller's and an RTT, the window alone limits the

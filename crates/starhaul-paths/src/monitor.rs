@@ -24,6 +24,11 @@ const FLOOR_WINDOW: Duration = Duration::from_secs(10);
 const RATE_WINDOW: Duration = Duration::from_secs(10);
 /// Shortest interval of a rate sample; acknowledgements come in batches.
 const RATE_INTERVAL: Duration = Duration::from_millis(100);
+/// Over so long at least the rate of the last deliveries is measured.
+const RECENT_INTERVAL: Duration = Duration::from_millis(50);
+/// What arrived waited in a queue if it took so much longer than the least, and by this share of the least RTT.
+const LEAST_QUEUED: Duration = Duration::from_millis(10);
+const QUEUED_SHARE: u32 = 4;
 const LEAST_MARGIN: Duration = Duration::from_millis(1);
 /// The margin may always be this large, for scheduling delay at the peer.
 const MOST_LEAST_MARGIN: Duration = Duration::from_millis(10);
@@ -48,11 +53,16 @@ pub struct PathMonitor<T> {
     floor: WindowedMin<Duration>,
     turnaround: Option<Smoothed>,
     one_way: Option<Smoothed>,
+    latest_one_way: Duration,
+    least_one_way: WindowedMin<Duration>,
     rates: WindowedMin<Reverse<Bandwidth>>,
     /// The greatest of `rates`.
     delivery_rate: Bandwidth,
     /// Start of the current rate interval, and the bytes that arrived in it.
     interval: Option<(Instant, u64)>,
+    /// The same of the last deliveries, and what they came to.
+    recent_interval: Option<(Instant, u64)>,
+    recent_rate: Option<Bandwidth>,
     silence: Silence,
     /// What was in flight when the path last fell silent.
     silenced: Option<Silenced>,
@@ -79,9 +89,13 @@ impl<T: Copy> PathMonitor<T> {
             floor: WindowedMin::new(FLOOR_WINDOW),
             turnaround: None,
             one_way: None,
+            latest_one_way: Duration::ZERO,
+            least_one_way: WindowedMin::new(FLOOR_WINDOW),
             rates: WindowedMin::new(RATE_WINDOW),
             delivery_rate: Bandwidth::ZERO,
             interval: None,
+            recent_interval: None,
+            recent_rate: None,
             silence: Silence::default(),
             silenced: None,
         };
@@ -131,6 +145,12 @@ impl<T: Copy> PathMonitor<T> {
             self.silence.on_sent(self.now, sequence);
         }
         sequence
+    }
+
+    /// A datagram leaves of whose fate nothing will be said here, and which says nothing of the path; returns its number.
+    pub fn on_sent_unwatched(&mut self, now: Instant, bytes: usize, item: T) -> u64 {
+        self.advance(now);
+        self.ledger.push(self.now, bytes, item, false)
     }
 
     /// So many bytes of packets leave; the transport's next update counts them.
@@ -197,9 +217,13 @@ impl<T: Copy> PathMonitor<T> {
         self.add_turnaround(turnaround);
         if let Some(one_way) = one_way.filter(|_| !fated.was_lost) {
             // No datagram arrives later than its acknowledgement, whatever the clocks give.
-            add(&mut self.one_way, one_way.min(turnaround));
+            let one_way = one_way.min(turnaround);
+            add(&mut self.one_way, one_way);
+            self.latest_one_way = one_way;
+            self.least_one_way.add(self.now, one_way);
         }
         self.count_delivered(if fated.was_lost { 0 } else { fated.bytes });
+        self.count_recent(fated.bytes);
     }
 
     /// The transport declared the datagram lost; `None` when its fate was known.
@@ -277,6 +301,12 @@ impl<T: Copy> PathMonitor<T> {
             .map_or(self.smoothed_rtt() / 2, |one_way| one_way.mean())
     }
 
+    /// From leaving to the arrival of `bytes`, where the window is open: [`present_delay`](Self::present_delay), and their own time.
+    pub fn least_flight(&self, bytes: u64) -> Duration {
+        let serialised = self.bandwidth().time_to_send(bytes);
+        self.present_delay().saturating_add(serialised)
+    }
+
     /// The one-way delay of what is sent now, where less is in flight than when what arrived of late was sent: the queue before it has
     /// become shorter, which the smoothed delay tells only when it is too late for a long path.
     pub fn present_delay(&self) -> Duration {
@@ -340,8 +370,25 @@ impl<T: Copy> PathMonitor<T> {
         let serialised = self.bandwidth().time_to_send(queue.max(surplus));
         let sent_after = serialised.max(self.window_wait(now, queue));
         let stalled = self.silence.overdue_for(now, self.silence_rtt());
-        let arrives_after = sent_after.saturating_add(self.one_way_delay());
+        let delay = self.one_way_delay().max(self.backlogged_delay());
+        let arrives_after = sent_after.saturating_add(delay);
         now + arrives_after.saturating_add(stalled).min(FOREVER)
+    }
+
+    /// The one-way delay of what is sent now behind what is in flight, at the rate of the last deliveries; zero unless these waited in a
+    /// queue, and so show what the path carries. When its rate falls this tells at once what measured delays tell only when the queue is gone.
+    fn backlogged_delay(&self) -> Duration {
+        let (Some(rate), Some(least)) = (self.recent_rate, self.least_one_way.least()) else {
+            return Duration::ZERO;
+        };
+        let min_rtt = self.min_rtt();
+        let waited = self.latest_one_way.saturating_sub(least);
+        if waited <= (min_rtt / QUEUED_SHARE).max(LEAST_QUEUED) {
+            return Duration::ZERO;
+        }
+        // What is beyond the window leaves before anything else may.
+        let ahead = self.transport.bytes_in_flight.min(self.transport.cwnd);
+        least.saturating_add(rate.time_to_send(ahead).saturating_sub(min_rtt))
     }
 
     /// The path's loss. An outage longer than an RTT is forgotten when it ends.
@@ -448,6 +495,17 @@ impl<T: Copy> PathMonitor<T> {
                 .map_or(rate, |Reverse(greatest)| greatest);
             self.interval = Some((self.now, 0));
         }
+    }
+
+    fn count_recent(&mut self, bytes: usize) {
+        let (start, delivered) = self.recent_interval.get_or_insert((self.now, 0));
+        let elapsed = self.now.saturating_duration_since(*start);
+        if elapsed >= RECENT_INTERVAL {
+            let rate = Bandwidth::from_bytes_over(*delivered, elapsed);
+            self.recent_rate = Some(rate.max(LEAST_BANDWIDTH));
+            (*start, *delivered) = (self.now, 0);
+        }
+        *delivered = delivered.saturating_add(bytes as u64);
     }
 
     /// Time until the window admits the last of `queue` bytes. Acknowledgements of bytes in flight free the window; the

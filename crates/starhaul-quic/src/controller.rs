@@ -467,6 +467,7 @@ impl congestion::Controller for PathControlHandle {
             // A sender that fills more than half the window is not app-limited.
             control.idle = false;
         }
+        control.path.on_sent(now, control.idle);
         if control.is_shown(pn) {
             let idle = control.idle;
             control

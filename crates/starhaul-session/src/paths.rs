@@ -82,7 +82,10 @@ impl Path {
         budget: Budget,
     ) -> PathDatagram {
         let bytes = payload.len();
-        let sequence = self.monitor.on_sent(now, bytes, item, item.elicits_ack());
+        let sequence = match item {
+            Item::Padding => self.monitor.on_sent_unwatched(now, bytes, item),
+            _ => self.monitor.on_sent(now, bytes, item, item.elicits_ack()),
+        };
         self.monitor.on_queued(bytes as u64 + budget.overhead_bytes);
         self.counters.bytes_sent += bytes as u64;
         self.counters.datagrams_sent += 1;

@@ -28,6 +28,9 @@ impl Scheduler for Rules {
         let Some(this) = view.this() else {
             return false;
         };
+        if leaves_to_another(view, load.fragment, limit.deadline) {
+            return false;
+        }
         if view.is_alone() {
             return true;
         }
@@ -47,7 +50,11 @@ impl Scheduler for Rules {
                 continue;
             }
             let last = other.predict_arrival(now, load.ahead, load.waiting);
-            if order.is_lt() && in_time(view, other, last, limit) || last < *own {
+            // What is late over both goes over the one that may be in time after all.
+            let is_sooner = last < *own
+                && (last <= limit.deadline
+                    || !may_be_in_time(now, this, load.fragment, limit.deadline));
+            if order.is_lt() && in_time(view, other, last, limit) || is_sooner {
                 return false;
             }
         }
@@ -76,7 +83,7 @@ impl Scheduler for Rules {
         if !is_last_try(view, bytes, deadline) {
             return others.all(|(_, other)| arrival(this) <= arrival(other) + TIE);
         }
-        let risk = |path: PathView<'_>| path.loss().window_max;
+        let risk = |path: PathView<'_>| path.loss().feared();
         others.all(|(_, other)| risk(this) <= risk(other))
     }
 
@@ -103,10 +110,17 @@ impl Scheduler for Rules {
             .any(|(other, path)| other != id && in_time(path))
     }
 
-    /// On another path than the first, when there is one.
-    fn takes_copy(&self, view: &View<'_>, first: Option<PathId>, bytes: u64) -> bool {
+    /// On another path than the first, if it arrives over another in time; otherwise once more on the same.
+    fn takes_copy(&self, view: &View<'_>, first: Option<PathId>, bytes: u64, limit: Limit) -> bool {
         let id = view.path();
-        first != Some(id) || view.carrying(bytes).all(|(other, _)| other == id)
+        let in_time =
+            |path: PathView<'_>| path.predict_arrival(view.now(), 0, bytes) <= limit.deadline;
+        if first != Some(id) {
+            return view.this().is_some_and(in_time);
+        }
+        !view
+            .carrying(bytes)
+            .any(|(other, path)| other != id && in_time(path))
     }
 
     /// A dearer path must bring something: half a second sooner for each cheaper one.
@@ -149,9 +163,33 @@ pub(crate) fn is_last_try(view: &View<'_>, bytes: u64, deadline: Instant) -> boo
     view.now() + soonest_overdue + view.least_delay() + TIE > deadline
 }
 
-/// Whether what is sent now over `path` and lost there cannot be sent again.
-pub(crate) fn is_last_on(view: &View<'_>, path: PathView<'_>, deadline: Instant) -> bool {
-    view.now() + path.overdue_after() + view.least_delay() + TIE > deadline
+/// Whether `bytes` that wait for `path`, and are lost there, cannot be sent again.
+pub(crate) fn is_last_on(
+    view: &View<'_>,
+    path: PathView<'_>,
+    bytes: u64,
+    deadline: Instant,
+) -> bool {
+    let arrival = path.predict_arrival(view.now(), 0, bytes);
+    let left = arrival.checked_sub(path.one_way_delay());
+    let left = left.unwrap_or(arrival).max(view.now());
+    left + path.overdue_after() + view.least_delay() + TIE > deadline
+}
+
+/// Whether `bytes` sent now over `path` may arrive by the deadline, if its queue is gone and its silence ends.
+fn may_be_in_time(now: Instant, path: PathView<'_>, bytes: u64, deadline: Instant) -> bool {
+    now + path.least_flight(bytes) <= deadline
+}
+
+/// Whether something that would surely be late over the path that may send now is better kept for another: also for a silent one, which
+/// may come back in time.
+pub(crate) fn leaves_to_another(view: &View<'_>, bytes: u64, deadline: Instant) -> bool {
+    let may_be = |path: PathView<'_>| may_be_in_time(view.now(), path, bytes, deadline);
+    let is_late = view.this().is_some_and(|this| !may_be(this));
+    is_late
+        && view.all().any(|(id, other)| {
+            id != view.path() && other.max_datagram() as u64 >= bytes && may_be(other)
+        })
 }
 
 /// The path other than `path` over which `bytes` arrive first, if they do by the deadline.
@@ -193,4 +231,98 @@ pub(crate) fn straggles(view: &View<'_>, bytes: u64) -> Option<Instant> {
     view.usable()
         .any(|(_, other)| other.predict_arrival(view.now(), 0, bytes) + TIE < own)
         .then_some(own)
+}
+
+#[cfg(test)]
+mod tests {
+    use starhaul_paths::PathUpdate;
+    use starhaul_units::Bandwidth;
+
+    use super::*;
+    use crate::{paths::Paths, scheduler::Class};
+
+    const MS: Duration = Duration::from_millis(1);
+    const FAST: PathId = PathId(0);
+    const SLOW: PathId = PathId(1);
+
+    fn path(rtt_ms: u32, in_flight: u64) -> PathUpdate {
+        PathUpdate {
+            cwnd: 100_000,
+            bytes_in_flight: in_flight,
+            bandwidth: Bandwidth::from_mbit(10),
+            smoothed_rtt: rtt_ms * MS,
+            min_rtt: rtt_ms * MS,
+            max_datagram: 1_200,
+        }
+    }
+
+    /// A path of 20 ms there and back with so many bytes in flight, and one of 600 ms.
+    fn paths(now: Instant, in_flight: u64) -> Paths {
+        let mut paths = Paths::default();
+        paths.add(now, FAST, 0.0, path(20, in_flight));
+        paths.add(now, SLOW, 0.0, path(600, 0));
+        paths
+    }
+
+    fn limit(deadline: Instant) -> Limit {
+        Limit {
+            deadline,
+            class: Class {
+                priority: 1,
+                span: 7,
+                retransmits: true,
+                codes: true,
+            },
+            is_spare: false,
+        }
+    }
+
+    fn view(now: Instant, paths: &Paths, id: PathId) -> View<'_> {
+        View::new(now, paths, id, paths.overview(id))
+    }
+
+    #[test]
+    fn a_copy_takes_no_path_on_which_it_comes_too_late() {
+        let now = Instant::now();
+        let paths = paths(now, 0);
+        let takes = |deadline_ms: u32| {
+            [FAST, SLOW].map(|id| {
+                let limit = limit(now + deadline_ms * MS);
+                Rules.takes_copy(&view(now, &paths, id), Some(FAST), 1_000, limit)
+            })
+        };
+        assert_eq!(takes(500), [false, true]);
+        assert_eq!(takes(150), [true, false]);
+    }
+
+    /// The rate has fallen: what is in flight beyond the window takes 720 ms.
+    #[test]
+    fn what_waits_for_a_path_long_enough_is_a_last_try_there() {
+        let now = Instant::now();
+        let is_last = |in_flight| {
+            let paths = paths(now, in_flight);
+            let view = view(now, &paths, FAST);
+            is_last_on(&view, view.this().unwrap(), 1_000, now + 700 * MS)
+        };
+        assert!(!is_last(0));
+        assert!(is_last(1_000_000));
+    }
+
+    #[test]
+    fn a_late_path_leaves_what_another_may_bring_in_time() {
+        let now = Instant::now();
+        let paths = paths(now, 0);
+        let load = Load {
+            ahead: 0,
+            waiting: 1_000,
+            fragment: 1_000,
+        };
+        let takes = |id, deadline_ms: u32| {
+            let limit = limit(now + deadline_ms * MS);
+            Rules.takes_data(&view(now, &paths, id), load, limit)
+        };
+        assert_eq!([FAST, SLOW].map(|id| takes(id, 150)), [true, false]);
+        // Nothing is gained by keeping what is late over both.
+        assert!([FAST, SLOW].iter().any(|id| takes(*id, 5)));
+    }
 }

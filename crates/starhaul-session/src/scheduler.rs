@@ -102,7 +102,7 @@ pub trait Scheduler: Debug + Send {
     ) -> bool;
 
     /// Whether the second copy of a fragment of `bytes` should leave on this path, when the first left on `first`.
-    fn takes_copy(&self, view: &View<'_>, first: Option<PathId>, bytes: u64) -> bool;
+    fn takes_copy(&self, view: &View<'_>, first: Option<PathId>, bytes: u64, limit: Limit) -> bool;
 
     /// Whether a frame of a reliable stream should leave on this path.
     fn takes_frame(&self, view: &View<'_>, frame: Frame) -> bool;
@@ -215,6 +215,12 @@ impl<'a> View<'a> {
         paths.filter(move |(_, path)| all || !path.0.monitor.is_suspect())
     }
 
+    /// Every path that is up, the silent ones included.
+    pub fn all(&self) -> impl Iterator<Item = (PathId, PathView<'a>)> + use<'a> {
+        let paths = self.paths.iter();
+        paths.map(|(id, path)| (id, PathView(path)))
+    }
+
     /// No other path is usable.
     pub const fn is_alone(&self) -> bool {
         self.overview.is_alone
@@ -274,6 +280,11 @@ impl PathView<'_> {
     /// When `bytes` would arrive, sent behind `ahead` bytes that wait for this path already.
     pub fn predict_arrival(self, now: Instant, ahead: u64, bytes: u64) -> Instant {
         self.0.monitor.predict_arrival(now, ahead, bytes)
+    }
+
+    /// From leaving to the arrival of `bytes`, if the window is open and what queued before has gone.
+    pub fn least_flight(self, bytes: u64) -> Duration {
+        self.0.monitor.least_flight(bytes)
     }
 
     /// Smoothed one-way delay.

@@ -562,3 +562,33 @@ fn a_path_that_carries_no_datagram_stops_no_stream() {
         pair.lanes.get_mut(&PathId(narrow)).unwrap().max_datagram = 1320;
     }
 }
+
+/// A path of 300 ms carries nothing that is due within 150: while the other one pauses, blocks wait for that.
+#[test]
+fn blocks_too_urgent_for_the_slow_path_wait_for_the_silent_one() {
+    for seed in 0..10 {
+        let mut pair = Pair::new(SessionConfig::default());
+        pair.lane(0, 20.0, 20, 0.0, 0.0, seed);
+        pair.lane(1, 10.0, 300, 0.0, 0.0, seed);
+        pair.answer();
+        pair.run_for(ms(1000));
+        let audio = pair.open(stream(Mode::FecRetransmit, 150));
+        let cut_at = ms(1500 + 7 * seed);
+        let send_until = |pair: &mut Pair, until: Duration| {
+            while pair.elapsed() < until {
+                pair.send(audio, 500, BlockOptions::default());
+                pair.run_for(ms(10).min(until - pair.elapsed()));
+            }
+        };
+        send_until(&mut pair, cut_at);
+        pair.cut(0, true);
+        send_until(&mut pair, cut_at + ms(80));
+        pair.cut(0, false);
+        send_until(&mut pair, ms(3000));
+        pair.run_for(ms(2000));
+        let outcomes = pair.outcomes(0);
+        let missed = outcomes.len() - pair.on_time();
+        // What left in the first half of the pause is known to be lost too late.
+        assert!(missed <= 6, "seed {seed}: {missed} of {}", outcomes.len());
+    }
+}

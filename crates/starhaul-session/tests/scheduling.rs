@@ -393,7 +393,7 @@ impl Scheduler for Dearest {
         Self::is_here(view)
     }
 
-    fn takes_copy(&self, view: &View<'_>, _: Option<PathId>, _: u64) -> bool {
+    fn takes_copy(&self, view: &View<'_>, _: Option<PathId>, _: u64, _: Limit) -> bool {
         Self::is_here(view)
     }
 

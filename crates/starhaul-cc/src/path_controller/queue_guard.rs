@@ -24,6 +24,10 @@ const OUTLIERS: usize = 1;
 const DELIVERY_RATIO: f64 = 2.0;
 const EXCESS_SHARE: u32 = 4;
 
+/// Startup ends with a queue of this part of the bound: what leaves in the round trip until it is seen doubles what is under way.
+const STARTUP_SHARE: u32 = 8;
+const LEAST_SWELLING: Duration = Duration::from_millis(10);
+
 /// Each interval without a queue may carry so much more than was shown.
 const GROWTH: f64 = 1.25;
 /// From so many times the least RTT on, a window of two bandwidth-delay products no longer fills a path that has become longer.
@@ -34,7 +38,7 @@ const MOST_PATIENCE: u32 = 32;
 /// What acknowledgements say of the path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Verdict {
-    /// Packets wait in the queue for too long.
+    /// Packets wait in a queue that startup should not make any longer.
     pub(super) queues: bool,
     /// The path's RTT without a queue, when it was found to be longer than before.
     pub(super) path_rtt: Option<Duration>,
@@ -65,6 +69,8 @@ pub(super) struct QueueGuard {
     /// What the path carried while packets queued, and what deliveries have shown since. A controller's estimate, the most of many
     /// round trips, outlives the rate by seconds, and would fill the queue again as soon as it is empty.
     shown: Option<Bandwidth>,
+    /// Since when the sender has had less to send than it might: what it delivers says nothing of what the path carries.
+    limited_since: Option<Instant>,
     longer_since: Option<Instant>,
     measuring: Option<Measuring>,
     /// Times the first patience; 0 is 1.
@@ -99,6 +105,14 @@ struct Measuring {
 }
 
 impl QueueGuard {
+    /// A packet leaves of a sender that has less to send than it might, if it `is_limited`.
+    pub(super) fn on_sent(&mut self, now: Instant, is_limited: bool) {
+        self.limited_since = match is_limited {
+            true => self.limited_since.or(Some(now)),
+            false => None,
+        };
+    }
+
     /// A packet was acknowledged; `least_rtt` is the least RTT of the recent past, `estimate` the controller's.
     pub(super) fn on_ack(
         &mut self,
@@ -122,7 +136,7 @@ impl QueueGuard {
         self.shown = self.shown.filter(is_news).filter(|_| self.bound.is_some());
         Verdict {
             // A round trip that a pause made long tells nothing of what startup has reached.
-            queues: self.is_holding() && !self.is_of_pause(now, rtt),
+            queues: self.swells(least_rtt) && !self.is_of_pause(now, rtt),
             path_rtt,
             seems_longer: self.seems_longer(now, rtt, least_rtt),
         }
@@ -149,6 +163,14 @@ impl QueueGuard {
         self.shown
     }
 
+    fn swells(&self, least_rtt: Duration) -> bool {
+        let floor = self.floor.unwrap_or(least_rtt);
+        self.bound.is_some_and(|bound| {
+            let most = (bound / STARTUP_SHARE).max(LEAST_SWELLING);
+            self.recent.len() == SAMPLES && self.least_recent() > floor.saturating_add(most)
+        })
+    }
+
     const fn is_holding(&self) -> bool {
         self.holding_since.is_some()
     }
@@ -169,8 +191,13 @@ impl QueueGuard {
             self.interval = Some(Interval::starting(now));
         }
         if paused {
-            // It may come back as another path: what earlier doubts found says nothing of it.
-            (self.patience, self.longer_since) = (1, None);
+            // It may come back as another path: what earlier doubts found says nothing of it. Those of now go on, but for the pause: where a
+            // path pauses often, they would never be over.
+            let was_patient = std::mem::replace(&mut self.patience, 1) > 1;
+            self.longer_since = self.longer_since.filter(|_| !was_patient);
+            for since in [&mut self.holding_since, &mut self.longer_since] {
+                *since = since.map(|since| since + gap);
+            }
         }
         if paused && self.bound.is_some() {
             (self.resumed_at, self.is_resuming) = (Some(now), true);
@@ -200,13 +227,19 @@ impl QueueGuard {
             return None;
         }
         let rate = Bandwidth::from_bytes_over(interval.bytes, elapsed);
-        let shortest = interval.least_rtt;
-        (self.rate, self.interval) = (Some(rate), Some(Interval::starting(now)));
+        let Interval {
+            since,
+            least_rtt: shortest,
+            ..
+        } = *interval;
+        let was_limited = self.limited_since.is_some_and(|at| at + rtt <= since);
+        self.interval = Some(Interval::starting(now));
+        self.rate = (!was_limited).then_some(rate);
         let path_rtt = self.compare(rate, shortest, least_rtt);
         // What waited through the pause kept the path busy.
         let resumes = std::mem::take(&mut self.is_resuming) && self.is_of_pause(now, rtt);
         self.shown = match self.shown {
-            _ if self.is_holding() || resumes => Some(rate),
+            _ if (self.is_holding() || resumes) && !was_limited => Some(rate),
             shown => shown.map(|shown| shown.max(rate)),
         };
         path_rtt
@@ -262,10 +295,13 @@ impl QueueGuard {
     }
 
     fn watch(&mut self, now: Instant, least_rtt: Duration) {
-        let Some(bound) = self.bound.filter(|_| self.recent.len() == SAMPLES) else {
+        let Some(bound) = self.bound else {
             self.holding_since = None;
             return;
         };
+        if self.recent.len() < SAMPLES {
+            return;
+        }
         let rtt = self.least_recent();
         let floor = self.floor.unwrap_or(least_rtt);
         if rtt <= floor.saturating_add(bound / 2) {
@@ -314,10 +350,11 @@ impl QueueGuard {
             }
             return false;
         }
+        if self.bound.is_some() && self.recent.len() < SAMPLES {
+            return false;
+        }
         let rtt = self.least_recent();
-        let is_long = self.bound.is_some()
-            && self.recent.len() == SAMPLES
-            && rtt > floor.saturating_mul(LONGER);
+        let is_long = self.bound.is_some() && rtt > floor.saturating_mul(LONGER);
         if !is_long {
             self.longer_since = None;
             return false;
@@ -554,5 +591,51 @@ mod tests {
                 .seems_longer
         });
         assert_eq!(asked.count(), 1, "patient for {} s", guard.patience);
+    }
+
+    /// Twenty messages a second over a path whose round trips became longer for a while, as behind another flow.
+    #[test]
+    fn what_a_sender_of_little_delivers_is_no_bound() {
+        for is_limited in [true, false] {
+            let mut guard = QueueGuard {
+                bound: Some(50 * MS),
+                ..QueueGuard::default()
+            };
+            let mut now = Instant::now();
+            let rtts = [40; 20].into_iter().chain([90; 15]).chain([40; 4]);
+            for rtt in rtts {
+                now += 50 * MS;
+                guard.on_sent(now - rtt * MS, is_limited);
+                guard.on_ack(now, rtt * MS, 200, 40 * MS, None);
+            }
+            let window = guard.window(1 << 20, 40 * MS, Bandwidth::from_mbit(80));
+            assert_eq!(window == 1 << 20, is_limited, "{window}");
+        }
+    }
+
+    /// The path became longer by more than the bound, and pauses for 300 ms each 0.9 s.
+    #[test]
+    fn pauses_do_not_end_the_patience_with_a_longer_path() {
+        let mut guard = QueueGuard {
+            bound: Some(50 * MS),
+            ..QueueGuard::default()
+        };
+        let mut now = acks(&mut guard, Instant::now(), 300, 100);
+        let mut found_after = None;
+        for round in 0..10 {
+            // What waited through the pause, then what left since.
+            for step in 0..600_u32 {
+                let rtt = 200 + 300_u32.saturating_sub(step);
+                guard.on_ack(now + step * MS, rtt * MS, 1_000, 100 * MS, None);
+            }
+            now += 900 * MS;
+            if guard.floor.is_some() {
+                found_after.get_or_insert(round);
+            }
+        }
+        assert!(
+            found_after.is_some_and(|rounds| rounds < 4),
+            "{found_after:?}"
+        );
     }
 }

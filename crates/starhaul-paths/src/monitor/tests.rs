@@ -535,3 +535,61 @@ fn nothing_leaves_before_what_the_window_does_not_admit_any_more() {
     let arrives_after = path.predict_arrival(now, 0, 1_200) - now;
     assert!(arrives_after < 200 * MS, "{arrives_after:?}");
 }
+
+/// Padding that finds out what size of packet a path carries is often lost, and only the transport hears of it.
+#[test]
+fn what_is_not_watched_makes_no_path_silent() {
+    let start = Instant::now();
+    let silent_after = |is_watched: bool| {
+        let mut path = monitor(start, update(100 * MS, 10));
+        let first = path.on_sent(start, 1_200, (), true);
+        path.on_transport_acked(start + 100 * MS, first, first, &mut Vec::new());
+        let probed = start + 200 * MS;
+        if is_watched {
+            path.on_sent(probed, 1_400, (), false);
+        } else {
+            path.on_sent_unwatched(probed, 1_400, ());
+        }
+        path.silence_deadline().is_some()
+    };
+    assert!(silent_after(true));
+    assert!(!silent_after(false));
+}
+
+/// 500 kB are in flight at 40 Mbit/s when the path's rate falls to 4: what is sent then waits for a second.
+#[test]
+fn a_rate_that_falls_is_told_by_what_is_in_flight() {
+    let start = Instant::now();
+    let (fast, slow) = (240, 2_400);
+    let leaving = |sent: u32| {
+        let before = sent.min(1_000);
+        Duration::from_micros(u64::from(before * fast + (sent - before) * slow))
+    };
+    let known = PathUpdate {
+        cwnd: 600_000,
+        bytes_in_flight: 500_000,
+        ..update(40 * MS, 40)
+    };
+    let mut path = monitor(start, known);
+    // Each leaves 100 ms before the link gets to it.
+    let (sent_at, arrives_at) = (
+        |number: u32| start + Duration::from_micros(u64::from(number * fast)),
+        |number: u32| start + 80 * MS + leaving(number),
+    );
+    let mut next = 0;
+    for number in 0..1_050_u32 {
+        let arrival = arrives_at(number);
+        while sent_at(next) < arrival + 20 * MS && next < 1_416 {
+            path.update(sent_at(next), known);
+            path.on_sent(sent_at(next), 1_200, (), true);
+            next += 1;
+        }
+        let one_way = arrival - sent_at(number);
+        acked(&mut path, arrival + 20 * MS, number.into(), Some(one_way));
+    }
+    // 120 ms after the fall.
+    let now = arrives_at(1_049) + 20 * MS;
+    path.update(now, known);
+    let arrival = path.predict_arrival(now, 0, 1_200) - now;
+    assert!((850 * MS..1_100 * MS).contains(&arrival), "{arrival:?}");
+}

@@ -11,7 +11,7 @@ use starhaul_paths::PathId;
 
 use self::{figures::Figures, offered::Offered, plan::Planned};
 use crate::{
-    rules::{Rules, is_last_on},
+    rules::{Rules, is_last_on, leaves_to_another},
     scheduler::{Class, Frame, Limit, Load, Offer, Scheduler, SchedulerStatus, View},
 };
 
@@ -64,6 +64,9 @@ impl Optimized {
 
 impl Scheduler for Optimized {
     fn takes_data(&self, view: &View<'_>, load: Load, limit: Limit) -> bool {
+        if leaves_to_another(view, load.fragment, limit.deadline) {
+            return false;
+        }
         if view.is_alone() {
             return true;
         }
@@ -87,7 +90,7 @@ impl Scheduler for Optimized {
             .and_then(|(lost_on, planned)| planned.way(lost_on)?.again);
         let may_be_lost = again.filter(|again| {
             view.carrier(*again, bytes)
-                .is_some_and(|path| !is_last_on(view, path, limit.deadline))
+                .is_some_and(|path| !is_last_on(view, path, bytes, limit.deadline))
         });
         may_be_lost.map_or_else(
             || Rules.takes_retransmission(view, lost_on, bytes, limit),
@@ -116,8 +119,8 @@ impl Scheduler for Optimized {
         )
     }
 
-    fn takes_copy(&self, view: &View<'_>, first: Option<PathId>, bytes: u64) -> bool {
-        Rules.takes_copy(view, first, bytes)
+    fn takes_copy(&self, view: &View<'_>, first: Option<PathId>, bytes: u64, limit: Limit) -> bool {
+        Rules.takes_copy(view, first, bytes, limit)
     }
 
     fn takes_frame(&self, view: &View<'_>, frame: Frame) -> bool {

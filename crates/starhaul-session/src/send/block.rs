@@ -20,6 +20,8 @@ const SHORT_BLOCK: usize = 3;
 /// What a timer of a block is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum BlockTimer {
+    /// The paths may not be any more what they were when its timer was set.
+    Review,
     /// What is overdue is sent again now or never over a slower path than the fastest.
     Chance,
     /// What is not known to have arrived is sent again now or never.
@@ -63,7 +65,6 @@ struct Code {
     fragments: Vec<FragmentState>,
     acked: usize,
     in_flight: usize,
-    queued: usize,
     /// Data that never left yet.
     unsent: usize,
     unsent_redundancy: usize,
@@ -291,7 +292,6 @@ impl SendBlock {
             && let Some(state) = code.fragments.get_mut(usize::from(id.index))
         {
             state.queued = false;
-            code.queued = code.queued.saturating_sub(1);
         }
     }
 
@@ -303,11 +303,8 @@ impl SendBlock {
         let complete = code.is_complete();
         self.retransmit.retain(|queued| {
             let needless = *queued == id || (complete && queued.code == id.code);
-            if needless {
-                code.queued = code.queued.saturating_sub(1);
-                if let Some(state) = code.fragments.get_mut(usize::from(queued.index)) {
-                    state.queued = false;
-                }
+            if needless && let Some(state) = code.fragments.get_mut(usize::from(queued.index)) {
+                state.queued = false;
             }
             !needless
         });
@@ -492,46 +489,48 @@ impl SendBlock {
         };
         let was_in_flight = state.in_flight > 0;
         state.in_flight = state.in_flight.saturating_sub(1);
-        if state.acked || state.in_flight > 0 || state.queued || !was_in_flight {
+        if state.acked || state.in_flight > 0 || !was_in_flight {
             return false;
         }
         code.in_flight = code.in_flight.saturating_sub(1);
-        if !retransmits || hopeful > usize::from(code.data_count) {
+        if state.queued || !retransmits || hopeful > usize::from(code.data_count) {
             return false;
         }
         state.queued = true;
-        code.queued += 1;
         // Lost fragments return to the head of their own block (MPDTP).
         self.retransmit.push_back(id);
         true
     }
 
-    /// Queues again what is in flight but has not been heard of by now, though it was `due`, as far as it is needed. Nothing is declared
-    /// lost.
+    /// Queues again what has left and has not been heard of by now, though it was `due`, or was lost, as far as it is needed. Redundancy
+    /// that waits for spare capacity may never leave. Nothing is declared lost.
     pub(crate) fn insure(&mut self, now: Instant, due: impl Fn(&LastSent) -> Instant) {
+        let urgent = self.redundancy_is_urgent;
         for (code_index, code) in self.codes.iter_mut().enumerate() {
-            let sound = |state: &FragmentState| {
-                state.acked
-                    || state.queued
-                    || state.last.as_ref().is_none_or(|last| due(last) > now)
+            let leaves_by_itself = |index: usize| urgent || index < usize::from(code.data_count);
+            let sound = |index: usize, state: &FragmentState| {
+                let may_come = match &state.last {
+                    Some(last) => state.in_flight > 0 && due(last) > now,
+                    None => leaves_by_itself(index),
+                };
+                state.acked || state.queued || may_come
             };
-            let hoped = code.fragments.iter().filter(|state| sound(state)).count();
-            let mut missing = usize::from(code.data_count).saturating_sub(hoped);
-            for (index, state) in code.fragments.iter_mut().enumerate() {
-                if missing == 0 {
-                    break;
-                }
-                if let (false, Ok(index), Ok(code_index)) =
-                    (sound(state), u8::try_from(index), u8::try_from(code_index))
-                {
+            let states = code.fragments.iter().enumerate();
+            let hoped = states.filter(|(index, state)| sound(*index, state)).count();
+            let missing = usize::from(code.data_count).saturating_sub(hoped);
+            let states = code.fragments.iter().enumerate();
+            let again =
+                states.filter(|(index, state)| state.last.is_some() && !sound(*index, state));
+            let again: Vec<usize> = again.map(|(index, _)| index).take(missing).collect();
+            for index in again {
+                if let (Some(state), Ok(index), Ok(code)) = (
+                    code.fragments.get_mut(index),
+                    u8::try_from(index),
+                    u8::try_from(code_index),
+                ) {
                     state.queued = true;
-                    code.queued += 1;
-                    missing -= 1;
-                    self.retransmit.push_back(FragmentId {
-                        cut: self.cut,
-                        code: code_index,
-                        index,
-                    });
+                    let cut = self.cut;
+                    self.retransmit.push_back(FragmentId { cut, code, index });
                 }
             }
         }
@@ -626,7 +625,6 @@ impl Code {
             fragments: vec![FragmentState::default(); total],
             acked: 0,
             in_flight: 0,
-            queued: 0,
             unsent: usize::from(cut.data_count),
             unsent_redundancy: usize::from(redundancy_count),
         }
@@ -636,9 +634,10 @@ impl Code {
         self.acked >= usize::from(self.data_count)
     }
 
-    /// Fragments that have arrived or still may.
+    /// Fragments that have arrived or still may, each once.
     fn hopeful(&self) -> usize {
-        self.acked + self.in_flight + self.queued + self.unsent + self.unsent_redundancy
+        let may_come = |state: &&FragmentState| state.acked || state.queued || state.in_flight > 0;
+        self.fragments.iter().filter(may_come).count() + self.unsent + self.unsent_redundancy
     }
 
     fn payload_range(&self, index: u8) -> std::ops::Range<usize> {

@@ -18,8 +18,22 @@ use crate::{
 /// Serialisation and jitter of a retransmission sent at the last chance.
 pub(super) const MARGIN: Duration = Duration::from_millis(3);
 
+/// A timer that is further away than this part of the time left is looked at again by then: paths become longer, shorter, come and go.
+const REVIEW_SHARE: u32 = 2;
+/// Paths that change within less time than this are caught by the margins.
+const LEAST_REVIEW: Duration = Duration::from_millis(10);
+
 /// The first timer of a block, or its next after a change: when it can be sent again for the last time over some path.
 pub(super) fn next_timer(now: Instant, paths: &Paths, block: &SendBlock) -> (Instant, BlockTimer) {
+    let (at, timer) = next_chance(now, paths, block);
+    let review = block.deadline.saturating_duration_since(now) / REVIEW_SHARE;
+    if timer == BlockTimer::Deadline || review < LEAST_REVIEW || now + review >= at {
+        return (at, timer);
+    }
+    (now + review, BlockTimer::Review)
+}
+
+fn next_chance(now: Instant, paths: &Paths, block: &SendBlock) -> (Instant, BlockTimer) {
     let end = (block.deadline, BlockTimer::Deadline);
     let last = block.deadline.checked_sub(paths.least_delay() + MARGIN);
     let Some(last) = last.filter(|last| *last > now && block.mode.retransmits()) else {
@@ -67,7 +81,7 @@ pub(super) fn insure_unrepairable(now: Instant, paths: &Paths, block: &mut SendB
         let is_lost_last = monitor.is_some_and(|path| {
             // Acknowledgements came over the silent path, too; now they come over this one.
             let known = last.overdue_at.max(last.at + path.smoothed_rtt());
-            !path.is_suspect() && path.loss().window_max > EPSILON && known + least_delay > deadline
+            !path.is_suspect() && path.loss().feared() > EPSILON && known + least_delay > deadline
         });
         if is_lost_last { now } else { deadline }
     });
@@ -165,14 +179,16 @@ mod tests {
     fn every_path_has_its_last_chance_and_the_fastest_the_last_of_all() {
         let now = Instant::now();
         let (paths, (block, _)) = (paths(now), message(now));
-        let (slow, timer) = next_timer(now, &paths, &block);
+        let (review, timer) = next_timer(now, &paths, &block);
+        assert_eq!((review, timer), (now + 400 * MS, BlockTimer::Review));
+        let (slow, timer) = next_timer(review, &paths, &block);
         assert_eq!(timer, BlockTimer::Chance);
         assert!(
             (490 * MS..500 * MS).contains(&(slow - now)),
             "{:?}",
             slow - now
         );
-        let (fast, timer) = next_timer(slow, &paths, &block);
+        let (fast, timer) = next_chance(slow, &paths, &block);
         assert_eq!(timer, BlockTimer::LastChance);
         assert!(
             (780 * MS..790 * MS).contains(&(fast - now)),
@@ -189,7 +205,7 @@ mod tests {
         let (paths, (mut block, fragment)) = (paths(now), message(now));
         insure(now + 25 * MS, BlockTimer::Chance, &mut block);
         assert_eq!(block.next_retransmission(), None, "it is not overdue yet");
-        let (chance, timer) = next_timer(now, &paths, &block);
+        let (chance, timer) = next_chance(now, &paths, &block);
         insure(chance, timer, &mut block);
         assert_eq!(block.next_retransmission(), Some(fragment));
         let limit = Limit {
@@ -238,5 +254,106 @@ mod tests {
         paths.remove(FAST);
         assert!(insured(&paths, repairs));
         assert!(!insured(&paths, Mode::Retransmit), "nothing in addition");
+    }
+
+    /// A block of `fragments` and redundancy, of which the data left over the fast path, each 10 ms after the one before.
+    fn block_of(now: Instant, fragments: usize, redundancy: u8) -> SendBlock {
+        let data = vec![7; 1_000 * fragments].into();
+        let (key, deadline) = ((StreamId(1), 0), now + 800 * MS);
+        let mut block = SendBlock::new(key, data, Mode::FecRetransmit, now, deadline, 1, 1.0);
+        block
+            .split(&mut Codec::new(), 1_000, |_| redundancy)
+            .unwrap();
+        let mut at = now;
+        while let Some(fragment) = block.next_fresh() {
+            block.on_sent(fragment, sent_at(at), Purpose::Data);
+            at += 10 * MS;
+        }
+        block
+    }
+
+    fn sent_at(at: Instant) -> LastSent {
+        LastSent {
+            path: FAST,
+            at,
+            acknowledged_by: at + 20 * MS,
+            overdue_at: at + 30 * MS,
+        }
+    }
+
+    fn fragment(index: u8) -> FragmentId {
+        FragmentId {
+            cut: 0,
+            code: 0,
+            index,
+        }
+    }
+
+    /// Spare redundancy leaves only where nothing else wants a path.
+    #[test]
+    fn redundancy_that_may_never_leave_saves_no_fragment_its_last_chance() {
+        let now = Instant::now();
+        let mut block = block_of(now, 1, 1);
+        insure(now + 790 * MS, BlockTimer::LastChance, &mut block);
+        assert_eq!(block.next_retransmission(), Some(fragment(0)));
+        let mut block = block_of(now, 1, 1);
+        block.redundancy_is_urgent = true;
+        insure(now + 790 * MS, BlockTimer::LastChance, &mut block);
+        assert_eq!(block.next_retransmission(), None, "it leaves by itself");
+    }
+
+    #[test]
+    fn a_fragment_that_is_sent_again_while_it_may_still_come_counts_once() {
+        let now = Instant::now();
+        // The first is overdue, the second not yet; then both are lost, the first before or after it has left again.
+        for leaves_first in [false, true] {
+            let mut block = block_of(now, 2, 0);
+            insure(now + 35 * MS, BlockTimer::Chance, &mut block);
+            assert_eq!(block.next_retransmission(), Some(fragment(0)));
+            block.on_lost(fragment(0));
+            if leaves_first {
+                block.on_sent(fragment(0), sent_at(now + 36 * MS), Purpose::Retransmission);
+            }
+            assert!(block.on_lost(fragment(1)), "{leaves_first}");
+            assert!(!block.is_insured());
+        }
+    }
+
+    /// The fast path takes 10 ms when a block begins, and 100 when its end comes near.
+    #[test]
+    fn the_last_chance_moves_with_the_paths() {
+        let now = Instant::now();
+        let mut paths = paths(now);
+        paths.remove(SLOW);
+        let block = block_of(now, 1, 0);
+        let deadline = block.deadline;
+        let mut blocks = super::super::BlocksOut::new(now, 0.5, 1_000);
+        let key = block.key;
+        blocks.insert(now, &paths, block);
+        let rtt = |rtt| PathUpdate {
+            cwnd: 1 << 20,
+            bytes_in_flight: 0,
+            bandwidth: Bandwidth::from_mbit(10),
+            smoothed_rtt: rtt,
+            min_rtt: rtt,
+            max_datagram: 1_200,
+        };
+        let mut again_at = None;
+        while let Some(at) = blocks.next_expiry()
+            && again_at.is_none()
+        {
+            let fast = &mut paths.get_mut(FAST).unwrap().monitor;
+            if at > now + 100 * MS {
+                fast.update(at, rtt(200 * MS));
+            }
+            blocks.expire(at, &paths);
+            let block = blocks.get(key);
+            again_at = block.and_then(SendBlock::next_retransmission).map(|_| at);
+        }
+        let left = again_at.map(|at| deadline - at);
+        assert!(
+            left.is_some_and(|left| (100 * MS..120 * MS).contains(&left)),
+            "{left:?}"
+        );
     }
 }

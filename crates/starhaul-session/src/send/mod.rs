@@ -209,6 +209,9 @@ impl BlocksOut {
                 self.spare.remove((block.priority, 0, block.deadline), key);
             }
         }
+        if self.queue.is_empty() {
+            self.busy_since = None;
+        }
     }
 
     /// Ends a block, and with it, unless it was delivered, the blocks that depend on it.
@@ -529,6 +532,7 @@ impl BlocksOut {
                 continue;
             };
             block.timer = match timer {
+                BlockTimer::Review => chances::next_timer(now, paths, block),
                 BlockTimer::Chance | BlockTimer::LastChance => {
                     chances::insure(now, timer, block);
                     chances::next_timer(now, paths, block)
@@ -553,8 +557,11 @@ impl BlocksOut {
             // What was cut again for narrower paths is to be sent still.
             let is_wanted =
                 timer == BlockTimer::Query && !block.has_arrived && now <= block.deadline;
-            let is_chance = matches!(timer, BlockTimer::Chance | BlockTimer::LastChance);
-            if is_chance || is_wanted {
+            let goes_on = matches!(
+                timer,
+                BlockTimer::Review | BlockTimer::Chance | BlockTimer::LastChance
+            );
+            if goes_on || is_wanted {
                 self.requeue(now, key)
             } else {
                 self.unqueue(key)
@@ -629,7 +636,7 @@ pub(crate) fn choose(
         }
     }
     if let Some((id, first)) = block.next_copy()
-        && scheduler.takes_copy(view, first, bytes)
+        && scheduler.takes_copy(view, first, bytes, limit)
     {
         return Some((id, Purpose::Copy));
     }

@@ -10,7 +10,7 @@ use super::{
     fragment_bytes,
     queue::{BlockQueue, weight},
 };
-use crate::paths::{Path, Paths};
+use crate::paths::Paths;
 
 /// Estimates of bandwidth are trusted for giving blocks up only when the queue was never empty for this long (or an RTT).
 const BUSY_BEFORE_TRUST: Duration = Duration::from_millis(200);
@@ -67,14 +67,14 @@ pub(super) struct Outlook<'a> {
 impl<'a> Outlook<'a> {
     pub(super) fn new(blocks_out: &BlocksOut, now: Instant, paths: &'a Paths) -> Self {
         let soonest_overdue = paths.usable().map(|(_, path)| path.monitor.overdue_after());
-        let slowest = paths
-            .usable()
-            .map(|(_, path)| flight(path, blocks_out.max_fragment_bytes as u64))
-            .max();
+        let slowest = paths.iter().map(|(_, path)| {
+            path.monitor
+                .least_flight(blocks_out.max_fragment_bytes as u64)
+        });
         Self {
             now,
             paths,
-            near: now + slowest.unwrap_or_default(),
+            near: now + slowest.max().unwrap_or_default(),
             least_delay: paths.least_delay(),
             soonest_overdue: soonest_overdue.min().unwrap_or_default(),
             bandwidth: paths.bandwidth(),
@@ -158,7 +158,7 @@ impl<'a> Outlook<'a> {
             .paths
             .usable()
             .map(|(_, path)| {
-                let time = time.saturating_sub(path.monitor.one_way_delay());
+                let time = time.saturating_sub(path.monitor.present_delay());
                 path.monitor.bandwidth().bytes_in(time)
             })
             .fold(0, u64::saturating_add);
@@ -175,17 +175,11 @@ impl<'a> Outlook<'a> {
         self.soonest_overdue.min(most)
     }
 
-    /// Another fragment of the block could arrive in time over some path.
+    /// Another fragment of the block could arrive in time over some path: also over a silent one, which may come back.
     fn can_carry_one_more(&self, block: &SendBlock) -> bool {
         let bytes = fragment_bytes(block, self.fragment_capacity).min(block.waiting_bytes() as u64);
         self.paths
-            .usable()
-            .any(|(_, path)| self.now + flight(path, bytes) <= block.deadline)
+            .iter()
+            .any(|(_, path)| self.now + path.monitor.least_flight(bytes) <= block.deadline)
     }
-}
-
-/// From leaving an idle sender to arriving over `path`.
-fn flight(path: &Path, bytes: u64) -> Duration {
-    let serialised = path.monitor.bandwidth().time_to_send(bytes);
-    path.monitor.present_delay().saturating_add(serialised)
 }

@@ -4,10 +4,10 @@ use std::time::Instant;
 
 use starhaul_paths::PathId;
 
-use super::{BlocksOut, block::SendBlock, outlook};
+use super::{BlocksOut, block::SendBlock, fragment_bytes, outlook};
 use crate::{
     item::{BlockKey, FragmentId},
-    paths::Paths,
+    paths::{Path, Paths},
     rules,
     scheduler::View,
 };
@@ -25,43 +25,37 @@ impl BlocksOut {
             return;
         };
         // Where the paths carry less than is asked for, it would take the place of other blocks.
-        if path.loss().window_max <= EPSILON
-            || outlook::is_overloaded(self, view.now(), view.paths())
+        if path.loss().feared() <= EPSILON || outlook::is_overloaded(self, view.now(), view.paths())
         {
             return;
         }
         let Some(block) = self.blocks.get_mut(&key) else {
             return;
         };
-        if block.mode.codes() && rules::is_last_on(view, path, block.deadline) {
+        let bytes = fragment_bytes(block, view.fragment_capacity());
+        if block.mode.codes() && rules::is_last_on(view, path, bytes, block.deadline) {
             block.insist(fragment);
         }
     }
 }
 
 /// How much redundancy a code gets whose data leave over `path` (DMTP: by the greatest loss seen in a moving window; the
-/// redundancy goes on another path).
+/// redundancy goes on another path). No less than over ten seconds: see [`Loss::feared`](starhaul_paths::Loss::feared).
 pub(super) fn redundancy_rule(
     paths: &Paths,
     path: PathId,
     max_coding_rate: f64,
 ) -> impl Fn(u8) -> u8 {
+    let others = || paths.usable().filter(|(id, _)| *id != path);
+    let feared = |path: &Path| path.monitor.loss().feared();
     let loss = paths.get(path).map(|path| {
-        let mut loss = path.monitor.loss();
-        if !path.monitor.loss_is_known() {
-            // A path that has carried next to nothing is no safer than the others.
-            let others = paths
-                .usable()
-                .map(|(_, other)| other.monitor.loss().window_max);
-            loss.window_max = others.fold(loss.window_max, f64::max);
-        }
-        loss
+        // A path that has carried next to nothing is no safer than the others.
+        let unknown = !path.monitor.loss_is_known();
+        let others = others().filter(|_| unknown).map(|(_, other)| feared(other));
+        let share = others.fold(feared(path), f64::max);
+        (share, path.monitor.loss().burst_length)
     });
-    let other = paths
-        .usable()
-        .filter(|(id, _)| *id != path)
-        .map(|(_, path)| path.monitor.loss().window_max)
-        .reduce(f64::min);
+    let other = others().map(|(_, path)| feared(path)).reduce(f64::min);
     move |data_count| {
         #[expect(
             clippy::cast_possible_truncation,
@@ -69,21 +63,17 @@ pub(super) fn redundancy_rule(
             reason = "float casts saturate; both are small"
         )]
         let cap = (f64::from(data_count) * max_coding_rate).ceil() as u8;
-        let Some(loss) = loss.filter(|loss| loss.window_max > 0.0) else {
+        let Some((share, burst_length)) = loss.filter(|(share, _)| *share > 0.0) else {
             return 0;
         };
         match other {
-            Some(other) => starhaul_fec::redundancy_on_another_path(
-                data_count,
-                loss.window_max,
-                other,
-                EPSILON,
-                cap,
-            ),
+            Some(other) => {
+                starhaul_fec::redundancy_on_another_path(data_count, share, other, EPSILON, cap)
+            }
             None => starhaul_fec::redundancy_for_burst_loss(
                 data_count,
-                loss.window_max,
-                loss.burst_length,
+                share,
+                burst_length,
                 EPSILON,
                 cap,
             ),
