@@ -4,6 +4,8 @@ mod input;
 mod output;
 mod relay;
 mod streams;
+#[cfg(test)]
+mod tests;
 mod waits;
 mod ways;
 

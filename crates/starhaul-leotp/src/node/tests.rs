@@ -1,0 +1,134 @@
+//! Relays among neighbours that have a key and do what no node of ours does, in virtual time: each hop takes a millisecond.
+
+use super::*;
+use crate::{NeighbourKey, hop::CONTROL_BYTES};
+
+const C: ContentId = ContentId([1; 16]);
+const MS: Duration = Duration::from_millis(1);
+
+/// Nodes by their numbers.
+struct Net {
+    now: Instant,
+    nodes: BTreeMap<u32, Node>,
+    /// What is on its way: sender, receiver, datagram.
+    wire: Vec<(u32, u32, Vec<u8>)>,
+    /// Datagrams between these are lost.
+    cut: Option<(u32, u32)>,
+}
+
+impl Net {
+    /// So many nodes, with these hops between them, that know each other.
+    fn new(count: u32, hops: &[(u32, u32)], config: &NodeConfig) -> Self {
+        let now = Instant::now();
+        let nodes = (0..count).map(|id| {
+            let seed = [id.to_le_bytes()[0]; 32];
+            (id, Node::new(now, config.clone(), seed).unwrap())
+        });
+        let mut net = Self {
+            now,
+            nodes: nodes.collect(),
+            wire: Vec::new(),
+            cut: None,
+        };
+        for &(a, b) in hops {
+            let mut key = [7; 32];
+            (key[0], key[1]) = (a.to_le_bytes()[0], b.to_le_bytes()[0]);
+            for (at, other) in [(a, b), (b, a)] {
+                let config = NeighbourConfig {
+                    key: NeighbourKey::new(&key),
+                };
+                let node = net.node(at);
+                node.add_neighbour(now, NeighbourId(other), config).unwrap();
+            }
+        }
+        net.run(500);
+        net
+    }
+
+    fn node(&mut self, id: u32) -> &mut Node {
+        self.nodes.get_mut(&id).unwrap()
+    }
+
+    /// Sets who is asked by whom.
+    fn route(&mut self, from: u32, to: u32) {
+        let now = self.now;
+        self.node(from).set_upstream(now, Some(NeighbourId(to)));
+    }
+
+    /// Runs for so many milliseconds.
+    fn run(&mut self, millis: u32) {
+        for _ in 0..millis {
+            self.now += MS;
+            for (from, to, datagram) in std::mem::take(&mut self.wire) {
+                let now = self.now;
+                self.node(to)
+                    .handle_datagram(now, NeighbourId(from), &datagram);
+            }
+            for (&id, node) in &mut self.nodes {
+                node.handle_timeout(self.now);
+                let mut datagram = Vec::new();
+                while let Some(NeighbourId(to)) = node.poll_transmit(self.now, &mut datagram) {
+                    let datagram = std::mem::take(&mut datagram);
+                    if self.cut != Some((id, to)) {
+                        self.wire.push((id, to, datagram));
+                    }
+                }
+            }
+        }
+    }
+
+    /// What a node tells its application.
+    fn events(&mut self, id: u32) -> Vec<Event> {
+        let node = self.node(id);
+        std::iter::from_fn(|| node.poll_event()).collect()
+    }
+
+    /// Lets a node say frames to a neighbour, whatever it is itself.
+    fn say(&mut self, from: u32, to: u32, frame: Frame) {
+        let node = self.node(from);
+        let hop = node.hops.get_mut(&NeighbourId(to)).unwrap();
+        hop.queue_frame(frame);
+    }
+
+    fn fetch(&mut self, id: u32, content: ContentId) -> FetchId {
+        let (now, config) = (self.now, FetchConfig::new(content, secret()));
+        self.node(id).fetch(now, config)
+    }
+}
+
+fn secret() -> ContentSecret {
+    ContentSecret::new(&[8; 32])
+}
+
+fn want(content: ContentId, handle: u64, start: u64, end: u64) -> Frame {
+    Frame::Want {
+        content,
+        handle,
+        start,
+        end,
+        is_fresh: false,
+        is_live: false,
+    }
+}
+
+/// The end of an empty content of another secret hid a whole content: requesters asked the cache for it until they gave up.
+#[test]
+fn a_wrong_segment_without_data_in_a_cache_hides_nothing() {
+    let mut net = Net::new(4, &[(0, 2), (1, 2), (2, 3)], &NodeConfig::default());
+    let wrong = ContentSecret::new(&[9; 32]);
+    net.node(0).serve(C, &wrong, Box::new(Bytes::new()));
+    net.node(1)
+        .serve(C, &secret(), Box::new(Bytes::from(vec![5; 100_000])));
+    net.route(2, 0);
+    net.route(3, 2);
+    let first = net.fetch(3, C);
+    net.run(4);
+    assert!(net.node(2).memory().0 > 0, "the relay keeps it");
+    net.node(3).end(first);
+    net.route(2, 1);
+    net.events(3);
+    let fetch = net.fetch(3, C);
+    net.run(5000);
+    let events = net.events(3);
+    assert!(events.contains(&Event::Finished(fetch)), "{events:?}");
+}
