@@ -29,7 +29,7 @@ pub enum Event {
 pub enum Recognised {
     /// It does not.
     No,
-    /// It did once, but may be a replay: only what is a hello may be answered to that address.
+    /// It did once, but may be a replay, or have been overtaken: it may be taken, and only what is a hello may be answered to that address.
     Perhaps,
     /// It does, now: the neighbour is at that address.
     Alive,

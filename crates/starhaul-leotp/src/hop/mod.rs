@@ -45,6 +45,10 @@ const LEAST_RTT_GUESS: Duration = Duration::from_millis(1);
 /// What left longer ago is not repaired: after such an outage, requesters have asked for it again, perhaps over another path.
 const REPAIRED_ROUNDS: u32 = 4;
 const REPAIRED_FOR: Duration = Duration::from_millis(250);
+/// A packet that was overtaken for longer was held back, by whomever: a hole that waited a quarter longer than this for its packets would be
+/// reported a round trip before the neighbour forgets them at the latest.
+const OVERTAKEN_ROUNDS: u32 = 2;
+const OVERTAKEN_FOR: Duration = Duration::from_millis(200);
 /// Packets without content that follow the last data.
 const TAILS: u32 = 2;
 /// Late departures are made up for over a quarter of the round trip, or this if it is more: hosts wake programs so late.
@@ -291,14 +295,15 @@ impl Hop {
             },
             Packet::Numbered(packet) => {
                 let number = self.arrivals.expand(packet.head.number);
-                let is_alive = self.session.as_ref().is_some_and(|session| {
+                let is_new = self.session.as_ref().is_some_and(|session| {
                     let mac = session.open.mac(number, packet.authenticated);
                     is_same(&mac, packet.mac) && self.arrivals.is_new(number)
                 });
-                if is_alive {
-                    Recognised::Alive
-                } else {
-                    Recognised::No
+                match is_new {
+                    true if number >= self.arrivals.next() => Recognised::Alive,
+                    // It was overtaken: it may have left before the neighbour moved, or have been held back.
+                    true => Recognised::Perhaps,
+                    false => Recognised::No,
                 }
             }
         }
@@ -311,6 +316,7 @@ impl Hop {
         arrived: Instant,
         packet: &Numbered<'_>,
     ) -> Checked {
+        let overtaken = self.rtt() * OVERTAKEN_ROUNDS + OVERTAKEN_FOR;
         let Some(session) = &mut self.session else {
             self.handshake.prompt(now);
             return Checked::NoKeys;
@@ -323,17 +329,18 @@ impl Hop {
             return Checked::Forged;
         }
         let arrived = arrived.min(now).max(self.arrived);
-        let arrival = self.arrivals.accept(arrived, number);
+        let arrival = self.arrivals.accept(arrived, number, overtaken);
         if arrival == Arrival::Replayed {
             return Checked::Replayed;
         }
         self.arrived = arrived;
         session.is_confirmed = true;
         self.heard = now;
-        if let Some(echo) = packet.head.echo {
-            self.handle_echo(arrived, echo);
-        }
+        // What is late was held back: its times are not those of the hop.
         if arrival != Arrival::Late {
+            if let Some(echo) = packet.head.echo {
+                self.handle_echo(arrived, echo);
+            }
             self.stamp = Some((packet.head.sent, arrived));
         }
         Checked::Authentic(arrival)
