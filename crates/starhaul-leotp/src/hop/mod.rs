@@ -66,6 +66,8 @@ pub(crate) struct Hop {
     pub(crate) departures: Departures,
     /// Of the first packet to the neighbour in its present life.
     first_number: u64,
+    /// The next packet has a long number: the neighbour may expect quite another one.
+    shows_number: bool,
     pub(crate) arrivals: Arrivals,
     rtt: RoundTrips,
     /// Until a packet has shown one.
@@ -145,6 +147,7 @@ impl Hop {
             session: None,
             departures: Departures::default(),
             first_number: 0,
+            shows_number: false,
             arrivals: Arrivals::default(),
             rtt: RoundTrips::default(),
             rtt_guess: UNKNOWN_RTT,
@@ -235,7 +238,9 @@ impl Hop {
             Heard::Forged => None,
             Heard::Unproven => Some(false),
             Heard::Agreed => {
-                // The neighbour may not know yet that this end has the keys: any packet shows it.
+                self.expect_from(hello.first_number);
+                // The neighbour may not know yet that this end has the keys, or with which numbers it sends: any packet shows it.
+                self.shows_number = true;
                 self.send_control_by(now);
                 Some(false)
             }
@@ -263,6 +268,15 @@ impl Hop {
                 self.rtt_guess = rtt.unwrap_or(self.rtt_guess).max(LEAST_RTT_GUESS);
                 Some(true)
             }
+        }
+    }
+
+    /// The neighbour says with which number it begins. Until it learned of this node's present life it may have sent so much to the former one
+    /// that the last bits of its numbers tell no more which ones they are.
+    fn expect_from(&mut self, first_number: u64) {
+        let is_confirmed = self.session.as_ref().is_none_or(|it| it.is_confirmed);
+        if !is_confirmed && first_number > self.arrivals.next() {
+            self.arrivals = Arrivals::starting_at(first_number);
         }
     }
 
@@ -664,7 +678,8 @@ impl Hop {
             self.stamp = None;
         }
         // 16 bits are enough while far fewer packets are in doubt.
-        let is_long = number.saturating_sub(self.received) > 1 << 13;
+        let is_long = std::mem::take(&mut self.shows_number)
+            || number.saturating_sub(self.received) > 1 << 13;
         let head = Head {
             number: ShortNumber::of(number, is_long),
             sent: self.stamp(now),
