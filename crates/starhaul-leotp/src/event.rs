@@ -102,7 +102,7 @@ pub struct Refused {
     pub replayed: u64,
     /// Data and refusals of a content that was not asked of this neighbour.
     pub unsolicited: u64,
-    /// Interests for which there was no room.
+    /// Interests for which there was no room, or that asked for more than requesters do.
     pub overflow: u64,
     /// Interests for contents that are not known.
     pub unknown: u64,

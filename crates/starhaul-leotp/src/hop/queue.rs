@@ -16,6 +16,8 @@ const AVERAGED: Duration = Duration::from_millis(200);
 /// Ranges of own bytes that wait at most: of a content, and of all.
 const MOST_OWN_OF_ONE: usize = 512;
 const MOST_OWN: usize = 1 << 13;
+/// Bytes of a content that wait in these ranges at most, as many as a requester waits for: others who want it wait behind them.
+const MOST_OWN_BYTES: u64 = 64 << 20;
 /// Flows are looked through for idle ones this often at most.
 const SWEEP: Duration = Duration::from_secs(1);
 /// Ranges of own bytes that wait as repairs at most; the requester asks for others again.
@@ -107,6 +109,8 @@ struct Flow {
     items: VecDeque<Item>,
     /// Of segments.
     bytes: usize,
+    /// Of ranges of own bytes.
+    own_bytes: u64,
     /// Bytes per second that the neighbour takes of it.
     rate: Option<f64>,
     pace: Pace,
@@ -225,6 +229,7 @@ impl SendQueue {
         let before = flow.items.len();
         match item {
             Item::Own { .. } if before >= MOST_OWN_OF_ONE || items >= MOST_OWN => return false,
+            Item::Own { .. } if flow.own_bytes >= MOST_OWN_BYTES => return false,
             Item::Own { start, end } => flow.add_own(start, end),
             Item::Segment { .. } => flow.items.push_back(item),
         }
@@ -321,12 +326,14 @@ impl SendQueue {
             let content = flow.content;
             while let Some(item) = flow.items.pop_front() {
                 self.items -= 1;
+                flow.own_bytes -= item.own_bytes();
                 flow.bytes -= item.bytes();
                 self.bytes -= item.bytes();
                 let Some((item, rest)) = item.cut(|range| cut(content, handle, range)) else {
                     continue;
                 };
                 if let Some(rest) = rest {
+                    flow.own_bytes += rest.own_bytes();
                     flow.items.push_front(rest);
                     self.items += 1;
                 }
@@ -402,6 +409,7 @@ impl Flow {
             content,
             items: VecDeque::new(),
             bytes: 0,
+            own_bytes: 0,
             rate: None,
             pace: Pace::default(),
             ready: now,
@@ -417,7 +425,7 @@ impl Flow {
         self.leaving * (-silence / AVERAGED.as_secs_f64()).exp()
     }
 
-    /// Adds own bytes but for those that wait already.
+    /// Adds own bytes but for those that wait already, and those for which there is no room.
     fn add_own(&mut self, start: u64, end: u64) {
         let mut parts = vec![(start, end)];
         for item in &self.items {
@@ -431,6 +439,12 @@ impl Flow {
             }
         }
         for (start, end) in parts {
+            let room = MOST_OWN_BYTES.saturating_sub(self.own_bytes);
+            let end = end.min(start.saturating_add(room));
+            if start == end {
+                return;
+            }
+            self.own_bytes += end - start;
             match self.items.back_mut() {
                 Some(Item::Own { end: last, .. }) if *last == start => *last = end,
                 _ => self.items.push_back(Item::Own { start, end }),
@@ -455,6 +469,13 @@ impl Item {
         match self {
             Self::Segment { segment, .. } => segment.sealed.len(),
             Self::Own { .. } => 0,
+        }
+    }
+
+    fn own_bytes(&self) -> u64 {
+        match self {
+            Self::Segment { .. } => 0,
+            Self::Own { start, end } => end - start,
         }
     }
 
@@ -545,6 +566,24 @@ mod tests {
             [2, 2]
         );
         assert!(queue.is_empty() && queue.items == 0);
+    }
+
+    #[test]
+    fn a_range_without_end_keeps_others_of_the_content_waiting_for_its_first_part_only() {
+        let now = Instant::now();
+        let mut queue = SendQueue::new(10_000, 10, Duration::ZERO);
+        let far = 1 << 61;
+        queue.push(now, now, own(1, 0, 1 << 62));
+        assert!(!queue.push(now, now, own(1, far, far + 100)), "no room yet");
+        let in_parts = |_, _, (start, end)| Some(Cut::at_multiple(1 << 20, start, end));
+        assert!(queue.pop(now, now, in_parts).is_ok());
+        assert!(queue.push(now, now, own(1, far, far + 100)));
+        let before = std::iter::from_fn(|| queue.pop(now, now, in_parts).ok());
+        let before = before.take_while(|(next, _)| next.item.length() > 100);
+        assert_eq!(before.take(1000).count(), 63);
+        assert!(queue.is_empty());
+        let taken = (0..100).filter(|at| queue.push(now, now, own(1, at << 20, (at + 1) << 20)));
+        assert_eq!(taken.count(), 64);
     }
 
     #[test]

@@ -15,6 +15,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use input::MOST_WANTED;
 use rand_chacha::{
     ChaCha20Rng,
     rand_core::{RngCore as _, SeedableRng as _},
@@ -46,6 +47,13 @@ const SWEEP: Duration = Duration::from_secs(1);
 const LEAST_AGAIN: Duration = Duration::from_millis(5);
 /// Events that wait at most; beyond, notes of arrivals and of readable data are dropped.
 const MOST_EVENTS: usize = 1 << 14;
+
+/// A range in parts that one Interest may ask for.
+fn in_parts((start, end): (u64, u64)) -> impl Iterator<Item = (u64, u64)> {
+    let starts = std::iter::successors(Some(start), |at| Some(at + MOST_WANTED));
+    let starts = starts.take_while(move |at| *at < end);
+    starts.map(move |at| (at, end.min(at + MOST_WANTED)))
+}
 
 /// A node. After each call, drain [`Node::poll_transmit`] and [`Node::poll_event`], and come back at [`Node::poll_timeout`].
 #[derive(Debug)]
@@ -214,7 +222,7 @@ impl Node {
             ranges = pending.renew(content, now);
         }
         let is_live = pending.is_live(content);
-        for (start, end) in ranges {
+        for (start, end) in ranges.into_iter().flat_map(in_parts) {
             hop.queue_frame(Frame::Want {
                 content,
                 handle,

@@ -1,7 +1,7 @@
 //! Relays among neighbours that have a key and do what no node of ours does, in virtual time: each hop takes a millisecond.
 
 use super::*;
-use crate::{NeighbourKey, hop::CONTROL_BYTES};
+use crate::NeighbourKey;
 
 const C: ContentId = ContentId([1; 16]);
 const MS: Duration = Duration::from_millis(1);
@@ -131,4 +131,84 @@ fn a_wrong_segment_without_data_in_a_cache_hides_nothing() {
     net.run(5000);
     let events = net.events(3);
     assert!(events.contains(&Event::Finished(fetch)), "{events:?}");
+}
+
+/// Zeros.
+#[derive(Debug)]
+struct Endless;
+
+impl Source for Endless {
+    fn length(&self) -> u64 {
+        1 << 60
+    }
+
+    fn read(&mut self, _: u64, buffer: &mut [u8]) -> bool {
+        buffer.fill(0);
+        true
+    }
+}
+
+/// One neighbour asked for a whole content, in one Interest: whoever wanted another part of it waited for all that comes before.
+#[test]
+fn an_interest_for_all_of_a_content_stops_no_other() {
+    let config = NodeConfig {
+        segment_bytes: 60_000,
+        ..NodeConfig::default()
+    };
+    let mut net = Net::new(4, &[(0, 1), (1, 2), (1, 3)], &config);
+    net.node(0).serve(C, &secret(), Box::new(Endless));
+    net.route(1, 0);
+    net.route(3, 1);
+    net.say(2, 1, want(C, 0, 0, 1 << 61));
+    net.run(20);
+    let (now, start) = (net.now, 1 << 50);
+    let config = FetchConfig {
+        start,
+        ..FetchConfig::new(C, secret())
+    };
+    let fetch = net.node(3).fetch(now, config);
+    for _ in 0..100 {
+        net.run(100);
+        while net.nodes.get_mut(&3).unwrap().read(now, fetch).is_some() {}
+        if net.node(3).progress(fetch).unwrap().0 > start {
+            break;
+        }
+    }
+    assert!(net.node(3).progress(fetch).unwrap().0 > start, "stopped");
+    assert_eq!(net.node(1).stats().refused.overflow, 1);
+}
+
+/// One frame took a whole content out of the cache of every relay.
+#[test]
+fn a_long_interest_past_caches_empties_none() {
+    let mut net = Net::new(3, &[(0, 1), (1, 2)], &NodeConfig::default());
+    let bytes = Bytes::from(vec![5; 200_000]);
+    net.node(0).serve(C, &secret(), Box::new(bytes));
+    net.route(1, 0);
+    net.route(2, 1);
+    let fetch = net.fetch(2, C);
+    net.run(1000);
+    assert_eq!(net.events(2).last(), Some(&Event::Finished(fetch)));
+    let cached = net.node(1).memory().0;
+    assert!(cached > 200_000);
+    let past_caches = |start, end| Frame::Want {
+        content: C,
+        handle: 0,
+        start,
+        end,
+        is_fresh: true,
+        is_live: false,
+    };
+    // What is taken out is not to come again.
+    net.cut = Some((1, 0));
+    net.say(2, 1, past_caches(0, 1 << 61));
+    net.run(5);
+    assert_eq!(net.node(1).memory().0, cached);
+    assert_eq!(net.node(1).stats().refused.overflow, 1);
+    let most = crate::MOST_SEGMENT_BYTES as u64;
+    net.say(2, 1, past_caches(0, most));
+    net.run(5);
+    let left = net.node(1).memory().0;
+    assert!(left < cached - crate::MOST_SEGMENT_BYTES, "{left}");
+    assert_eq!(net.node(1).stats().refused.overflow, 1);
 }
