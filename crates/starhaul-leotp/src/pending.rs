@@ -24,10 +24,18 @@ pub(crate) enum Asker {
 #[derive(Debug)]
 pub(crate) struct Pending {
     contents: FxHashMap<ContentId, Awaited>,
-    ranges: usize,
+    totals: Totals,
     most_ranges: usize,
     most_contents: usize,
     patience: Duration,
+}
+
+/// What is known of all contents together, so that nobody has to look at each of them.
+#[derive(Debug, Default)]
+struct Totals {
+    ranges: usize,
+    /// Contents that are waited for, by the neighbour that was asked: those that do not grow, and those that do.
+    of_upstream: FxHashMap<NeighbourId, [usize; 2]>,
 }
 
 #[derive(Debug)]
@@ -37,6 +45,16 @@ struct Awaited {
     last_asked: Instant,
     /// Parts of it may not exist yet.
     is_live: bool,
+    /// The neighbour that was asked.
+    upstream: Option<NeighbourId>,
+    /// As what it counts in [`Totals`].
+    counted: Counted,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Counted {
+    ranges: usize,
+    of_upstream: Option<(NeighbourId, bool)>,
 }
 
 #[derive(Clone, Debug)]
@@ -51,7 +69,7 @@ impl Pending {
     pub(crate) fn new(most_ranges: usize, most_contents: usize, patience: Duration) -> Self {
         Self {
             contents: FxHashMap::default(),
-            ranges: 0,
+            totals: Totals::default(),
             most_ranges,
             most_contents,
             patience,
@@ -60,7 +78,7 @@ impl Pending {
 
     /// The number of ranges waited for.
     pub(crate) fn ranges(&self) -> usize {
-        self.ranges
+        self.totals.ranges
     }
 
     /// Whether nothing is waited for of any content.
@@ -70,12 +88,26 @@ impl Pending {
 
     /// Whether a range of another content finds room.
     pub(crate) fn has_room(&self) -> bool {
-        self.contents.len() < self.most_contents && self.ranges + 3 <= self.most_ranges
+        self.contents.len() < self.most_contents && self.totals.ranges + 3 <= self.most_ranges
     }
 
     /// Whether a content is in the table.
     pub(crate) fn knows(&self, content: ContentId) -> bool {
         self.contents.contains_key(&content)
+    }
+
+    /// Contents that are waited for and that this neighbour was asked for: those that do not grow, and those that do.
+    pub(crate) fn awaited_of(&self, upstream: NeighbourId) -> [usize; 2] {
+        let counted = self.totals.of_upstream.get(&upstream);
+        counted.copied().unwrap_or_default()
+    }
+
+    /// Notes which neighbour is asked for a content.
+    pub(crate) fn set_upstream(&mut self, content: ContentId, upstream: Option<NeighbourId>) {
+        if let Some(awaited) = self.contents.get_mut(&content) {
+            awaited.upstream = upstream;
+            self.totals.count(awaited);
+        }
     }
 
     /// Records that `asker` wants a range. Returns the parts that upstream is to be asked for: those not asked for yet, and
@@ -92,15 +124,10 @@ impl Pending {
         let awaited = match self.contents.entry(content) {
             Entry::Occupied(entry) => entry.into_mut(),
             Entry::Vacant(_) if !has_room => return None,
-            Entry::Vacant(entry) => entry.insert(Awaited {
-                ranges: BTreeMap::new(),
-                last_asked: now,
-                is_live: false,
-            }),
+            Entry::Vacant(entry) => entry.insert(Awaited::new(now)),
         };
         awaited.last_asked = now;
         // What is cut here holds at most two ranges more than before, and gaps are between ranges.
-        let before = awaited.ranges.len();
         awaited.cut_at(start);
         awaited.cut_at(end);
         let mut parts = Vec::new();
@@ -120,7 +147,7 @@ impl Pending {
         if next < end {
             gaps.push((next, end));
         }
-        let is_full = self.ranges + 2 + gaps.len() > self.most_ranges;
+        let is_full = self.totals.ranges + 2 + gaps.len() > self.most_ranges;
         for (start, end) in gaps.into_iter().filter(|_| !is_full) {
             let askers = vec![asker];
             awaited.ranges.insert(
@@ -133,7 +160,7 @@ impl Pending {
             );
             parts.push((start, end));
         }
-        self.ranges = self.ranges + awaited.ranges.len() - before;
+        self.totals.count(awaited);
         (!is_full || !parts.is_empty()).then_some(parts)
     }
 
@@ -141,6 +168,7 @@ impl Pending {
     pub(crate) fn set_live(&mut self, content: ContentId) {
         if let Some(awaited) = self.contents.get_mut(&content) {
             awaited.is_live = true;
+            self.totals.count(awaited);
         }
     }
 
@@ -183,7 +211,6 @@ impl Pending {
             return askers;
         }
         if let Some(awaited) = self.contents.get_mut(&content) {
-            let before = awaited.ranges.len();
             awaited.cut_at(start);
             awaited.cut_at(end);
             let inside: Vec<u64> = awaited
@@ -194,7 +221,7 @@ impl Pending {
             for start in inside {
                 awaited.ranges.remove(&start);
             }
-            self.ranges = self.ranges + awaited.ranges.len() - before;
+            self.totals.count(awaited);
         }
         askers
     }
@@ -222,12 +249,11 @@ impl Pending {
     /// Takes out what an asker waits for, alone, of a content.
     pub(crate) fn withdraw(&mut self, content: ContentId, asker: Asker) {
         if let Some(awaited) = self.contents.get_mut(&content) {
-            let before = awaited.ranges.len();
             awaited.ranges.retain(|_, range| {
                 range.askers.retain(|other| *other != asker);
                 !range.askers.is_empty()
             });
-            self.ranges -= before - awaited.ranges.len();
+            self.totals.count(awaited);
         }
     }
 
@@ -240,19 +266,16 @@ impl Pending {
                     .retain(|asker| !matches!(asker, Asker::Neighbour(other, _) if *other == id));
                 !range.askers.is_empty()
             });
+            self.totals.count(awaited);
         }
-        self.ranges = self
-            .contents
-            .values()
-            .map(|awaited| awaited.ranges.len())
-            .sum();
     }
 
     /// Forgets a content and returns who waited for it.
     pub(crate) fn refuse(&mut self, content: ContentId) -> Vec<Asker> {
         let askers = self.askers(content, 0, u64::MAX);
-        if let Some(awaited) = self.contents.remove(&content) {
-            self.ranges -= awaited.ranges.len();
+        if let Some(mut awaited) = self.contents.remove(&content) {
+            awaited.ranges.clear();
+            self.totals.count(&mut awaited);
         }
         askers
     }
@@ -260,22 +283,44 @@ impl Pending {
     /// Forgets ranges that were asked for too long ago, and contents that are not waited for. Returns how many ranges.
     pub(crate) fn expire(&mut self, now: Instant) -> u64 {
         let mut expired = 0;
-        let patience = self.patience;
+        let (patience, totals) = (self.patience, &mut self.totals);
         self.contents.retain(|_, awaited| {
             awaited.ranges.retain(|_, range| {
                 let is_kept = now.saturating_duration_since(range.asked) < patience;
                 expired += u64::from(!is_kept);
                 is_kept
             });
+            totals.count(awaited);
             !awaited.ranges.is_empty()
                 || now.saturating_duration_since(awaited.last_asked) < patience
         });
-        self.ranges = self
-            .contents
-            .values()
-            .map(|awaited| awaited.ranges.len())
-            .sum();
         expired
+    }
+}
+
+impl Totals {
+    /// Counts a content as it is now, instead of as it was.
+    fn count(&mut self, awaited: &mut Awaited) {
+        let before = awaited.counted;
+        let is_awaited = !awaited.ranges.is_empty();
+        let of_upstream = awaited.upstream.filter(|_| is_awaited);
+        let present = Counted {
+            ranges: awaited.ranges.len(),
+            of_upstream: of_upstream.map(|id| (id, awaited.is_live)),
+        };
+        awaited.counted = present;
+        self.ranges = self.ranges - before.ranges + present.ranges;
+        if before.of_upstream == present.of_upstream {
+            return;
+        }
+        if let Some((id, is_live)) = before.of_upstream
+            && let Some(counts) = self.of_upstream.get_mut(&id)
+        {
+            counts[usize::from(is_live)] -= 1;
+        }
+        if let Some((id, is_live)) = present.of_upstream {
+            self.of_upstream.entry(id).or_default()[usize::from(is_live)] += 1;
+        }
     }
 }
 
@@ -301,6 +346,16 @@ impl Range {
 }
 
 impl Awaited {
+    fn new(now: Instant) -> Self {
+        Self {
+            ranges: BTreeMap::new(),
+            last_asked: now,
+            is_live: false,
+            upstream: None,
+            counted: Counted::default(),
+        }
+    }
+
     /// Cuts the range around an offset into two.
     fn cut_at(&mut self, at: u64) {
         let Some((_, range)) = self.ranges.range_mut(..at).next_back() else {
@@ -362,6 +417,43 @@ mod tests {
         pending.ask(now, C, (0, 100), B, RTT);
         let last = Asker::Neighbour(NeighbourId(1), 999);
         assert_eq!(pending.take(C, 0, 100), [last, B]);
+    }
+
+    #[test]
+    fn what_is_awaited_of_a_neighbour_is_counted_whatever_happens() {
+        let now = Instant::now();
+        let (mut pending, up, other) = (pending(), NeighbourId(5), NeighbourId(6));
+        let d = ContentId([2; 16]);
+        for content in [C, d] {
+            pending.ask(now, content, (0, 100), A, RTT);
+            assert_eq!(pending.awaited_of(up)[0], usize::from(content == d));
+            pending.set_upstream(content, Some(up));
+        }
+        pending.set_live(d);
+        assert_eq!(pending.awaited_of(up), [1, 1]);
+        pending.set_upstream(d, Some(other));
+        assert_eq!(
+            (pending.awaited_of(up), pending.awaited_of(other)),
+            ([1, 0], [0, 1])
+        );
+        pending.take(C, 0, 60);
+        assert_eq!(pending.awaited_of(up), [1, 0]);
+        pending.take(C, 60, 100);
+        assert_eq!(pending.awaited_of(up), [0, 0]);
+        pending.ask(now, C, (0, 100), B, RTT);
+        assert_eq!(pending.awaited_of(up), [1, 0]);
+        pending.withdraw(C, B);
+        pending.refuse(d);
+        assert_eq!(
+            (pending.awaited_of(up), pending.awaited_of(other)),
+            ([0; 2], [0; 2])
+        );
+        pending.ask(now, C, (0, 100), B, RTT);
+        pending.withdraw_neighbour(NeighbourId(2));
+        assert_eq!(pending.awaited_of(up), [0, 0]);
+        pending.ask(now, C, (0, 100), A, RTT);
+        pending.expire(now + Duration::from_secs(11));
+        assert_eq!((pending.awaited_of(up), pending.ranges()), ([0, 0], 0));
     }
 
     #[test]

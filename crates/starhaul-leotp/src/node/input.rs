@@ -311,6 +311,7 @@ impl Node {
                     return;
                 }
                 self.ways.forget(content);
+                self.forget_relayed(content);
                 for asker in self.pending.refuse(content) {
                     self.refuse(now, asker);
                 }
@@ -353,9 +354,10 @@ impl Node {
         }
         .expand(known.end);
         let numbers = first.max(known.start)..first.saturating_add(count).min(known.end);
+        let mut has_frames = false;
         for number in numbers {
             let Some(left) = most.checked_sub(1) else {
-                return;
+                break;
             };
             *most = left;
             let carried = self
@@ -370,11 +372,14 @@ impl Node {
                     end,
                 }) => self.repair_segment(now, to, content, handle, (start, end)),
                 Some(Carried::Frames(frames)) => {
-                    self.forget_reported(to);
+                    has_frames = true;
                     self.resend_frames(to, &frames);
                 }
                 Some(Carried::Nothing) | None => {}
             }
+        }
+        if has_frames {
+            self.forget_reported(to);
         }
     }
 

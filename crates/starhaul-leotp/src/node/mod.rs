@@ -72,6 +72,7 @@ pub struct Node {
     pending: Pending,
     fetches: BTreeMap<FetchId, Fetch>,
     fetches_begun: u64,
+    /// No longer than they are in `pending`, but for a second.
     relayed: FxHashMap<ContentId, Relayed>,
     /// When the silence about each of them may have to be broken.
     silences: Deadlines<ContentId>,
@@ -189,7 +190,7 @@ impl Node {
 
     /// Asks the neighbour that a content comes from now for all that is waited for.
     fn reroute(&mut self, now: Instant, content: ContentId) {
-        self.relayed.remove(&content);
+        self.forget_relayed(content);
         let route = self.route_of(content);
         let Some((route, hop)) = route.and_then(|id| Some((id, self.hops.get_mut(&id)?))) else {
             return;

@@ -111,6 +111,7 @@ impl Node {
             has_data: false,
             reported: None,
         };
+        self.pending.set_upstream(content, Some(upstream));
         let relayed = self.relayed.entry(content).or_insert_with(new);
         if (relayed.upstream, relayed.handle) != (upstream, handle) {
             *relayed = new();
@@ -142,10 +143,14 @@ impl Node {
 
     /// Forgets contents that are not asked for any more.
     pub(super) fn forget_idle(&mut self, now: Instant) {
-        let pending = &self.pending;
+        let pending = &mut self.pending;
         self.relayed.retain(|content, relayed| {
-            now.saturating_duration_since(relayed.asked) < IDLE
-                || pending.waits_for(*content, 0, u64::MAX)
+            let is_kept = now.saturating_duration_since(relayed.asked) < IDLE
+                || pending.waits_for(*content, 0, u64::MAX);
+            if !is_kept {
+                pending.set_upstream(*content, None);
+            }
+            is_kept
         });
         self.ways.forget_idle(now, IDLE);
     }
@@ -229,17 +234,21 @@ impl Node {
         }
     }
 
+    /// Forgets a content that is relayed.
+    pub(super) fn forget_relayed(&mut self, content: ContentId) {
+        self.relayed.remove(&content);
+        self.pending.set_upstream(content, None);
+        self.silences.set(content, None);
+    }
+
     /// Whether data of any content are to come from a neighbour.
     pub(super) fn awaits_data_of(&self, id: NeighbourId) -> bool {
-        let mut relayed = self.relayed.keys();
-        relayed.any(|content| self.awaits_content_of(*content, id))
+        self.pending.awaited_of(id) != [0, 0]
     }
 
     /// The same for contents that do not grow.
     fn awaits_existing_of(&self, id: NeighbourId) -> bool {
-        let mut relayed = self.relayed.keys();
-        relayed
-            .any(|content| !self.pending.is_live(*content) && self.awaits_content_of(*content, id))
+        self.pending.awaited_of(id)[0] > 0
     }
 
     fn awaits_content_of(&self, content: ContentId, id: NeighbourId) -> bool {

@@ -212,3 +212,24 @@ fn a_long_interest_past_caches_empties_none() {
     assert!(left < cached - crate::MOST_SEGMENT_BYTES, "{left}");
     assert_eq!(net.node(1).stats().refused.overflow, 1);
 }
+
+/// What is refused is forgotten: it was looked at for each packet without data, for ten seconds.
+#[test]
+fn contents_that_are_refused_are_not_remembered_as_relayed() {
+    let config = NodeConfig {
+        contents: 100,
+        ..NodeConfig::default()
+    };
+    let mut net = Net::new(3, &[(0, 1), (1, 2)], &config);
+    net.route(1, 0);
+    for number in 0..5000_u64 {
+        let mut content = [3; 16];
+        content[..8].copy_from_slice(&number.to_be_bytes());
+        net.say(2, 1, want(ContentId(content), number, 0, 100));
+        if number % 50 == 49 {
+            net.run(10);
+        }
+    }
+    assert_eq!(net.node(0).stats().refused.unknown, 5000);
+    assert_eq!(net.node(1).relayed.len(), 0);
+}
