@@ -233,3 +233,43 @@ fn contents_that_are_refused_are_not_remembered_as_relayed() {
     assert_eq!(net.node(0).stats().refused.unknown, 5000);
     assert_eq!(net.node(1).relayed.len(), 0);
 }
+
+/// One neighbour filled the table of what is waited for with ranges that never come, and renewed them all with one Interest.
+#[test]
+fn a_neighbour_that_waits_for_all_leaves_room_for_others() {
+    let config = NodeConfig {
+        pending_ranges: 400,
+        contents: 40,
+        ..NodeConfig::default()
+    };
+    let mut net = Net::new(4, &[(0, 1), (1, 2), (1, 3)], &config);
+    let bytes = Bytes::from(vec![5; 1_000_000]);
+    net.node(0).serve(C, &secret(), Box::new(bytes));
+    net.route(1, 0);
+    net.route(3, 1);
+    // Streams whose openers nobody knows.
+    for number in 0..100_u8 {
+        let content = crate::stream::id::forward([number; 8], [2; 8]);
+        for start in 0..100 {
+            net.say(
+                2,
+                1,
+                Frame::Want {
+                    content,
+                    handle: number.into(),
+                    start: start * 2,
+                    end: start * 2 + 1,
+                    is_fresh: false,
+                    is_live: true,
+                },
+            );
+        }
+        net.run(10);
+    }
+    let fetch = net.fetch(3, C);
+    net.run(2000);
+    let events = net.events(3);
+    assert_eq!(events.last(), Some(&Event::Finished(fetch)), "{events:?}");
+    let stats = net.node(1).stats();
+    assert!(stats.refused.overflow > 0 && net.node(1).pending_ranges() <= 400);
+}
