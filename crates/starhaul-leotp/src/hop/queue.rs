@@ -16,6 +16,8 @@ const AVERAGED: Duration = Duration::from_millis(200);
 /// Ranges of own bytes that wait at most: of a content, and of all.
 const MOST_OWN_OF_ONE: usize = 512;
 const MOST_OWN: usize = 1 << 13;
+/// Contents that have fewer ranges waiting have room in any case: others behind the same relay may have filled the queue.
+const FEW_OWN: usize = 8;
 /// Bytes of a content that wait in these ranges at most, as many as a requester waits for: others who want it wait behind them.
 const MOST_OWN_BYTES: u64 = 64 << 20;
 /// Flows are looked through for idle ones this often at most.
@@ -228,7 +230,8 @@ impl SendQueue {
         flow.asked = now;
         let before = flow.items.len();
         match item {
-            Item::Own { .. } if before >= MOST_OWN_OF_ONE || items >= MOST_OWN => return false,
+            Item::Own { .. } if before >= MOST_OWN_OF_ONE => return false,
+            Item::Own { .. } if before >= FEW_OWN && items >= MOST_OWN => return false,
             Item::Own { .. } if flow.own_bytes >= MOST_OWN_BYTES => return false,
             Item::Own { start, end } => flow.add_own(start, end),
             Item::Segment { .. } => flow.items.push_back(item),
@@ -644,5 +647,23 @@ mod tests {
         assert_eq!((pushed, queue.items), (MOST_OWN_OF_ONE, MOST_OWN_OF_ONE));
         while pop(&mut queue, now).is_some() {}
         assert!(queue.is_empty() && queue.items == 0);
+    }
+
+    #[test]
+    fn contents_of_which_much_waits_take_no_room_of_others() {
+        let now = Instant::now();
+        let mut queue = SendQueue::new(1000, 4096, Duration::ZERO);
+        let mut fit = |handle: u64, count: u64| {
+            let ranges = (0..count).map(|at| own(handle, at * 2, at * 2 + 1));
+            ranges
+                .filter(|range| queue.push(now, now, range.clone()))
+                .count()
+        };
+        for handle in 0..16 {
+            assert_eq!(fit(handle, 512), 512);
+        }
+        for handle in 16..4096 {
+            assert_eq!(fit(handle, 20), FEW_OWN);
+        }
     }
 }
