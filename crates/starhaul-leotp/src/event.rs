@@ -81,7 +81,7 @@ pub struct Stats {
     pub duplicates: u64,
     /// Segments for which the queue of a neighbour had no room.
     pub queue_drops: u64,
-    /// Frames for which a neighbour's control packets had no room.
+    /// Frames for which a neighbour's control packets had no room, or that could not be kept to be sent again.
     pub frame_drops: u64,
     /// Ranges that were forgotten because they did not come.
     pub expired: u64,

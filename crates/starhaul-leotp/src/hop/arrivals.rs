@@ -8,7 +8,7 @@ use std::{
 
 use crate::wire::ShortNumber;
 
-/// Holes remembered at most; of more, the oldest are given up.
+/// Holes remembered at most; of more, the oldest are taken for lost.
 const MOST_HOLES: usize = 1024;
 /// A hole is confirmed by so many later packets, unless packets are known to be overtaken by more.
 const LATER_PACKETS: u64 = 3;
@@ -32,6 +32,8 @@ pub(crate) struct Arrivals {
     next: u64,
     /// By their first number.
     holes: BTreeMap<u64, Hole>,
+    /// Holes that were taken for lost for want of room, to be reported.
+    crowded_out: Vec<Range<u64>>,
     /// Where the first hole that is not reported may be.
     unreported_from: u64,
     reordering: Reordering,
@@ -88,8 +90,12 @@ impl Arrivals {
                     is_reported: false,
                 };
                 self.holes.insert(self.next, hole);
-                if self.holes.len() > MOST_HOLES {
-                    self.holes.pop_first();
+                if self.holes.len() > MOST_HOLES
+                    && let Some((start, hole)) = self.holes.pop_first()
+                    && !hole.is_reported
+                    && self.crowded_out.len() < MOST_HOLES
+                {
+                    self.crowded_out.push(start..hole.end);
                 }
             }
             self.next = number.saturating_add(1);
@@ -118,7 +124,7 @@ impl Arrivals {
     /// The numbers that are lost for sure and were not reported yet.
     pub(crate) fn take_lost(&mut self, now: Instant) -> Vec<Range<u64>> {
         let reordering = &self.reordering;
-        let mut lost = Vec::new();
+        let mut lost = std::mem::take(&mut self.crowded_out);
         let mut first_open = None;
         for (&start, hole) in self.holes.range_mut(self.unreported_from..) {
             if hole.is_reported {
@@ -294,6 +300,12 @@ mod tests {
             arrivals.accept(now, number * 2, LONGEST);
         }
         assert_eq!(arrivals.holes.len(), MOST_HOLES);
+        let reported: u64 = arrivals
+            .take_lost(now)
+            .iter()
+            .map(|it| it.end - it.start)
+            .sum();
+        assert_eq!(reported, 2 * MOST_HOLES as u64, "those without room, too");
         assert_eq!(arrivals.accept(now, 1, LONGEST), Arrival::Replayed);
         assert_eq!(arrivals.accept(now, 19_997, LONGEST), Arrival::Late);
     }

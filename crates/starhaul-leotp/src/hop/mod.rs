@@ -45,6 +45,9 @@ const LEAST_RTT_GUESS: Duration = Duration::from_millis(1);
 /// What left longer ago is not repaired: after such an outage, requesters have asked for it again, perhaps over another path.
 const REPAIRED_ROUNDS: u32 = 4;
 const REPAIRED_FOR: Duration = Duration::from_millis(250);
+/// The neighbour's packets tell the round trip: what is remembered must not grow with all that they say. A hop over a geostationary satellite has
+/// 0.6 s.
+const REPAIRED_AT_MOST: Duration = Duration::from_secs(4);
 /// A packet that was overtaken for longer was held back, by whomever: a hole that waited a quarter longer than this for its packets would be
 /// reported a round trip before the neighbour forgets them at the latest.
 const OVERTAKEN_ROUNDS: u32 = 2;
@@ -701,7 +704,8 @@ impl Hop {
             out.extend_from_slice(&mac);
         }
         let horizon = self.rtt() * REPAIRED_ROUNDS + REPAIRED_FOR;
-        self.departures.push(now, carried, horizon);
+        let horizon = horizon.min(REPAIRED_AT_MOST);
+        self.dropped_frames += self.departures.push(now, carried, horizon) as u64;
     }
 
     fn handle_echo(&mut self, now: Instant, echo: Echo) {

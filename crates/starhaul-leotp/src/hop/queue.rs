@@ -20,6 +20,8 @@ const MOST_OWN: usize = 1 << 13;
 const FEW_OWN: usize = 8;
 /// Bytes of a content that wait in these ranges at most, as many as a requester waits for: others who want it wait behind them.
 const MOST_OWN_BYTES: u64 = 64 << 20;
+/// What a segment takes of the queue at least: one without data takes memory, too.
+const LEAST_BYTES: usize = 192;
 /// Flows are looked through for idle ones this often at most.
 const SWEEP: Duration = Duration::from_secs(1);
 /// Ranges of own bytes that wait as repairs at most; the requester asks for others again.
@@ -111,6 +113,8 @@ struct Flow {
     items: VecDeque<Item>,
     /// Of segments.
     bytes: usize,
+    /// What they take of the queue.
+    weight: usize,
     /// Of ranges of own bytes.
     own_bytes: u64,
     /// Bytes per second that the neighbour takes of it.
@@ -203,8 +207,8 @@ impl SendQueue {
             handle,
             item,
         } = next;
-        let bytes = item.bytes();
-        if self.bytes + bytes > self.most_bytes {
+        let (bytes, weight) = (item.bytes(), item.weight());
+        if self.bytes + weight > self.most_bytes {
             return false;
         }
         if self.is_empty() {
@@ -214,7 +218,7 @@ impl SendQueue {
             is_repair: true, ..
         } = item
         {
-            self.bytes += bytes;
+            self.bytes += weight;
             let next = Next {
                 content,
                 handle,
@@ -238,12 +242,13 @@ impl SendQueue {
         }
         let (was_idle, added) = (before == 0, flow.items.len() - before);
         flow.bytes += bytes;
+        flow.weight += weight;
         if was_idle && added > 0 {
             flow.ready = since;
             self.turn.push_back(handle);
         }
         self.items += added;
-        self.bytes += bytes;
+        self.bytes += weight;
         true
     }
 
@@ -286,7 +291,7 @@ impl SendQueue {
         mut cut: impl FnMut(ContentId, u64, (u64, u64)) -> Option<Cut>,
     ) -> Result<(Next, Instant), Option<Instant>> {
         while let Some((since, next)) = self.repairs.pop_front() {
-            self.bytes -= next.item.bytes();
+            self.bytes -= next.item.weight();
             let (content, handle) = (next.content, next.handle);
             let Some((item, rest)) = next.item.cut(|range| cut(content, handle, range)) else {
                 continue;
@@ -331,7 +336,8 @@ impl SendQueue {
                 self.items -= 1;
                 flow.own_bytes -= item.own_bytes();
                 flow.bytes -= item.bytes();
-                self.bytes -= item.bytes();
+                flow.weight -= item.weight();
+                self.bytes -= item.weight();
                 let Some((item, rest)) = item.cut(|range| cut(content, handle, range)) else {
                     continue;
                 };
@@ -358,14 +364,14 @@ impl SendQueue {
     /// Drops everything of a content.
     pub(crate) fn forget(&mut self, handle: u64) {
         if let Some(flow) = self.flows.remove(&handle) {
-            self.bytes -= flow.bytes;
+            self.bytes -= flow.weight;
             self.items -= flow.items.len();
         }
         self.turn.retain(|other| *other != handle);
         let mut repairs = std::mem::take(&mut self.repairs);
         repairs.retain(|(_, next)| {
             let is_kept = next.handle != handle;
-            self.bytes -= if is_kept { 0 } else { next.item.bytes() };
+            self.bytes -= if is_kept { 0 } else { next.item.weight() };
             is_kept
         });
         self.repairs = repairs;
@@ -412,6 +418,7 @@ impl Flow {
             content,
             items: VecDeque::new(),
             bytes: 0,
+            weight: 0,
             own_bytes: 0,
             rate: None,
             pace: Pace::default(),
@@ -467,7 +474,15 @@ impl Flow {
 }
 
 impl Item {
-    /// What it holds in memory.
+    /// What it takes of the queue.
+    fn weight(&self) -> usize {
+        match self {
+            Self::Segment { .. } => self.bytes().max(LEAST_BYTES),
+            Self::Own { .. } => 0,
+        }
+    }
+
+    /// Bytes of a segment.
     fn bytes(&self) -> usize {
         match self {
             Self::Segment { segment, .. } => segment.sealed.len(),
@@ -609,6 +624,31 @@ mod tests {
         let at = queue.pop(now, now, in_hundreds).unwrap_err();
         assert_eq!(at, Some(now + Duration::from_millis(100)));
         assert_eq!(pop(&mut queue, at.unwrap()), Some((1, 100, 200)));
+    }
+
+    #[test]
+    fn segments_without_data_take_memory_too() {
+        let now = Instant::now();
+        let mut queue = SendQueue::new(100_000, 10, Duration::ZERO);
+        let empty = |number: u64| Next {
+            content: ContentId([1; 16]),
+            handle: number % 3,
+            item: Item::Segment {
+                segment: Segment {
+                    offset: 0,
+                    is_end: true,
+                    sealed: vec![0; 16].into(),
+                },
+                is_repair: number % 3 == 2,
+                left: None,
+            },
+        };
+        let fit = (0..100_000).filter(|number| queue.push(now, now, empty(*number)));
+        assert_eq!(fit.count(), 100_000 / LEAST_BYTES);
+        assert!(queue.backlog(0).0 < 10_000, "as a backlog it is what it is");
+        queue.forget(1);
+        while pop(&mut queue, now).is_some() {}
+        assert!(queue.is_empty() && queue.bytes() == 0);
     }
 
     #[test]
