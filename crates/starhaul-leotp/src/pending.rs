@@ -196,6 +196,17 @@ impl Pending {
         (!is_full || !parts.is_empty()).then_some(parts)
     }
 
+    /// Bytes of a range that nobody asked for yet.
+    pub(crate) fn unasked(&self, content: ContentId, (start, end): (u64, u64)) -> u64 {
+        match self.contents.get(&content) {
+            Some(awaited) => {
+                let (gaps, _) = awaited.gaps(start, end);
+                gaps.into_iter().map(|(start, end)| end - start).sum()
+            }
+            None => end - start,
+        }
+    }
+
     /// Ranges of a content.
     pub(crate) fn ranges_of(&self, content: ContentId) -> usize {
         let awaited = self.contents.get(&content);

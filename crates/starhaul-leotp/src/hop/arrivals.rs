@@ -289,7 +289,7 @@ mod tests {
         };
         assert_eq!(wait_at(9), Some(MS * 250));
         assert_eq!(wait_at(15), Some(MS * 125));
-        assert_eq!(wait_at(21), Some(MS * 0));
+        assert_eq!(wait_at(21), Some(Duration::ZERO));
     }
 
     #[test]

@@ -526,6 +526,7 @@ impl Node {
         };
         // What finds no room is not waited for, so that it can be asked for again.
         let (is_new, may_ask) = (!pending.knows(content), hop.has_room_for_frames());
+        let unasked = pending.unasked(content, range);
         let handle = may_ask
             .then(|| hop.handle_of(content, |content| !pending.waits_for(content, 0, u64::MAX)));
         let asked = handle
@@ -560,7 +561,7 @@ impl Node {
             });
         }
         self.sweep_at.get_or_insert(now + SWEEP);
-        self.note_relayed(now, content, (route, handle), asker, range.1 - range.0);
+        self.note_relayed(now, content, (route, handle), asker, unasked);
     }
 
     /// Gives a segment to one who asked for it. Returns whether there was room.

@@ -21,7 +21,8 @@ const IDLE: Duration = Duration::from_secs(10);
 /// Neighbours that a content goes to, as far as they count for its rate.
 const MOST_ASKERS: usize = 64;
 /// An asker that others have asked for so many segments since is not the fastest, or has left the path. An Interest counts as half of them
-/// at most, as many as a requester asks for at once: one for all that there is displaces nobody else.
+/// at most, as many as a requester asks for at once: one for all that there is displaces nobody else. What is waited for already does not
+/// count: who repeats itself displaces nobody either.
 const LEFT_SEGMENTS: u64 = 64;
 /// The share of a round-trip time without data after which the neighbour upstream is probed.
 const SILENCE: f64 = 0.9;
@@ -43,7 +44,7 @@ pub(super) struct Relayed {
     /// Who asked, the last one last.
     pub(super) askers: Vec<PastAsker>,
     asked: Instant,
-    /// Bytes that all of them asked for.
+    /// Bytes that all of them asked for first.
     asked_bytes: u64,
     /// The last data of it, and the silence that is broken next.
     heard: Instant,
@@ -80,7 +81,7 @@ impl Relayed {
     }
 
     /// Those that may be the fastest: they ask on.
-    fn fast_askers(&self, segment_bytes: usize) -> impl Iterator<Item = &PastAsker> {
+    pub(super) fn fast_askers(&self, segment_bytes: usize) -> impl Iterator<Item = &PastAsker> {
         let most = LEFT_SEGMENTS * segment_bytes as u64;
         self.askers
             .iter()

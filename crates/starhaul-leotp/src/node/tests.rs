@@ -273,3 +273,24 @@ fn a_neighbour_that_waits_for_all_leaves_room_for_others() {
     let stats = net.node(1).stats();
     assert!(stats.refused.overflow > 0 && net.node(1).pending_ranges() <= 400);
 }
+
+/// A slow neighbour repeated what it had asked for, so that the others' rates did not count for the content any more.
+#[test]
+fn who_asks_again_takes_no_other_out_of_the_rate() {
+    let mut net = Net::new(4, &[(0, 1), (1, 2), (1, 3)], &NodeConfig::default());
+    net.node(0).serve(C, &secret(), Box::new(Endless));
+    net.route(1, 0);
+    net.cut = Some((0, 1));
+    let most = 32 * NodeConfig::SEGMENT_BYTES as u64;
+    net.say(2, 1, want(C, 0, 0, most));
+    net.run(2);
+    for _ in 0..20 {
+        for number in 0..3 {
+            net.say(3, 1, want(C, 0, most * number, most * (number + 1)));
+        }
+        net.run(10);
+    }
+    let relayed = &net.nodes[&1].relayed[&C];
+    let fast = relayed.fast_askers(NodeConfig::SEGMENT_BYTES);
+    assert_eq!(fast.map(|asker| asker.id.0).collect::<Vec<_>>(), [2, 3]);
+}
