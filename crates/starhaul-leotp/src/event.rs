@@ -29,7 +29,7 @@ pub enum Event {
 pub enum Recognised {
     /// It does not.
     No,
-    /// It did once, but may be a replay: only what is a hello may be answered to that address.
+    /// It did once, but may be a replay, or have been overtaken: it may be taken, and only what is a hello may be answered to that address.
     Perhaps,
     /// It does, now: the neighbour is at that address.
     Alive,
@@ -81,7 +81,7 @@ pub struct Stats {
     pub duplicates: u64,
     /// Segments for which the queue of a neighbour had no room.
     pub queue_drops: u64,
-    /// Frames for which a neighbour's control packets had no room.
+    /// Frames for which a neighbour's control packets had no room, or that could not be kept to be sent again.
     pub frame_drops: u64,
     /// Ranges that were forgotten because they did not come.
     pub expired: u64,
@@ -102,7 +102,7 @@ pub struct Refused {
     pub replayed: u64,
     /// Data and refusals of a content that was not asked of this neighbour.
     pub unsolicited: u64,
-    /// Interests for which there was no room.
+    /// Interests for which there was no room, or that asked for more than requesters do.
     pub overflow: u64,
     /// Interests for contents that are not known.
     pub unknown: u64,

@@ -71,6 +71,11 @@ pub fn is_hello(datagram: &[u8]) -> bool {
     matches!(wire::parse(datagram), Ok(wire::Packet::Hello(_)))
 }
 
+/// Whether a datagram has the form of a packet; who sent it is not known by that.
+pub fn is_packet(datagram: &[u8]) -> bool {
+    wire::parse(datagram).is_ok()
+}
+
 /// The largest segments: what fits into a datagram of 65 507 bytes.
 pub const MOST_SEGMENT_BYTES: usize = 65_507 - wire::DATA_OVERHEAD - wire::ECHO_BYTES;
 

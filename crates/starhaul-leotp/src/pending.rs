@@ -20,14 +20,46 @@ pub(crate) enum Asker {
     Stream(StreamId),
 }
 
+/// Ranges and contents that a neighbour made the table hold are at most so many times those for which there is room: one alone has three
+/// quarters of the table, and whoever comes later always finds some.
+pub(crate) const SHARE: usize = 3;
+
+impl Asker {
+    fn neighbour(&self) -> Option<NeighbourId> {
+        match self {
+            Self::Neighbour(id, _) => Some(*id),
+            Self::Local(_) | Self::Stream(_) => None,
+        }
+    }
+}
+
 /// What each content is waited for.
 #[derive(Debug)]
 pub(crate) struct Pending {
     contents: FxHashMap<ContentId, Awaited>,
-    ranges: usize,
+    totals: Totals,
     most_ranges: usize,
     most_contents: usize,
     patience: Duration,
+    /// Ranges that were forgotten for want of room since the last look.
+    crowded_out: u64,
+}
+
+/// What is known of all contents together, so that nobody has to look at each of them.
+#[derive(Debug, Default)]
+struct Totals {
+    ranges: usize,
+    /// Ranges and contents, by the neighbour whose Interest made them.
+    held: FxHashMap<NeighbourId, Held>,
+    own: Held,
+    /// Contents that are waited for, by the neighbour that was asked: those that do not grow, and those that do.
+    of_upstream: FxHashMap<NeighbourId, [usize; 2]>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Held {
+    ranges: usize,
+    contents: usize,
 }
 
 #[derive(Debug)]
@@ -37,6 +69,18 @@ struct Awaited {
     last_asked: Instant,
     /// Parts of it may not exist yet.
     is_live: bool,
+    /// The neighbour that was asked.
+    upstream: Option<NeighbourId>,
+    /// The neighbour that made it, if one did.
+    made_by: Option<NeighbourId>,
+    /// As what it counts in [`Totals`].
+    counted: Counted,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Counted {
+    ranges: usize,
+    of_upstream: Option<(NeighbourId, bool)>,
 }
 
 #[derive(Clone, Debug)]
@@ -44,6 +88,8 @@ struct Range {
     end: u64,
     asked: Instant,
     askers: Vec<Asker>,
+    /// The neighbour whose Interest made it, if one did.
+    made_by: Option<NeighbourId>,
 }
 
 impl Pending {
@@ -51,16 +97,17 @@ impl Pending {
     pub(crate) fn new(most_ranges: usize, most_contents: usize, patience: Duration) -> Self {
         Self {
             contents: FxHashMap::default(),
-            ranges: 0,
+            totals: Totals::default(),
             most_ranges,
             most_contents,
             patience,
+            crowded_out: 0,
         }
     }
 
     /// The number of ranges waited for.
     pub(crate) fn ranges(&self) -> usize {
-        self.ranges
+        self.totals.ranges
     }
 
     /// Whether nothing is waited for of any content.
@@ -70,7 +117,7 @@ impl Pending {
 
     /// Whether a range of another content finds room.
     pub(crate) fn has_room(&self) -> bool {
-        self.contents.len() < self.most_contents && self.ranges + 3 <= self.most_ranges
+        self.contents.len() < self.most_contents && self.totals.ranges + 3 <= self.most_ranges
     }
 
     /// Whether a content is in the table.
@@ -78,8 +125,23 @@ impl Pending {
         self.contents.contains_key(&content)
     }
 
+    /// Contents that are waited for and that this neighbour was asked for: those that do not grow, and those that do.
+    pub(crate) fn awaited_of(&self, upstream: NeighbourId) -> [usize; 2] {
+        let counted = self.totals.of_upstream.get(&upstream);
+        counted.copied().unwrap_or_default()
+    }
+
+    /// Notes which neighbour is asked for a content.
+    pub(crate) fn set_upstream(&mut self, content: ContentId, upstream: Option<NeighbourId>) {
+        if let Some(awaited) = self.contents.get_mut(&content) {
+            awaited.upstream = upstream;
+            self.totals.count(awaited);
+        }
+    }
+
     /// Records that `asker` wants a range. Returns the parts that upstream is to be asked for: those not asked for yet, and
-    /// those that the same asker asks for again, if the last time is longer ago than `again_after`. `None`: the table is full.
+    /// those that the same asker asks for again, if the last time is longer ago than `again_after`. `None`: the table is full, or the
+    /// asker's share of it. Then a range is still joined that lies within this one.
     pub(crate) fn ask(
         &mut self,
         now: Instant,
@@ -88,59 +150,74 @@ impl Pending {
         asker: Asker,
         again_after: Duration,
     ) -> Option<Vec<(u64, u64)>> {
-        let has_room = self.has_room();
+        let (has_room, neighbour) = (self.has_room(), asker.neighbour());
+        let free = self.most_contents.saturating_sub(self.contents.len());
         let awaited = match self.contents.entry(content) {
             Entry::Occupied(entry) => entry.into_mut(),
-            Entry::Vacant(_) if !has_room => return None,
-            Entry::Vacant(entry) => entry.insert(Awaited {
-                ranges: BTreeMap::new(),
-                last_asked: now,
-                is_live: false,
-            }),
+            Entry::Vacant(_) if !has_room || !self.totals.may_add_content(neighbour, free) => {
+                return None;
+            }
+            Entry::Vacant(entry) => {
+                self.totals.of(neighbour).contents += 1;
+                entry.insert(Awaited::new(now, neighbour))
+            }
         };
         awaited.last_asked = now;
-        // What is cut here holds at most two ranges more than before, and gaps are between ranges.
-        let before = awaited.ranges.len();
-        awaited.cut_at(start);
-        awaited.cut_at(end);
+        let (gaps, more) = awaited.gaps(start, end);
+        let free = self.most_ranges.saturating_sub(self.totals.ranges);
+        let is_full = more > free || !self.totals.may_add_ranges(neighbour, more, free);
         let mut parts = Vec::new();
-        let mut next = start;
-        let mut gaps = Vec::new();
+        if !is_full {
+            awaited.cut_at(start, neighbour, &mut self.totals);
+            awaited.cut_at(end, neighbour, &mut self.totals);
+        }
         for (&from, range) in awaited.ranges.range_mut(start..end) {
-            if from > next {
-                gaps.push((next, from));
+            if range.end > end {
+                break;
             }
-            next = range.end;
             let asks_again = range.add(asker);
             if asks_again && now.saturating_duration_since(range.asked) >= again_after {
                 range.asked = now;
                 parts.push((from, range.end));
             }
         }
-        if next < end {
-            gaps.push((next, end));
-        }
-        let is_full = self.ranges + 2 + gaps.len() > self.most_ranges;
         for (start, end) in gaps.into_iter().filter(|_| !is_full) {
-            let askers = vec![asker];
-            awaited.ranges.insert(
-                start,
-                Range {
-                    end,
-                    asked: now,
-                    askers,
-                },
-            );
+            let range = Range {
+                end,
+                asked: now,
+                askers: vec![asker],
+                made_by: neighbour,
+            };
+            self.totals.of(neighbour).ranges += 1;
+            awaited.ranges.insert(start, range);
             parts.push((start, end));
         }
-        self.ranges = self.ranges + awaited.ranges.len() - before;
+        self.totals.count(awaited);
         (!is_full || !parts.is_empty()).then_some(parts)
+    }
+
+    /// Bytes of a range that nobody asked for yet.
+    pub(crate) fn unasked(&self, content: ContentId, (start, end): (u64, u64)) -> u64 {
+        match self.contents.get(&content) {
+            Some(awaited) => {
+                let (gaps, _) = awaited.gaps(start, end);
+                gaps.into_iter().map(|(start, end)| end - start).sum()
+            }
+            None => end - start,
+        }
+    }
+
+    /// Ranges of a content.
+    pub(crate) fn ranges_of(&self, content: ContentId) -> usize {
+        let awaited = self.contents.get(&content);
+        awaited.map_or(0, |awaited| awaited.ranges.len())
     }
 
     /// Notes that a content grows while it is waited for.
     pub(crate) fn set_live(&mut self, content: ContentId) {
         if let Some(awaited) = self.contents.get_mut(&content) {
             awaited.is_live = true;
+            self.totals.count(awaited);
         }
     }
 
@@ -176,25 +253,30 @@ impl Pending {
         askers
     }
 
-    /// Takes a range out: it has come. Returns who waited for bytes of it.
+    /// Takes a range out: it has come. Returns who waited for bytes of it. Where the table is full, it may be the end of what is asked for before
+    /// it, too.
     pub(crate) fn take(&mut self, content: ContentId, start: u64, end: u64) -> Vec<Asker> {
         let askers = self.askers(content, start, end);
         if askers.is_empty() {
             return askers;
         }
         if let Some(awaited) = self.contents.get_mut(&content) {
-            let before = awaited.ranges.len();
-            awaited.cut_at(start);
-            awaited.cut_at(end);
+            if self.totals.ranges >= self.most_ranges {
+                self.crowded_out += awaited.end_at(start, end);
+            }
+            awaited.cut_at(start, None, &mut self.totals);
+            awaited.cut_at(end, None, &mut self.totals);
             let inside: Vec<u64> = awaited
                 .ranges
                 .range(start..end)
                 .map(|(start, _)| *start)
                 .collect();
             for start in inside {
-                awaited.ranges.remove(&start);
+                if let Some(range) = awaited.ranges.remove(&start) {
+                    self.totals.of(range.made_by).ranges -= 1;
+                }
             }
-            self.ranges = self.ranges + awaited.ranges.len() - before;
+            self.totals.count(awaited);
         }
         askers
     }
@@ -222,12 +304,11 @@ impl Pending {
     /// Takes out what an asker waits for, alone, of a content.
     pub(crate) fn withdraw(&mut self, content: ContentId, asker: Asker) {
         if let Some(awaited) = self.contents.get_mut(&content) {
-            let before = awaited.ranges.len();
             awaited.ranges.retain(|_, range| {
                 range.askers.retain(|other| *other != asker);
-                !range.askers.is_empty()
+                self.totals.keeps(range, !range.askers.is_empty())
             });
-            self.ranges -= before - awaited.ranges.len();
+            self.totals.count(awaited);
         }
     }
 
@@ -238,44 +319,92 @@ impl Pending {
                 range
                     .askers
                     .retain(|asker| !matches!(asker, Asker::Neighbour(other, _) if *other == id));
-                !range.askers.is_empty()
+                self.totals.keeps(range, !range.askers.is_empty())
             });
+            self.totals.count(awaited);
         }
-        self.ranges = self
-            .contents
-            .values()
-            .map(|awaited| awaited.ranges.len())
-            .sum();
     }
 
     /// Forgets a content and returns who waited for it.
     pub(crate) fn refuse(&mut self, content: ContentId) -> Vec<Asker> {
         let askers = self.askers(content, 0, u64::MAX);
-        if let Some(awaited) = self.contents.remove(&content) {
-            self.ranges -= awaited.ranges.len();
+        if let Some(mut awaited) = self.contents.remove(&content) {
+            for range in std::mem::take(&mut awaited.ranges).into_values() {
+                self.totals.of(range.made_by).ranges -= 1;
+            }
+            self.totals.of(awaited.made_by).contents -= 1;
+            self.totals.count(&mut awaited);
         }
         askers
     }
 
     /// Forgets ranges that were asked for too long ago, and contents that are not waited for. Returns how many ranges.
     pub(crate) fn expire(&mut self, now: Instant) -> u64 {
-        let mut expired = 0;
-        let patience = self.patience;
+        let mut expired = std::mem::take(&mut self.crowded_out);
+        let (patience, totals) = (self.patience, &mut self.totals);
         self.contents.retain(|_, awaited| {
             awaited.ranges.retain(|_, range| {
                 let is_kept = now.saturating_duration_since(range.asked) < patience;
                 expired += u64::from(!is_kept);
-                is_kept
+                totals.keeps(range, is_kept)
             });
-            !awaited.ranges.is_empty()
-                || now.saturating_duration_since(awaited.last_asked) < patience
+            totals.count(awaited);
+            let is_kept = !awaited.ranges.is_empty()
+                || now.saturating_duration_since(awaited.last_asked) < patience;
+            totals.of(awaited.made_by).contents -= usize::from(!is_kept);
+            is_kept
         });
-        self.ranges = self
-            .contents
-            .values()
-            .map(|awaited| awaited.ranges.len())
-            .sum();
         expired
+    }
+}
+
+impl Totals {
+    /// What a neighbour holds. What this node itself asks for has no limit of its own.
+    fn of(&mut self, neighbour: Option<NeighbourId>) -> &mut Held {
+        match neighbour {
+            Some(id) => self.held.entry(id).or_default(),
+            None => &mut self.own,
+        }
+    }
+
+    fn may_add_content(&self, neighbour: Option<NeighbourId>, free: usize) -> bool {
+        let held = neighbour.and_then(|id| self.held.get(&id));
+        held.is_none_or(|held| held.contents < SHARE * free)
+    }
+
+    fn may_add_ranges(&self, neighbour: Option<NeighbourId>, more: usize, free: usize) -> bool {
+        let held = neighbour.and_then(|id| self.held.get(&id));
+        held.is_none_or(|held| more == 0 || held.ranges + more <= SHARE * free)
+    }
+
+    /// Notes that a range goes, unless it is kept; returns whether it is.
+    fn keeps(&mut self, range: &Range, is_kept: bool) -> bool {
+        self.of(range.made_by).ranges -= usize::from(!is_kept);
+        is_kept
+    }
+
+    /// Counts a content as it is now, instead of as it was.
+    fn count(&mut self, awaited: &mut Awaited) {
+        let before = awaited.counted;
+        let is_awaited = !awaited.ranges.is_empty();
+        let of_upstream = awaited.upstream.filter(|_| is_awaited);
+        let present = Counted {
+            ranges: awaited.ranges.len(),
+            of_upstream: of_upstream.map(|id| (id, awaited.is_live)),
+        };
+        awaited.counted = present;
+        self.ranges = self.ranges - before.ranges + present.ranges;
+        if before.of_upstream == present.of_upstream {
+            return;
+        }
+        if let Some((id, is_live)) = before.of_upstream
+            && let Some(counts) = self.of_upstream.get_mut(&id)
+        {
+            counts[usize::from(is_live)] -= 1;
+        }
+        if let Some((id, is_live)) = present.of_upstream {
+            self.of_upstream.entry(id).or_default()[usize::from(is_live)] += 1;
+        }
     }
 }
 
@@ -301,14 +430,64 @@ impl Range {
 }
 
 impl Awaited {
-    /// Cuts the range around an offset into two.
-    fn cut_at(&mut self, at: u64) {
+    fn new(now: Instant, made_by: Option<NeighbourId>) -> Self {
+        Self {
+            made_by,
+            ranges: BTreeMap::new(),
+            last_asked: now,
+            is_live: false,
+            upstream: None,
+            counted: Counted::default(),
+        }
+    }
+
+    /// The parts of a range that are not waited for, and how many ranges more there are when it is.
+    fn gaps(&self, start: u64, end: u64) -> (Vec<(u64, u64)>, usize) {
+        let is_cut = |at: u64| {
+            let before = self.ranges.range(..at).next_back();
+            before.is_some_and(|(_, range)| range.end > at)
+        };
+        let before = self.ranges.range(..start).next_back();
+        let mut next = before.map_or(start, |(_, range)| range.end.max(start));
+        let mut gaps = Vec::new();
+        for (&from, range) in self.ranges.range(start..end) {
+            if from > next {
+                gaps.push((next, from));
+            }
+            next = range.end;
+        }
+        if next < end {
+            gaps.push((next, end));
+        }
+        let more = gaps.len() + usize::from(is_cut(start)) + usize::from(is_cut(end));
+        (gaps, more)
+    }
+
+    /// Gives up what is waited for right before a range, if the same is right behind it: that would take a range more. Returns how many are
+    /// given up.
+    fn end_at(&mut self, start: u64, end: u64) -> u64 {
+        let before = self.ranges.range(..start).next_back();
+        let Some(from) = before
+            .filter(|(_, range)| range.end > end)
+            .map(|(from, _)| *from)
+        else {
+            return 0;
+        };
+        let range = self.ranges.remove(&from);
+        self.ranges.extend(range.map(|range| (start, range)));
+        1
+    }
+
+    /// Cuts the range around an offset into two; the second one is made by this neighbour, or by that which made the whole.
+    fn cut_at(&mut self, at: u64, by: Option<NeighbourId>, totals: &mut Totals) {
         let Some((_, range)) = self.ranges.range_mut(..at).next_back() else {
             return;
         };
         if range.end > at {
-            let behind = range.clone();
+            let mut behind = range.clone();
+            behind.made_by = by.or(range.made_by);
             range.end = at;
+            totals.of(behind.made_by).ranges += 1;
             self.ranges.insert(at, behind);
         }
     }
@@ -362,6 +541,104 @@ mod tests {
         pending.ask(now, C, (0, 100), B, RTT);
         let last = Asker::Neighbour(NeighbourId(1), 999);
         assert_eq!(pending.take(C, 0, 100), [last, B]);
+    }
+
+    #[test]
+    fn what_is_awaited_of_a_neighbour_is_counted_whatever_happens() {
+        let now = Instant::now();
+        let (mut pending, up, other) = (pending(), NeighbourId(5), NeighbourId(6));
+        let d = ContentId([2; 16]);
+        for content in [C, d] {
+            pending.ask(now, content, (0, 100), A, RTT);
+            assert_eq!(pending.awaited_of(up)[0], usize::from(content == d));
+            pending.set_upstream(content, Some(up));
+        }
+        pending.set_live(d);
+        assert_eq!(pending.awaited_of(up), [1, 1]);
+        pending.set_upstream(d, Some(other));
+        assert_eq!(
+            (pending.awaited_of(up), pending.awaited_of(other)),
+            ([1, 0], [0, 1])
+        );
+        pending.take(C, 0, 60);
+        assert_eq!(pending.awaited_of(up), [1, 0]);
+        pending.take(C, 60, 100);
+        assert_eq!(pending.awaited_of(up), [0, 0]);
+        pending.ask(now, C, (0, 100), B, RTT);
+        assert_eq!(pending.awaited_of(up), [1, 0]);
+        pending.withdraw(C, B);
+        pending.refuse(d);
+        assert_eq!(
+            (pending.awaited_of(up), pending.awaited_of(other)),
+            ([0; 2], [0; 2])
+        );
+        pending.ask(now, C, (0, 100), B, RTT);
+        pending.withdraw_neighbour(NeighbourId(2));
+        assert_eq!(pending.awaited_of(up), [0, 0]);
+        pending.ask(now, C, (0, 100), A, RTT);
+        pending.expire(now + Duration::from_secs(11));
+        assert_eq!((pending.awaited_of(up), pending.ranges()), ([0, 0], 0));
+    }
+
+    #[test]
+    fn no_neighbour_takes_the_room_of_others() {
+        let now = Instant::now();
+        let mut pending = Pending::new(100, 20, Duration::from_secs(10));
+        let ask = |pending: &mut Pending, asker, number: u64| {
+            let range = (number * 2, number * 2 + 1);
+            pending.ask(now, C, range, asker, RTT).is_some()
+        };
+        let asked = (0..1000).filter(|number| ask(&mut pending, A, *number));
+        assert_eq!(asked.count(), 75);
+        let asked = (1000..2000).filter(|number| ask(&mut pending, B, *number));
+        assert!(asked.count() > 15);
+        let again = pending.ask(now + RTT, C, (0, 1), A, RTT);
+        assert_eq!(
+            again,
+            Some(vec![(0, 1)]),
+            "what it waits for it may ask for again"
+        );
+        pending.expire(now + Duration::from_secs(11));
+        assert_eq!(pending.ranges(), 0);
+        for (asker, most) in [(A, 15), (B, 4)] {
+            let contents = (0..100).filter(|number| {
+                let mut content = [0; 16];
+                (content[0], content[1]) = ((asker == A).into(), *number);
+                let asked = pending.ask(now, ContentId(content), (0, 5), asker, RTT);
+                asked.is_some()
+            });
+            assert_eq!(contents.count(), most);
+        }
+        pending.withdraw_neighbour(NeighbourId(1));
+        pending.withdraw_neighbour(NeighbourId(2));
+        pending.expire(now + Duration::from_secs(11));
+        let held = pending.totals.held.values();
+        assert!(
+            held.into_iter()
+                .all(|held| (held.ranges, held.contents) == (0, 0))
+        );
+    }
+
+    #[test]
+    fn what_cuts_the_ranges_of_others_is_bounded_and_counts_for_who_cuts() {
+        let now = Instant::now();
+        let mut pending = pending();
+        pending.ask(now, C, (0, 10_000), A, RTT);
+        for number in 0..1000 {
+            pending.ask(now, C, (number * 4 + 1, number * 4 + 2), B, RTT);
+        }
+        assert!(pending.ranges() <= 100, "{}", pending.ranges());
+        assert_eq!(pending.totals.held[&NeighbourId(1)].ranges, 1);
+        // What comes leaves holes, too.
+        for number in 500..1000 {
+            pending.take(C, number * 4, number * 4 + 1);
+            assert!(pending.ranges() <= 100, "{}", pending.ranges());
+        }
+        assert!(pending.waits_for(C, 9_999, 10_000));
+        assert!(pending.expire(now) > 300, "what was given up is counted");
+        pending.take(C, 0, 10_000);
+        let held = pending.totals.held.values();
+        assert!(held.into_iter().all(|held| held.ranges == 0));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use starhaul_leotp::{NeighbourId, Node, Recognised, is_hello};
+use starhaul_leotp::{NeighbourId, Node, Recognised, is_hello, is_packet};
 
 use crate::{
     BindOptions, BulkSocket, Error, IoMode, Poller, RecvBuffer, Waker,
@@ -65,6 +65,9 @@ struct Neighbour {
     way: Option<Way>,
     /// Where a hello came from last that may be a replay: hellos are answered there, and nothing else goes there.
     unproven: Option<Way>,
+    /// Where it was before it moved last. Someone may have moved it who overtook it with its own packet: it is found there again, whatever else
+    /// comes.
+    former: Option<SocketAddr>,
 }
 
 /// Datagrams of one length, of which the last may be shorter, for one address.
@@ -340,22 +343,44 @@ impl Place {
             return;
         }
         let Some((id, recognised)) = self
-            .find(now, datagram)
+            .find(now, from, datagram)
             .filter(|(id, _)| known != Some(*id))
         else {
             self.strangers += u64::from(known.is_none());
             return;
         };
-        if recognised == Recognised::Alive {
-            self.set_way(id, Some(way));
-        } else if let Some(neighbour) = self.neighbours.get_mut(&id) {
-            neighbour.unproven = Some(way);
+        match (recognised, self.neighbours.get_mut(&id)) {
+            (Recognised::Alive, Some(neighbour)) => {
+                neighbour.former = neighbour.way.map(|way| way.to);
+                self.set_way(id, Some(way));
+            }
+            (_, Some(neighbour)) if is_hello(datagram) => neighbour.unproven = Some(way),
+            _ => {}
         }
         self.node.handle_stamped(now, arrived, id, datagram);
     }
 
     /// The neighbour that a datagram of an unknown address comes from.
-    fn find(&mut self, now: Instant, datagram: &[u8]) -> Option<(NeighbourId, Recognised)> {
+    fn find(
+        &mut self,
+        now: Instant,
+        from: SocketAddr,
+        datagram: &[u8],
+    ) -> Option<(NeighbourId, Recognised)> {
+        if !is_packet(datagram) {
+            return None;
+        }
+        let mut returning = self
+            .neighbours
+            .iter()
+            .filter(|(_, neighbour)| neighbour.former == Some(from));
+        let recognise = |id: NeighbourId| (id, self.node.recognises(id, datagram));
+        let returned = returning.find_map(|(id, _)| {
+            Some(recognise(*id)).filter(|(_, recognised)| *recognised != Recognised::No)
+        });
+        if returned.is_some() {
+            return returned;
+        }
         let (since, compared) = &mut self.compared;
         if now.saturating_duration_since(*since) >= Duration::from_secs(1) {
             (*since, *compared) = (now, 0);
@@ -443,7 +468,6 @@ mod tests {
                 far.handle_datagram(now, PEER, &datagram);
             }
         }
-        let address = |place: &Place| place.neighbours[&PEER].way.map(|way| way.to);
         assert!(place.node.has_met(PEER) && far.has_met(PEER));
         assert_eq!(address(&place), Some(first));
         for datagram in &recorded {
@@ -460,6 +484,76 @@ mod tests {
             place.take((now, now), (second, None), &datagram);
         }
         assert_eq!(address(&place), Some(second));
+    }
+
+    /// Two nodes that know each other, the second one at its place, where the first was heard at `from`.
+    fn met(now: &mut Instant, from: SocketAddr) -> (Node, Place) {
+        let (mut far, mut place) = (node(*now, 1), Place::new(node(*now, 2), Vec::new()));
+        place.set_way(PEER, None);
+        for _ in 0..100 {
+            *now += Duration::from_millis(20);
+            for datagram in drain(*now, &mut far) {
+                place.take((*now, *now), (from, None), &datagram);
+            }
+            for datagram in drain(*now, &mut place.node) {
+                far.handle_datagram(*now, PEER, &datagram);
+            }
+        }
+        assert!(place.node.has_met(PEER) && far.has_met(PEER));
+        far.set_upstream(*now, Some(PEER));
+        (far, place)
+    }
+
+    /// A packet of a node that is new to its neighbour.
+    fn new_packet(now: Instant, node: &mut Node, name: &str) -> Vec<u8> {
+        let secret = starhaul_leotp::ContentSecret::new(&[3; 32]);
+        let content = secret.id_of_name(name);
+        node.fetch(now, starhaul_leotp::FetchConfig::new(content, secret));
+        drain(now, node).remove(0)
+    }
+
+    fn address(place: &Place) -> Option<SocketAddr> {
+        place.neighbours[&PEER].way.map(|way| way.to)
+    }
+
+    #[test]
+    fn a_packet_that_was_held_back_moves_no_neighbour() {
+        let mut now = Instant::now();
+        let [home, attacker] = [1, 2].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
+        let (mut far, mut place) = met(&mut now, home);
+        let held_back = new_packet(now, &mut far, "first");
+        let next = new_packet(now, &mut far, "second");
+        place.take((now, now), (home, None), &next);
+        now += Duration::from_secs(30);
+        let before = place.node.stats();
+        place.take((now, now), (attacker, None), &held_back);
+        assert_eq!(address(&place), Some(home));
+        assert!(place.neighbours[&PEER].unproven.is_none());
+        let taken = place.node.stats().interests - before.interests;
+        assert!(taken > 0, "one that is overtaken while it moves is taken");
+    }
+
+    #[test]
+    fn a_flood_keeps_no_neighbour_from_where_it_was() {
+        let mut now = Instant::now();
+        let [home, attacker, others] =
+            [1, 2, 3].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
+        let (mut far, mut place) = met(&mut now, home);
+        let overtaken = new_packet(now, &mut far, "first");
+        place.take((now, now), (attacker, None), &overtaken);
+        assert_eq!(address(&place), Some(attacker));
+        now += Duration::from_secs(2);
+        let before = place.compared;
+        for _ in 0..2 * MOST_COMPARED {
+            place.take((now, now), (others, None), b"no packet");
+        }
+        assert_eq!(place.compared, before, "what is no packet is not compared");
+        for _ in 0..2 * MOST_COMPARED {
+            place.take((now, now), (others, None), &overtaken);
+        }
+        let next = new_packet(now, &mut far, "second");
+        place.take((now, now), (home, None), &next);
+        assert_eq!(address(&place), Some(home));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::{
 
 use crate::wire::ShortNumber;
 
-/// Holes remembered at most; of more, the oldest are given up.
+/// Holes remembered at most; of more, the oldest are taken for lost.
 const MOST_HOLES: usize = 1024;
 /// A hole is confirmed by so many later packets, unless packets are known to be overtaken by more.
 const LATER_PACKETS: u64 = 3;
@@ -32,6 +32,8 @@ pub(crate) struct Arrivals {
     next: u64,
     /// By their first number.
     holes: BTreeMap<u64, Hole>,
+    /// Holes that were taken for lost for want of room, to be reported.
+    crowded_out: Vec<Range<u64>>,
     /// Where the first hole that is not reported may be.
     unreported_from: u64,
     reordering: Reordering,
@@ -77,8 +79,9 @@ impl Arrivals {
         number >= self.next || hole.is_some_and(|(_, hole)| hole.end > number)
     }
 
-    /// Records a packet that is authentic.
-    pub(crate) fn accept(&mut self, now: Instant, number: u64) -> Arrival {
+    /// Records a packet that is authentic. What was missing for longer than `longest` tells nothing of reordering: it was held back, and
+    /// who waited so long for others would report them when nobody can send them again.
+    pub(crate) fn accept(&mut self, now: Instant, number: u64, longest: Duration) -> Arrival {
         if let Some(missing) = number.checked_sub(self.next) {
             if missing > 0 {
                 let hole = Hole {
@@ -87,8 +90,12 @@ impl Arrivals {
                     is_reported: false,
                 };
                 self.holes.insert(self.next, hole);
-                if self.holes.len() > MOST_HOLES {
-                    self.holes.pop_first();
+                if self.holes.len() > MOST_HOLES
+                    && let Some((start, hole)) = self.holes.pop_first()
+                    && !hole.is_reported
+                    && self.crowded_out.len() < MOST_HOLES
+                {
+                    self.crowded_out.push(start..hole.end);
                 }
             }
             self.next = number.saturating_add(1);
@@ -107,23 +114,23 @@ impl Arrivals {
         for (start, end) in rest.into_iter().filter(|(start, end)| start < end) {
             self.holes.insert(start, Hole { end, ..hole });
         }
-        self.reordering.saw(
-            now,
-            now.saturating_duration_since(hole.noticed),
-            self.next - number,
-        );
+        let missed = now.saturating_duration_since(hole.noticed);
+        if missed <= longest {
+            self.reordering.saw(now, missed, self.next - number);
+        }
         Arrival::Late
     }
 
     /// The numbers that are lost for sure and were not reported yet.
     pub(crate) fn take_lost(&mut self, now: Instant) -> Vec<Range<u64>> {
-        let (wait, later) = self.confirmation();
-        let mut lost = Vec::new();
+        let reordering = &self.reordering;
+        let mut lost = std::mem::take(&mut self.crowded_out);
         let mut first_open = None;
         for (&start, hole) in self.holes.range_mut(self.unreported_from..) {
             if hole.is_reported {
                 continue;
             }
+            let (wait, later) = reordering.confirmation(hole.noticed);
             let is_overtaken = later.is_some_and(|later| self.next - hole.end >= later);
             if is_overtaken || now.saturating_duration_since(hole.noticed) >= wait {
                 hole.is_reported = true;
@@ -143,19 +150,7 @@ impl Arrivals {
             .range(self.unreported_from..)
             .filter(|(_, hole)| !hole.is_reported);
         let (_, hole) = open.next()?;
-        Some(hole.noticed + self.confirmation().0)
-    }
-
-    /// For how long, or until how many later packets arrived, a hole may be reordering. Where no packet was overtaken by
-    /// another, it is none.
-    fn confirmation(&self) -> (Duration, Option<u64>) {
-        let [time, before] = self.reordering.time;
-        let packets = self.reordering.packets.into_iter().max().unwrap_or(0);
-        let time = time.max(before);
-        (
-            time + time / 4,
-            (packets <= LATER_PACKETS).then_some(LATER_PACKETS),
-        )
+        Some(hole.noticed + self.reordering.confirmation(hole.noticed).0)
     }
 }
 
@@ -163,12 +158,41 @@ impl Reordering {
     fn saw(&mut self, now: Instant, time: Duration, packets: u64) {
         let since = *self.since.get_or_insert(now);
         if now.saturating_duration_since(since) > REORDERING_MEMORY {
+            let (time, packets) = self.before(now);
             self.since = Some(now);
-            self.time = [Duration::ZERO, self.time[0] / 2];
-            self.packets = [0, self.packets[0] / 2];
+            self.time = [Duration::ZERO, time];
+            self.packets = [0, packets];
         }
         self.time[0] = self.time[0].max(time);
         self.packets[0] = self.packets[0].max(packets);
+    }
+
+    /// For how long, or until how many later packets arrived, a hole that was noticed then may be reordering. Where no packet was
+    /// overtaken by another of late, it is none.
+    fn confirmation(&self, noticed: Instant) -> (Duration, Option<u64>) {
+        let (mut time, mut packets) = self.before(noticed);
+        if self.passed(noticed) <= REORDERING_MEMORY {
+            time = time.max(self.time[0]);
+            packets = packets.max(self.packets[0]);
+        }
+        (
+            time + time / 4,
+            (packets <= LATER_PACKETS).then_some(LATER_PACKETS),
+        )
+    }
+
+    /// What counts at an instant of the period that is over then: of the last one, or of the present one when it is too old.
+    fn before(&self, at: Instant) -> (Duration, u64) {
+        match self.passed(at) {
+            passed if passed <= REORDERING_MEMORY => (self.time[1], self.packets[1]),
+            passed if passed <= 2 * REORDERING_MEMORY => (self.time[0] / 2, self.packets[0] / 2),
+            _ => (Duration::ZERO, 0),
+        }
+    }
+
+    fn passed(&self, at: Instant) -> Duration {
+        let since = self.since.unwrap_or(at);
+        at.saturating_duration_since(since)
     }
 }
 
@@ -182,13 +206,20 @@ mod tests {
     }
 
     const MS: Duration = Duration::from_millis(1);
+    const LONGEST: Duration = Duration::from_millis(300);
 
     #[test]
     fn a_hole_is_reported_once_and_nothing_is_accepted_twice() {
         let now = Instant::now();
         let mut arrivals = Arrivals::default();
-        assert_eq!(arrivals.accept(now, 0), Arrival::Newest { missing: 0 });
-        assert_eq!(arrivals.accept(now, 3), Arrival::Newest { missing: 2 });
+        assert_eq!(
+            arrivals.accept(now, 0, LONGEST),
+            Arrival::Newest { missing: 0 }
+        );
+        assert_eq!(
+            arrivals.accept(now, 3, LONGEST),
+            Arrival::Newest { missing: 2 }
+        );
         assert_eq!(
             lost(&mut arrivals, now),
             [(1, 3)],
@@ -197,12 +228,12 @@ mod tests {
         assert_eq!(lost(&mut arrivals, now), []);
         for number in [0, 3] {
             assert!(!arrivals.is_new(number));
-            assert_eq!(arrivals.accept(now, number), Arrival::Replayed);
+            assert_eq!(arrivals.accept(now, number, LONGEST), Arrival::Replayed);
         }
         assert!(arrivals.is_new(2) && arrivals.is_new(4));
-        assert_eq!(arrivals.accept(now, 1), Arrival::Late);
-        assert_eq!(arrivals.accept(now, 1), Arrival::Replayed);
-        assert_eq!(arrivals.accept(now, 2), Arrival::Late);
+        assert_eq!(arrivals.accept(now, 1, LONGEST), Arrival::Late);
+        assert_eq!(arrivals.accept(now, 1, LONGEST), Arrival::Replayed);
+        assert_eq!(arrivals.accept(now, 2, LONGEST), Arrival::Late);
         assert!(arrivals.holes.is_empty());
     }
 
@@ -210,24 +241,55 @@ mod tests {
     fn reordering_that_was_seen_delays_reports() {
         let now = Instant::now();
         let mut arrivals = Arrivals::default();
-        arrivals.accept(now, 1);
+        arrivals.accept(now, 1, LONGEST);
         lost(&mut arrivals, now);
-        assert_eq!(arrivals.accept(now + MS * 4, 0), Arrival::Late);
+        assert_eq!(arrivals.accept(now + MS * 4, 0, LONGEST), Arrival::Late);
         let now = now + MS * 10;
-        arrivals.accept(now, 3);
+        arrivals.accept(now, 3, LONGEST);
         assert_eq!(lost(&mut arrivals, now), []);
         assert_eq!(arrivals.next_confirmation(), Some(now + MS * 5));
         assert_eq!(lost(&mut arrivals, now + MS * 5), [(2, 3)]);
         // It was overtaken by one packet: three later ones confirm a hole sooner.
         for number in 5..8 {
-            arrivals.accept(now + MS * 6, number);
+            arrivals.accept(now + MS * 6, number, LONGEST);
         }
         assert_eq!(lost(&mut arrivals, now + MS * 6), [(4, 5)]);
         // By more than three: only time does.
-        arrivals.accept(now + MS * 7, 4);
-        arrivals.accept(now + MS * 8, 20);
+        arrivals.accept(now + MS * 7, 4, LONGEST);
+        arrivals.accept(now + MS * 8, 20, LONGEST);
         assert_eq!(lost(&mut arrivals, now + MS * 9), []);
         assert_eq!(lost(&mut arrivals, now + MS * 13), [(8, 20)]);
+    }
+
+    #[test]
+    fn a_packet_that_was_held_back_for_long_delays_no_reports() {
+        let now = Instant::now();
+        let mut arrivals = Arrivals::default();
+        arrivals.accept(now, 1, LONGEST);
+        assert_eq!(lost(&mut arrivals, now), [(0, 1)]);
+        let now = now + MS * 30_000;
+        assert_eq!(arrivals.accept(now, 0, LONGEST), Arrival::Late);
+        arrivals.accept(now, 3, LONGEST);
+        assert_eq!(lost(&mut arrivals, now), [(2, 3)]);
+    }
+
+    #[test]
+    fn reordering_is_forgotten_though_no_packet_is_overtaken_any_more() {
+        let now = Instant::now();
+        let mut arrivals = Arrivals::default();
+        arrivals.accept(now, 1, LONGEST);
+        arrivals.accept(now + MS * 200, 0, LONGEST);
+        let mut wait_at = |seconds: u32| {
+            let at = now + MS * (200 + 1000 * seconds);
+            let number = arrivals.next() + 1;
+            arrivals.accept(at, number, LONGEST);
+            let wait = arrivals.next_confirmation().map(|due| due - at);
+            lost(&mut arrivals, at + MS * 1000);
+            wait
+        };
+        assert_eq!(wait_at(9), Some(MS * 250));
+        assert_eq!(wait_at(15), Some(MS * 125));
+        assert_eq!(wait_at(21), Some(Duration::ZERO));
     }
 
     #[test]
@@ -235,10 +297,16 @@ mod tests {
         let now = Instant::now();
         let mut arrivals = Arrivals::default();
         for number in 0..10_000 {
-            arrivals.accept(now, number * 2);
+            arrivals.accept(now, number * 2, LONGEST);
         }
         assert_eq!(arrivals.holes.len(), MOST_HOLES);
-        assert_eq!(arrivals.accept(now, 1), Arrival::Replayed);
-        assert_eq!(arrivals.accept(now, 19_997), Arrival::Late);
+        let reported: u64 = arrivals
+            .take_lost(now)
+            .iter()
+            .map(|it| it.end - it.start)
+            .sum();
+        assert_eq!(reported, 2 * MOST_HOLES as u64, "those without room, too");
+        assert_eq!(arrivals.accept(now, 1, LONGEST), Arrival::Replayed);
+        assert_eq!(arrivals.accept(now, 19_997, LONGEST), Arrival::Late);
     }
 }

@@ -45,6 +45,13 @@ const LEAST_RTT_GUESS: Duration = Duration::from_millis(1);
 /// What left longer ago is not repaired: after such an outage, requesters have asked for it again, perhaps over another path.
 const REPAIRED_ROUNDS: u32 = 4;
 const REPAIRED_FOR: Duration = Duration::from_millis(250);
+/// The neighbour's packets tell the round trip: what is remembered must not grow with all that they say. A hop over a geostationary satellite has
+/// 0.6 s.
+const REPAIRED_AT_MOST: Duration = Duration::from_secs(4);
+/// A packet that was overtaken for longer was held back, by whomever: a hole that waited a quarter longer than this for its packets would be
+/// reported a round trip before the neighbour forgets them at the latest.
+const OVERTAKEN_ROUNDS: u32 = 2;
+const OVERTAKEN_FOR: Duration = Duration::from_millis(200);
 /// Packets without content that follow the last data.
 const TAILS: u32 = 2;
 /// Late departures are made up for over a quarter of the round trip, or this if it is more: hosts wake programs so late.
@@ -62,6 +69,8 @@ pub(crate) struct Hop {
     pub(crate) departures: Departures,
     /// Of the first packet to the neighbour in its present life.
     first_number: u64,
+    /// The next packet has a long number: the neighbour may expect quite another one.
+    shows_number: bool,
     pub(crate) arrivals: Arrivals,
     rtt: RoundTrips,
     /// Until a packet has shown one.
@@ -141,6 +150,7 @@ impl Hop {
             session: None,
             departures: Departures::default(),
             first_number: 0,
+            shows_number: false,
             arrivals: Arrivals::default(),
             rtt: RoundTrips::default(),
             rtt_guess: UNKNOWN_RTT,
@@ -231,7 +241,9 @@ impl Hop {
             Heard::Forged => None,
             Heard::Unproven => Some(false),
             Heard::Agreed => {
-                // The neighbour may not know yet that this end has the keys: any packet shows it.
+                self.expect_from(hello.first_number);
+                // The neighbour may not know yet that this end has the keys, or with which numbers it sends: any packet shows it.
+                self.shows_number = true;
                 self.send_control_by(now);
                 Some(false)
             }
@@ -259,6 +271,15 @@ impl Hop {
                 self.rtt_guess = rtt.unwrap_or(self.rtt_guess).max(LEAST_RTT_GUESS);
                 Some(true)
             }
+        }
+    }
+
+    /// The neighbour says with which number it begins. Until it learned of this node's present life it may have sent so much to the former one
+    /// that the last bits of its numbers tell no more which ones they are.
+    fn expect_from(&mut self, first_number: u64) {
+        let is_confirmed = self.session.as_ref().is_none_or(|it| it.is_confirmed);
+        if !is_confirmed && first_number > self.arrivals.next() {
+            self.arrivals = Arrivals::starting_at(first_number);
         }
     }
 
@@ -291,14 +312,15 @@ impl Hop {
             },
             Packet::Numbered(packet) => {
                 let number = self.arrivals.expand(packet.head.number);
-                let is_alive = self.session.as_ref().is_some_and(|session| {
+                let is_new = self.session.as_ref().is_some_and(|session| {
                     let mac = session.open.mac(number, packet.authenticated);
                     is_same(&mac, packet.mac) && self.arrivals.is_new(number)
                 });
-                if is_alive {
-                    Recognised::Alive
-                } else {
-                    Recognised::No
+                match is_new {
+                    true if number >= self.arrivals.next() => Recognised::Alive,
+                    // It was overtaken: it may have left before the neighbour moved, or have been held back.
+                    true => Recognised::Perhaps,
+                    false => Recognised::No,
                 }
             }
         }
@@ -311,6 +333,7 @@ impl Hop {
         arrived: Instant,
         packet: &Numbered<'_>,
     ) -> Checked {
+        let overtaken = self.rtt() * OVERTAKEN_ROUNDS + OVERTAKEN_FOR;
         let Some(session) = &mut self.session else {
             self.handshake.prompt(now);
             return Checked::NoKeys;
@@ -323,17 +346,18 @@ impl Hop {
             return Checked::Forged;
         }
         let arrived = arrived.min(now).max(self.arrived);
-        let arrival = self.arrivals.accept(arrived, number);
+        let arrival = self.arrivals.accept(arrived, number, overtaken);
         if arrival == Arrival::Replayed {
             return Checked::Replayed;
         }
         self.arrived = arrived;
         session.is_confirmed = true;
         self.heard = now;
-        if let Some(echo) = packet.head.echo {
-            self.handle_echo(arrived, echo);
-        }
+        // What is late was held back: its times are not those of the hop.
         if arrival != Arrival::Late {
+            if let Some(echo) = packet.head.echo {
+                self.handle_echo(arrived, echo);
+            }
             self.stamp = Some((packet.head.sent, arrived));
         }
         Checked::Authentic(arrival)
@@ -657,7 +681,8 @@ impl Hop {
             self.stamp = None;
         }
         // 16 bits are enough while far fewer packets are in doubt.
-        let is_long = number.saturating_sub(self.received) > 1 << 13;
+        let is_long = std::mem::take(&mut self.shows_number)
+            || number.saturating_sub(self.received) > 1 << 13;
         let head = Head {
             number: ShortNumber::of(number, is_long),
             sent: self.stamp(now),
@@ -679,7 +704,8 @@ impl Hop {
             out.extend_from_slice(&mac);
         }
         let horizon = self.rtt() * REPAIRED_ROUNDS + REPAIRED_FOR;
-        self.departures.push(now, carried, horizon);
+        let horizon = horizon.min(REPAIRED_AT_MOST);
+        self.dropped_frames += self.departures.push(now, carried, horizon) as u64;
     }
 
     fn handle_echo(&mut self, now: Instant, echo: Echo) {

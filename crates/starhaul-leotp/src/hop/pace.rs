@@ -21,7 +21,7 @@ impl Pace {
     }
 
     /// When the next packet may leave at a rate in bytes per second; `None`: nothing was sent yet.
-    fn next(&self, rate: f64) -> Option<Instant> {
+    pub(crate) fn next(&self, rate: f64) -> Option<Instant> {
         let wait = Duration::try_from_secs_f64(self.bytes / rate.max(1.0));
         Some(self.from? + wait.unwrap_or(LONGEST).min(LONGEST))
     }

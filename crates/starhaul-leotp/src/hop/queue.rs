@@ -2,6 +2,7 @@
 //! takes of it.
 
 use std::{
+    cell::Cell,
     collections::{BTreeMap, VecDeque},
     time::{Duration, Instant},
 };
@@ -13,9 +14,18 @@ use crate::name::{ContentId, Segment};
 const IDLE: Duration = Duration::from_secs(30);
 /// The time over which the rate of a flow is averaged.
 const AVERAGED: Duration = Duration::from_millis(200);
+/// Of more contents than these, what leaves in all is found so often at most: each packet that is relayed asks for it.
+const FEW_FLOWS: usize = 64;
+const LEAVING_KNOWN: Duration = Duration::from_millis(1);
 /// Ranges of own bytes that wait at most: of a content, and of all.
 const MOST_OWN_OF_ONE: usize = 512;
 const MOST_OWN: usize = 1 << 13;
+/// Contents that have fewer ranges waiting have room in any case: others behind the same relay may have filled the queue.
+const FEW_OWN: usize = 8;
+/// Bytes of a content that wait in these ranges at most, as many as a requester waits for: others who want it wait behind them.
+const MOST_OWN_BYTES: u64 = 64 << 20;
+/// What a segment takes of the queue at least: one without data takes memory, too.
+const LEAST_BYTES: usize = 192;
 /// Flows are looked through for idle ones this often at most.
 const SWEEP: Duration = Duration::from_secs(1);
 /// Ranges of own bytes that wait as repairs at most; the requester asks for others again.
@@ -85,6 +95,13 @@ pub(crate) struct SendQueue {
     /// Items that wait, without repairs.
     items: usize,
     swept: Option<Instant>,
+    /// All contents that wait, wait for their own pace, the first of them until then: they need not be looked at before.
+    paced_until: Option<Instant>,
+    /// What left of late, and when that was found.
+    leaving: Cell<Option<(Instant, Leaving)>>,
+    /// Contents that were looked at.
+    #[cfg(test)]
+    looks: Cell<usize>,
     /// When something came into the empty queue.
     busy_since: Option<Instant>,
     most_bytes: usize,
@@ -107,6 +124,10 @@ struct Flow {
     items: VecDeque<Item>,
     /// Of segments.
     bytes: usize,
+    /// What they take of the queue.
+    weight: usize,
+    /// Of ranges of own bytes.
+    own_bytes: u64,
     /// Bytes per second that the neighbour takes of it.
     rate: Option<f64>,
     pace: Pace,
@@ -154,11 +175,22 @@ impl SendQueue {
 
     /// How many contents leave of late, and at what rate in all.
     pub(crate) fn leaving(&self, now: Instant) -> Leaving {
+        let is_fresh = |at: Instant| now.saturating_duration_since(at) < LEAVING_KNOWN;
+        if let Some((at, leaving)) = self.leaving.get()
+            && is_fresh(at)
+            && self.flows.len() > FEW_FLOWS
+        {
+            return leaving;
+        }
+        #[cfg(test)]
+        self.looks.update(|looks| looks + self.flows.len());
         let recent = self.flows.values().filter(|flow| flow.is_recent(now));
-        recent.fold(Leaving::default(), |sum, flow| Leaving {
+        let leaving = recent.fold(Leaving::default(), |sum, flow| Leaving {
             count: sum.count + 1.0,
             rate: sum.rate + flow.leaving(now),
-        })
+        });
+        self.leaving.set(Some((now, leaving)));
+        leaving
     }
 
     /// The part of a rate that a content may have: what others leave, and an equal share at least.
@@ -197,8 +229,8 @@ impl SendQueue {
             handle,
             item,
         } = next;
-        let bytes = item.bytes();
-        if self.bytes + bytes > self.most_bytes {
+        let (bytes, weight) = (item.bytes(), item.weight());
+        if self.bytes + weight > self.most_bytes {
             return false;
         }
         if self.is_empty() {
@@ -208,7 +240,7 @@ impl SendQueue {
             is_repair: true, ..
         } = item
         {
-            self.bytes += bytes;
+            self.bytes += weight;
             let next = Next {
                 content,
                 handle,
@@ -224,18 +256,23 @@ impl SendQueue {
         flow.asked = now;
         let before = flow.items.len();
         match item {
-            Item::Own { .. } if before >= MOST_OWN_OF_ONE || items >= MOST_OWN => return false,
+            Item::Own { .. } if before >= MOST_OWN_OF_ONE => return false,
+            Item::Own { .. } if before >= FEW_OWN && items >= MOST_OWN => return false,
+            Item::Own { .. } if flow.own_bytes >= MOST_OWN_BYTES => return false,
             Item::Own { start, end } => flow.add_own(start, end),
             Item::Segment { .. } => flow.items.push_back(item),
         }
         let (was_idle, added) = (before == 0, flow.items.len() - before);
         flow.bytes += bytes;
+        flow.weight += weight;
         if was_idle && added > 0 {
             flow.ready = since;
+            let due = flow.due();
             self.turn.push_back(handle);
+            self.pace_ends(due);
         }
         self.items += added;
-        self.bytes += bytes;
+        self.bytes += weight;
         true
     }
 
@@ -265,7 +302,16 @@ impl SendQueue {
     pub(crate) fn set_rate(&mut self, handle: u64, rate: f64) {
         if let Some(flow) = self.flows.get_mut(&handle) {
             flow.rate = Some(rate);
+            if !flow.items.is_empty() {
+                let due = flow.due();
+                self.pace_ends(due);
+            }
         }
+    }
+
+    /// Another content waits, until its pace lets it send then; `None`: now.
+    fn pace_ends(&mut self, at: Option<Instant>) {
+        self.paced_until = self.paced_until.zip(at).map(|(until, at)| until.min(at));
     }
 
     /// Takes the next item, with the instant since when it could have left: it was there and its content's pace allowed it, not
@@ -278,7 +324,7 @@ impl SendQueue {
         mut cut: impl FnMut(ContentId, u64, (u64, u64)) -> Option<Cut>,
     ) -> Result<(Next, Instant), Option<Instant>> {
         while let Some((since, next)) = self.repairs.pop_front() {
-            self.bytes -= next.item.bytes();
+            self.bytes -= next.item.weight();
             let (content, handle) = (next.content, next.handle);
             let Some((item, rest)) = next.item.cut(|range| cut(content, handle, range)) else {
                 continue;
@@ -298,6 +344,10 @@ impl SendQueue {
             };
             return Ok((next, since.max(made_up_since)));
         }
+        if let Some(at) = self.paced_until.filter(|at| *at > now + self.slack) {
+            // As the pace of that content has it.
+            return Err(Some(at - self.slack / 2));
+        }
         let mut soonest: Option<Instant> = None;
         for _ in 0..self.turn.len() {
             let Some(handle) = self.turn.pop_front() else {
@@ -306,6 +356,8 @@ impl SendQueue {
             let Some(flow) = self.flows.get_mut(&handle) else {
                 continue;
             };
+            #[cfg(test)]
+            self.looks.update(|looks| looks + 1);
             if now.saturating_duration_since(flow.asked) >= IDLE {
                 self.forget(handle);
                 continue;
@@ -321,12 +373,15 @@ impl SendQueue {
             let content = flow.content;
             while let Some(item) = flow.items.pop_front() {
                 self.items -= 1;
+                flow.own_bytes -= item.own_bytes();
                 flow.bytes -= item.bytes();
-                self.bytes -= item.bytes();
+                flow.weight -= item.weight();
+                self.bytes -= item.weight();
                 let Some((item, rest)) = item.cut(|range| cut(content, handle, range)) else {
                     continue;
                 };
                 if let Some(rest) = rest {
+                    flow.own_bytes += rest.own_bytes();
                     flow.items.push_front(rest);
                     self.items += 1;
                 }
@@ -342,20 +397,21 @@ impl SendQueue {
                 return Ok((next, since));
             }
         }
+        self.paced_until = soonest.map(|at| at + self.slack / 2);
         Err(soonest)
     }
 
     /// Drops everything of a content.
     pub(crate) fn forget(&mut self, handle: u64) {
         if let Some(flow) = self.flows.remove(&handle) {
-            self.bytes -= flow.bytes;
+            self.bytes -= flow.weight;
             self.items -= flow.items.len();
         }
         self.turn.retain(|other| *other != handle);
         let mut repairs = std::mem::take(&mut self.repairs);
         repairs.retain(|(_, next)| {
             let is_kept = next.handle != handle;
-            self.bytes -= if is_kept { 0 } else { next.item.bytes() };
+            self.bytes -= if is_kept { 0 } else { next.item.weight() };
             is_kept
         });
         self.repairs = repairs;
@@ -402,6 +458,8 @@ impl Flow {
             content,
             items: VecDeque::new(),
             bytes: 0,
+            weight: 0,
+            own_bytes: 0,
             rate: None,
             pace: Pace::default(),
             ready: now,
@@ -411,13 +469,18 @@ impl Flow {
         }
     }
 
+    /// When its pace lets it send; `None`: at once.
+    fn due(&self) -> Option<Instant> {
+        self.rate.and_then(|rate| self.pace.next(rate))
+    }
+
     /// Bytes per second that left of late.
     fn leaving(&self, now: Instant) -> f64 {
         let silence = now.saturating_duration_since(self.used).as_secs_f64();
         self.leaving * (-silence / AVERAGED.as_secs_f64()).exp()
     }
 
-    /// Adds own bytes but for those that wait already.
+    /// Adds own bytes but for those that wait already, and those for which there is no room.
     fn add_own(&mut self, start: u64, end: u64) {
         let mut parts = vec![(start, end)];
         for item in &self.items {
@@ -431,6 +494,12 @@ impl Flow {
             }
         }
         for (start, end) in parts {
+            let room = MOST_OWN_BYTES.saturating_sub(self.own_bytes);
+            let end = end.min(start.saturating_add(room));
+            if start == end {
+                return;
+            }
+            self.own_bytes += end - start;
             match self.items.back_mut() {
                 Some(Item::Own { end: last, .. }) if *last == start => *last = end,
                 _ => self.items.push_back(Item::Own { start, end }),
@@ -450,11 +519,26 @@ impl Flow {
 }
 
 impl Item {
-    /// What it holds in memory.
+    /// What it takes of the queue.
+    fn weight(&self) -> usize {
+        match self {
+            Self::Segment { .. } => self.bytes().max(LEAST_BYTES),
+            Self::Own { .. } => 0,
+        }
+    }
+
+    /// Bytes of a segment.
     fn bytes(&self) -> usize {
         match self {
             Self::Segment { segment, .. } => segment.sealed.len(),
             Self::Own { .. } => 0,
+        }
+    }
+
+    fn own_bytes(&self) -> u64 {
+        match self {
+            Self::Segment { .. } => 0,
+            Self::Own { start, end } => end - start,
         }
     }
 
@@ -479,131 +563,4 @@ impl Item {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn own(handle: u64, start: u64, end: u64) -> Next {
-        Next {
-            content: ContentId([1; 16]),
-            handle,
-            item: Item::Own { start, end },
-        }
-    }
-
-    fn in_hundreds(_: ContentId, _: u64, (start, end): (u64, u64)) -> Option<Cut> {
-        Some(Cut::at_multiple(100, start, end))
-    }
-
-    fn pop(queue: &mut SendQueue, now: Instant) -> Option<(u64, u64, u64)> {
-        let (next, _) = queue.pop(now, now, in_hundreds).ok()?;
-        match next.item {
-            Item::Own { start, end } => Some((next.handle, start, end)),
-            Item::Segment { segment, .. } => Some((next.handle, segment.offset, segment.end())),
-        }
-    }
-
-    #[test]
-    fn contents_take_turns_and_nothing_waits_twice() {
-        let now = Instant::now();
-        let mut queue = SendQueue::new(10_000, 10, Duration::ZERO);
-        for (handle, start, end) in [(1, 0, 200), (2, 50, 150), (1, 100, 300), (1, 100, 300)] {
-            assert!(queue.push(now, now, own(handle, start, end)));
-        }
-        queue.repair_own(now, ContentId([1; 16]), 2, 0, 50);
-        let order: Vec<_> = std::iter::from_fn(|| pop(&mut queue, now)).collect();
-        assert_eq!(
-            order,
-            [
-                (2, 0, 50),
-                (1, 0, 100),
-                (2, 50, 100),
-                (1, 100, 200),
-                (2, 100, 150),
-                (1, 200, 300)
-            ]
-        );
-        assert!(queue.is_empty());
-    }
-
-    #[test]
-    fn what_does_not_exist_leaves_its_turn_to_others() {
-        let now = Instant::now();
-        let mut queue = SendQueue::new(10_000, 10, Duration::ZERO);
-        queue.push(now, now, own(1, 0, 1000));
-        queue.push(now, now, own(2, 0, 1000));
-        let exists = |_, handle, (start, end)| {
-            let cut = Cut {
-                start,
-                end: start + 7,
-                rest: (start < 7).then_some((start + 7, end)),
-            };
-            (handle == 2).then_some(cut)
-        };
-        let sent = std::iter::from_fn(|| queue.pop(now, now, exists).ok());
-        assert_eq!(
-            sent.map(|(next, _)| next.handle).collect::<Vec<_>>(),
-            [2, 2]
-        );
-        assert!(queue.is_empty() && queue.items == 0);
-    }
-
-    #[test]
-    fn a_slow_content_holds_no_other_back() {
-        let now = Instant::now();
-        let mut queue = SendQueue::new(10_000, 10, Duration::ZERO);
-        queue.push(now, now, own(1, 0, 200));
-        queue.push(now, now, own(2, 0, 300));
-        queue.set_rate(1, 1000.0);
-        assert_eq!(pop(&mut queue, now), Some((1, 0, 100)));
-        assert_eq!(
-            [
-                pop(&mut queue, now),
-                pop(&mut queue, now),
-                pop(&mut queue, now)
-            ]
-            .map(|next| next.unwrap().0),
-            [2; 3]
-        );
-        let at = queue.pop(now, now, in_hundreds).unwrap_err();
-        assert_eq!(at, Some(now + Duration::from_millis(100)));
-        assert_eq!(pop(&mut queue, at.unwrap()), Some((1, 100, 200)));
-    }
-
-    #[test]
-    fn memory_and_contents_are_bounded() {
-        let now = Instant::now();
-        let mut queue = SendQueue::new(1000, 3, Duration::ZERO);
-        let segment = |handle, is_repair| Next {
-            content: ContentId([1; 16]),
-            handle,
-            item: Item::Segment {
-                segment: Segment {
-                    offset: 0,
-                    is_end: false,
-                    sealed: vec![0; 300].into(),
-                },
-                is_repair,
-                left: None,
-            },
-        };
-        let pushed = (0..9)
-            .filter(|handle| queue.push(now, now, segment(*handle, *handle == 1)))
-            .count();
-        assert_eq!((pushed, queue.bytes()), (3, 900));
-        queue.forget(1);
-        queue.forget(2);
-        assert_eq!(queue.bytes(), 300);
-        for handle in 10..20 {
-            queue.push(now, now, own(handle, 0, 5));
-        }
-        assert_eq!(queue.flows.len(), 3);
-        queue.clear();
-        assert!(queue.is_empty() && queue.bytes() == 0);
-        let pushed = (0..2000)
-            .filter(|at| queue.push(now, now, own(1, at * 2, at * 2 + 1)))
-            .count();
-        assert_eq!((pushed, queue.items), (MOST_OWN_OF_ONE, MOST_OWN_OF_ONE));
-        while pop(&mut queue, now).is_some() {}
-        assert!(queue.is_empty() && queue.items == 0);
-    }
-}
+mod tests;

@@ -61,3 +61,57 @@ fn a_new_life_hears_a_neighbour_that_has_sent_much_to_the_former_one() {
         assert!(matches!(taken, Checked::Authentic(_)), "{taken:?}");
     }
 }
+
+/// A server, and a new life of a neighbour that took the server's hello long before the server learned of that life.
+fn left_behind(now: Instant) -> (Hop, Hop) {
+    let (mut server, mut former) = (hop(now, 1), hop(now, 2));
+    meet(now, &mut former, &mut server);
+    pass(now, &mut former, &mut server);
+    for _ in 0..70_000 {
+        server.write_control(now, &[], &mut Vec::new());
+    }
+    let mut new = hop(now, 3);
+    let step = |steps: u32| now + Duration::from_millis(10) * steps;
+    let hello = new.poll_hello(step(200)).unwrap();
+    assert_eq!(server.handle_hello(step(200), &hello), Some(false));
+    let hello = server.poll_hello(step(201)).unwrap();
+    assert_eq!(new.handle_hello(step(201), &hello), Some(true));
+    let hello = new.poll_hello(step(202)).unwrap();
+    for _ in 0..40_000 {
+        server.write_control(step(203), &[], &mut Vec::new());
+    }
+    assert_eq!(server.handle_hello(step(204), &hello), Some(true));
+    (server, new)
+}
+
+/// What a hop sent to a former life while it did not know of the new one counts.
+#[test]
+fn a_new_life_hears_a_neighbour_that_learns_of_it_late() {
+    let now = Instant::now();
+    let (mut server, mut new) = left_behind(now);
+    let later = now + Duration::from_secs(3);
+    let hello = server.poll_hello(later).unwrap();
+    assert_eq!(new.handle_hello(later, &hello), Some(false));
+    let taken = pass(later, &mut server, &mut new);
+    let first = Checked::Authentic(Arrival::Newest { missing: 0 });
+    assert_eq!(taken, first);
+    // What a replay of that hello says changes nothing any more.
+    assert_eq!(new.handle_hello(later, &hello), Some(false));
+    let taken = pass(later, &mut server, &mut new);
+    assert_eq!(taken, first);
+}
+
+/// The same when the server's hello is lost: the new life asks, and the answer has a whole number.
+#[test]
+fn a_new_life_that_takes_a_neighbour_for_a_forger_asks_it() {
+    let now = Instant::now();
+    let (mut server, mut new) = left_behind(now);
+    let later = now + Duration::from_secs(3);
+    assert_eq!(pass(later, &mut server, &mut new), Checked::Forged);
+    let hello = new.poll_hello(later).unwrap();
+    assert_eq!(server.handle_hello(later, &hello), Some(false));
+    for _ in 0..3 {
+        let taken = pass(later, &mut server, &mut new);
+        assert!(matches!(taken, Checked::Authentic(_)), "{taken:?}");
+    }
+}

@@ -14,6 +14,8 @@ use crate::{
     wire::{self, Body, Data, Frame, Numbered, Packet},
 };
 
+/// Bytes that an Interest asks for at most; requesters have no more in flight, and ask for a few segments at once.
+pub(super) const MOST_WANTED: u64 = 64 << 20;
 /// Packet numbers that the reports of one packet are looked up for at most; requesters ask again for the rest.
 const MOST_REPAIRED: u64 = 1 << 16;
 
@@ -288,9 +290,8 @@ impl Node {
                 is_fresh,
                 is_live,
             } => {
-                self.stats.interests += 1;
                 let asker = Asker::Neighbour(from, handle);
-                self.want(now, asker, content, (start, end), is_fresh, is_live);
+                self.take_want(now, asker, content, (start, end), is_fresh, is_live);
             }
             Frame::Rate { kbit, greatest } => hop.handle_rate(kbit, greatest),
             Frame::Flow { handle, kbit } => hop.queue.set_rate(handle, bytes_per_second(kbit)),
@@ -310,11 +311,35 @@ impl Node {
                     return;
                 }
                 self.ways.forget(content);
+                self.forget_relayed(content);
                 for asker in self.pending.refuse(content) {
                     self.refuse(now, asker);
                 }
             }
         }
+    }
+
+    /// Takes an Interest. What no requester asks for would keep all others who want the content waiting, or empty the cache: of a range that is
+    /// too long the first part is asked for, and a range longer than a segment that did not open is not asked for past caches.
+    fn take_want(
+        &mut self,
+        now: Instant,
+        asker: Asker,
+        content: ContentId,
+        (start, mut end): (u64, u64),
+        mut is_fresh: bool,
+        is_live: bool,
+    ) {
+        self.stats.interests += 1;
+        let (length, most) = (end - start, crate::MOST_SEGMENT_BYTES as u64);
+        if !is_live && length > MOST_WANTED || is_fresh && length > most {
+            self.stats.refused.overflow += 1;
+            is_fresh &= length <= most;
+        }
+        if !is_live {
+            end = end.min(start + MOST_WANTED);
+        }
+        self.want(now, asker, content, (start, end), is_fresh, is_live);
     }
 
     /// Sends again what packets carried that a neighbour reports as lost.
@@ -329,9 +354,10 @@ impl Node {
         }
         .expand(known.end);
         let numbers = first.max(known.start)..first.saturating_add(count).min(known.end);
+        let mut has_frames = false;
         for number in numbers {
             let Some(left) = most.checked_sub(1) else {
-                return;
+                break;
             };
             *most = left;
             let carried = self
@@ -346,11 +372,14 @@ impl Node {
                     end,
                 }) => self.repair_segment(now, to, content, handle, (start, end)),
                 Some(Carried::Frames(frames)) => {
-                    self.forget_reported(to);
+                    has_frames = true;
                     self.resend_frames(to, &frames);
                 }
                 Some(Carried::Nothing) | None => {}
             }
+        }
+        if has_frames {
+            self.forget_reported(to);
         }
     }
 

@@ -4,6 +4,8 @@ mod input;
 mod output;
 mod relay;
 mod streams;
+#[cfg(test)]
+mod tests;
 mod waits;
 mod ways;
 
@@ -13,6 +15,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use input::MOST_WANTED;
 use rand_chacha::{
     ChaCha20Rng,
     rand_core::{RngCore as _, SeedableRng as _},
@@ -45,6 +48,13 @@ const LEAST_AGAIN: Duration = Duration::from_millis(5);
 /// Events that wait at most; beyond, notes of arrivals and of readable data are dropped.
 const MOST_EVENTS: usize = 1 << 14;
 
+/// A range in parts that one Interest may ask for.
+fn in_parts((start, end): (u64, u64)) -> impl Iterator<Item = (u64, u64)> {
+    let starts = std::iter::successors(Some(start), |at| Some(at + MOST_WANTED));
+    let starts = starts.take_while(move |at| *at < end);
+    starts.map(move |at| (at, end.min(at + MOST_WANTED)))
+}
+
 /// A node. After each call, drain [`Node::poll_transmit`] and [`Node::poll_event`], and come back at [`Node::poll_timeout`].
 #[derive(Debug)]
 pub struct Node {
@@ -62,6 +72,7 @@ pub struct Node {
     pending: Pending,
     fetches: BTreeMap<FetchId, Fetch>,
     fetches_begun: u64,
+    /// No longer than they are in `pending`, but for a second.
     relayed: FxHashMap<ContentId, Relayed>,
     /// When the silence about each of them may have to be broken.
     silences: Deadlines<ContentId>,
@@ -179,7 +190,7 @@ impl Node {
 
     /// Asks the neighbour that a content comes from now for all that is waited for.
     fn reroute(&mut self, now: Instant, content: ContentId) {
-        self.relayed.remove(&content);
+        self.forget_relayed(content);
         let route = self.route_of(content);
         let Some((route, hop)) = route.and_then(|id| Some((id, self.hops.get_mut(&id)?))) else {
             return;
@@ -212,7 +223,7 @@ impl Node {
             ranges = pending.renew(content, now);
         }
         let is_live = pending.is_live(content);
-        for (start, end) in ranges {
+        for (start, end) in ranges.into_iter().flat_map(in_parts) {
             hop.queue_frame(Frame::Want {
                 content,
                 handle,
@@ -515,6 +526,7 @@ impl Node {
         };
         // What finds no room is not waited for, so that it can be asked for again.
         let (is_new, may_ask) = (!pending.knows(content), hop.has_room_for_frames());
+        let unasked = pending.unasked(content, range);
         let handle = may_ask
             .then(|| hop.handle_of(content, |content| !pending.waits_for(content, 0, u64::MAX)));
         let asked = handle
@@ -549,7 +561,7 @@ impl Node {
             });
         }
         self.sweep_at.get_or_insert(now + SWEEP);
-        self.note_relayed(now, content, (route, handle), asker, range.1 - range.0);
+        self.note_relayed(now, content, (route, handle), asker, unasked);
     }
 
     /// Gives a segment to one who asked for it. Returns whether there was room.

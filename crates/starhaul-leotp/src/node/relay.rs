@@ -21,7 +21,8 @@ const IDLE: Duration = Duration::from_secs(10);
 /// Neighbours that a content goes to, as far as they count for its rate.
 const MOST_ASKERS: usize = 64;
 /// An asker that others have asked for so many segments since is not the fastest, or has left the path. An Interest counts as half of them
-/// at most, as many as a requester asks for at once: one for all that there is displaces nobody else.
+/// at most, as many as a requester asks for at once: one for all that there is displaces nobody else. What is waited for already does not
+/// count: who repeats itself displaces nobody either.
 const LEFT_SEGMENTS: u64 = 64;
 /// The share of a round-trip time without data after which the neighbour upstream is probed.
 const SILENCE: f64 = 0.9;
@@ -43,7 +44,7 @@ pub(super) struct Relayed {
     /// Who asked, the last one last.
     pub(super) askers: Vec<PastAsker>,
     asked: Instant,
-    /// Bytes that all of them asked for.
+    /// Bytes that all of them asked for first.
     asked_bytes: u64,
     /// The last data of it, and the silence that is broken next.
     heard: Instant,
@@ -80,7 +81,7 @@ impl Relayed {
     }
 
     /// Those that may be the fastest: they ask on.
-    fn fast_askers(&self, segment_bytes: usize) -> impl Iterator<Item = &PastAsker> {
+    pub(super) fn fast_askers(&self, segment_bytes: usize) -> impl Iterator<Item = &PastAsker> {
         let most = LEFT_SEGMENTS * segment_bytes as u64;
         self.askers
             .iter()
@@ -111,6 +112,7 @@ impl Node {
             has_data: false,
             reported: None,
         };
+        self.pending.set_upstream(content, Some(upstream));
         let relayed = self.relayed.entry(content).or_insert_with(new);
         if (relayed.upstream, relayed.handle) != (upstream, handle) {
             *relayed = new();
@@ -142,10 +144,14 @@ impl Node {
 
     /// Forgets contents that are not asked for any more.
     pub(super) fn forget_idle(&mut self, now: Instant) {
-        let pending = &self.pending;
+        let pending = &mut self.pending;
         self.relayed.retain(|content, relayed| {
-            now.saturating_duration_since(relayed.asked) < IDLE
-                || pending.waits_for(*content, 0, u64::MAX)
+            let is_kept = now.saturating_duration_since(relayed.asked) < IDLE
+                || pending.waits_for(*content, 0, u64::MAX);
+            if !is_kept {
+                pending.set_upstream(*content, None);
+            }
+            is_kept
         });
         self.ways.forget_idle(now, IDLE);
     }
@@ -229,17 +235,21 @@ impl Node {
         }
     }
 
+    /// Forgets a content that is relayed.
+    pub(super) fn forget_relayed(&mut self, content: ContentId) {
+        self.relayed.remove(&content);
+        self.pending.set_upstream(content, None);
+        self.silences.set(content, None);
+    }
+
     /// Whether data of any content are to come from a neighbour.
     pub(super) fn awaits_data_of(&self, id: NeighbourId) -> bool {
-        let mut relayed = self.relayed.keys();
-        relayed.any(|content| self.awaits_content_of(*content, id))
+        self.pending.awaited_of(id) != [0, 0]
     }
 
     /// The same for contents that do not grow.
     fn awaits_existing_of(&self, id: NeighbourId) -> bool {
-        let mut relayed = self.relayed.keys();
-        relayed
-            .any(|content| !self.pending.is_live(*content) && self.awaits_content_of(*content, id))
+        self.pending.awaited_of(id)[0] > 0
     }
 
     fn awaits_content_of(&self, content: ContentId, id: NeighbourId) -> bool {

@@ -15,6 +15,9 @@ use crate::{
     stream::{Asked, StreamConfig, StreamId, StreamRead, Streams, id},
 };
 
+/// Ranges of a content that wait for its opener at most; whoever asks for it has few.
+const MOST_WAITING: usize = 128;
+
 impl Node {
     /// Lets this node open streams, and accept them if the configuration says so. Streams of before are forgotten.
     pub fn enable_streams(&mut self, config: StreamConfig) {
@@ -212,9 +215,11 @@ impl Node {
             return false;
         }
         let is_new = !self.pending.knows(content);
-        let asked = self.pending.ask(now, content, range, asker, Duration::ZERO);
-        self.pending.set_live(content);
-        if asked.is_none() {
+        let has_room = self.pending.ranges_of(content) < MOST_WAITING;
+        let pending = &mut self.pending;
+        let asked = has_room.then(|| pending.ask(now, content, range, asker, Duration::ZERO));
+        pending.set_live(content);
+        if asked.flatten().is_none() {
             self.stats.refused.overflow += 1;
             if is_new {
                 self.refuse(now, asker);

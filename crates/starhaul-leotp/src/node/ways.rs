@@ -1,12 +1,16 @@
 //! Where the openers of streams are: a relay asks for the opener's content where the Interests for the other one come from.
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::hash_map::Entry,
+    time::{Duration, Instant},
+};
 
 use rustc_hash::FxHashMap;
 
 use crate::{
     config::NeighbourId,
     name::ContentId,
+    pending::SHARE,
     stream::id::{self, Number},
 };
 
@@ -15,10 +19,13 @@ use crate::{
 pub(super) struct Ways {
     ways: FxHashMap<Number, Way>,
     most: usize,
+    /// How many of them each neighbour began.
+    begun: FxHashMap<NeighbourId, usize>,
 }
 
 #[derive(Debug)]
 struct Way {
+    begun_by: NeighbourId,
     /// Who asked last for what the accepting side serves.
     opener: Option<NeighbourId>,
     /// What the opener serves.
@@ -32,6 +39,7 @@ impl Ways {
         Self {
             ways: FxHashMap::default(),
             most,
+            begun: FxHashMap::default(),
         }
     }
 
@@ -43,14 +51,24 @@ impl Ways {
         from: NeighbourId,
     ) -> (bool, Option<ContentId>) {
         let (number, salt) = id::parts(content);
-        if !self.ways.contains_key(&number) && self.ways.len() >= self.most {
-            return (false, None);
-        }
-        let way = self.ways.entry(number).or_insert(Way {
-            opener: None,
-            forward: None,
-            used: now,
-        });
+        let free = self.most.saturating_sub(self.ways.len());
+        let way = match self.ways.entry(number) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => {
+                let begun = self.begun.entry(from).or_default();
+                // As of what is waited for, nobody takes all the room.
+                if *begun >= SHARE * free {
+                    return (false, None);
+                }
+                *begun += 1;
+                entry.insert(Way {
+                    begun_by: from,
+                    opener: None,
+                    forward: None,
+                    used: now,
+                })
+            }
+        };
         way.used = now;
         if salt.is_some() {
             way.forward = Some(content);
@@ -75,15 +93,22 @@ impl Ways {
     /// What the accepting side of a stream serves is refused: the stream is over.
     pub(super) fn forget(&mut self, content: ContentId) {
         let (number, salt) = id::parts(content);
-        if salt.is_none() {
-            self.ways.remove(&number);
+        if salt.is_none()
+            && let Some(way) = self.ways.remove(&number)
+        {
+            self.begun.entry(way.begun_by).and_modify(|it| *it -= 1);
         }
     }
 
     /// Forgets streams that were not asked for so long.
     pub(super) fn forget_idle(&mut self, now: Instant, idle: Duration) {
-        self.ways
-            .retain(|_, way| now.saturating_duration_since(way.used) < idle);
+        let begun = &mut self.begun;
+        self.ways.retain(|_, way| {
+            let is_kept = now.saturating_duration_since(way.used) < idle;
+            let gone = usize::from(!is_kept);
+            begun.entry(way.begun_by).and_modify(|it| *it -= gone);
+            is_kept
+        });
     }
 
     pub(super) fn len(&self) -> usize {
@@ -94,6 +119,23 @@ impl Ways {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_neighbour_begins_three_quarters_of_them_at_most() {
+        let now = Instant::now();
+        let mut ways = Ways::new(100);
+        for (neighbour, most) in [(1, 75), (2, 19)] {
+            let begun = (0..100).filter(|number| {
+                let number = [neighbour, *number, 0, 0, 0, 0, 0, 0];
+                let from = NeighbourId(neighbour.into());
+                ways.note(now, id::backward(number), from).0
+            });
+            assert_eq!(begun.count(), most);
+        }
+        ways.forget(id::backward([1, 0, 0, 0, 0, 0, 0, 0]));
+        ways.forget_idle(now + Duration::from_secs(9), Duration::from_secs(9));
+        assert!(ways.begun.values().all(|begun| *begun == 0));
+    }
 
     #[test]
     fn the_opener_is_where_the_last_interest_came_from() {

@@ -277,11 +277,11 @@ impl Fetch {
         }
         let Some(data) = self.key.open(segment) else {
             self.damaged += 1;
-            let (start, end) = (segment.offset, segment.end());
-            if !self.is_hopeless() && start < end {
+            if !self.is_hopeless() {
+                // One without data hides what is at its place from those who ask caches.
                 self.again.push_back(Wanted {
-                    start,
-                    end,
+                    start: segment.offset,
+                    end: segment.end().max(segment.offset + 1),
                     is_fresh: true,
                 });
             }
@@ -458,5 +458,31 @@ impl Fetch {
                 self.ready.push_back(fresh);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_segment_without_data_that_does_not_open_is_asked_for_past_caches() {
+        let now = Instant::now();
+        let secret = ContentSecret::new(&[1; 32]);
+        let config = FetchConfig::new(ContentId([2; 16]), secret);
+        let mut fetch = Fetch::new(config, Scope::Hop, 100);
+        while fetch.poll_want(now).is_some() {}
+        let wrong = Segment {
+            offset: 700,
+            is_end: true,
+            sealed: Bytes::from_static(&[0; crate::SEAL_BYTES]),
+        };
+        assert_eq!(fetch.handle_segment(now, &wrong), Taken::Damaged);
+        let again = Wanted {
+            start: 700,
+            end: 701,
+            is_fresh: true,
+        };
+        assert_eq!(fetch.poll_want(now), Some(again));
     }
 }

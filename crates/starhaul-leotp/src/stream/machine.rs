@@ -34,7 +34,7 @@ pub(super) struct News {
 /// One side of a stream.
 #[derive(Debug)]
 pub(super) struct Stream {
-    id: StreamId,
+    pub(super) id: StreamId,
     pub(super) number: Number,
     pub(super) is_opener: bool,
     /// What the accepting side drew.

@@ -301,8 +301,7 @@ impl Streams {
         if !self.config.accepts {
             return Asked::Elsewhere;
         }
-        let half_open = self.streams.values().filter(|stream| stream.is_half_open());
-        if !can_ask || !self.has_room() || half_open.count() >= self.config.most_half_open {
+        if !can_ask || !self.make_room_to_accept(now) {
             return Asked::Refuse;
         }
         let id = self.next_id();
@@ -310,6 +309,19 @@ impl Streams {
         let stream = Stream::accept(now, id, number, new_salt, &self.limits, secret);
         self.insert(id, stream);
         Asked::Here(id)
+    }
+
+    /// Makes room for a stream that is accepted. Where too many are half open, the first of them ends: an opener that lives is heard within a
+    /// round trip, and who only asks for streams must not keep others out.
+    fn make_room_to_accept(&mut self, now: Instant) -> bool {
+        let half_open = self.streams.values().filter(|stream| stream.is_half_open());
+        let half_open: Vec<StreamId> = half_open.map(|stream| stream.id).collect();
+        if half_open.len() >= self.config.most_half_open.max(1)
+            && let Some(&first) = half_open.first()
+        {
+            self.close(now, first, Outcome::Silent);
+        }
+        self.config.most_half_open > 0 && self.has_room()
     }
 
     /// The content that a stream asks for, and whether another node opened it. An opener asks as long as it may be asked.
@@ -640,6 +652,28 @@ impl Streams {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn streams_of_which_nothing_is_heard_keep_no_other_out() {
+        let now = Instant::now();
+        let config = StreamConfig {
+            accepts: true,
+            most_half_open: 4,
+            ..StreamConfig::new(ContentSecret::new(&[1; 32]))
+        };
+        let mut streams = Streams::new(config, Duration::from_secs(10), 1000);
+        let asked = |streams: &mut Streams, number: u8| {
+            streams.asked(now, id::backward([number; 8]), [2; 8], false, true)
+        };
+        for number in 0..100 {
+            let asked = asked(&mut streams, number);
+            assert!(matches!(asked, Asked::Here(_)), "{number} {asked:?}");
+            assert!(streams.count() <= 4);
+        }
+        assert!(streams.serves(id::backward([96; 8])));
+        assert_eq!(asked(&mut streams, 95), Asked::Refuse, "it is over");
+        assert_eq!(streams.poll_event(), None);
+    }
 
     #[test]
     fn a_long_stream_that_ends_among_many_still_serves_its_end() {

@@ -1,0 +1,296 @@
+//! Relays among neighbours that have a key and do what no node of ours does, in virtual time: each hop takes a millisecond.
+
+use super::*;
+use crate::NeighbourKey;
+
+const C: ContentId = ContentId([1; 16]);
+const MS: Duration = Duration::from_millis(1);
+
+/// Nodes by their numbers.
+struct Net {
+    now: Instant,
+    nodes: BTreeMap<u32, Node>,
+    /// What is on its way: sender, receiver, datagram.
+    wire: Vec<(u32, u32, Vec<u8>)>,
+    /// Datagrams between these are lost.
+    cut: Option<(u32, u32)>,
+}
+
+impl Net {
+    /// So many nodes, with these hops between them, that know each other.
+    fn new(count: u32, hops: &[(u32, u32)], config: &NodeConfig) -> Self {
+        let now = Instant::now();
+        let nodes = (0..count).map(|id| {
+            let seed = [id.to_le_bytes()[0]; 32];
+            (id, Node::new(now, config.clone(), seed).unwrap())
+        });
+        let mut net = Self {
+            now,
+            nodes: nodes.collect(),
+            wire: Vec::new(),
+            cut: None,
+        };
+        for &(a, b) in hops {
+            let mut key = [7; 32];
+            (key[0], key[1]) = (a.to_le_bytes()[0], b.to_le_bytes()[0]);
+            for (at, other) in [(a, b), (b, a)] {
+                let config = NeighbourConfig {
+                    key: NeighbourKey::new(&key),
+                };
+                let node = net.node(at);
+                node.add_neighbour(now, NeighbourId(other), config).unwrap();
+            }
+        }
+        net.run(500);
+        net
+    }
+
+    fn node(&mut self, id: u32) -> &mut Node {
+        self.nodes.get_mut(&id).unwrap()
+    }
+
+    /// Sets who is asked by whom.
+    fn route(&mut self, from: u32, to: u32) {
+        let now = self.now;
+        self.node(from).set_upstream(now, Some(NeighbourId(to)));
+    }
+
+    /// Runs for so many milliseconds.
+    fn run(&mut self, millis: u32) {
+        for _ in 0..millis {
+            self.now += MS;
+            for (from, to, datagram) in std::mem::take(&mut self.wire) {
+                let now = self.now;
+                self.node(to)
+                    .handle_datagram(now, NeighbourId(from), &datagram);
+            }
+            for (&id, node) in &mut self.nodes {
+                node.handle_timeout(self.now);
+                let mut datagram = Vec::new();
+                while let Some(NeighbourId(to)) = node.poll_transmit(self.now, &mut datagram) {
+                    let datagram = std::mem::take(&mut datagram);
+                    if self.cut != Some((id, to)) {
+                        self.wire.push((id, to, datagram));
+                    }
+                }
+            }
+        }
+    }
+
+    /// What a node tells its application.
+    fn events(&mut self, id: u32) -> Vec<Event> {
+        let node = self.node(id);
+        std::iter::from_fn(|| node.poll_event()).collect()
+    }
+
+    /// Lets a node say frames to a neighbour, whatever it is itself.
+    fn say(&mut self, from: u32, to: u32, frame: Frame) {
+        let node = self.node(from);
+        let hop = node.hops.get_mut(&NeighbourId(to)).unwrap();
+        hop.queue_frame(frame);
+    }
+
+    fn fetch(&mut self, id: u32, content: ContentId) -> FetchId {
+        let (now, config) = (self.now, FetchConfig::new(content, secret()));
+        self.node(id).fetch(now, config)
+    }
+}
+
+fn secret() -> ContentSecret {
+    ContentSecret::new(&[8; 32])
+}
+
+fn want(content: ContentId, handle: u64, start: u64, end: u64) -> Frame {
+    Frame::Want {
+        content,
+        handle,
+        start,
+        end,
+        is_fresh: false,
+        is_live: false,
+    }
+}
+
+/// The end of an empty content of another secret hid a whole content: requesters asked the cache for it until they gave up.
+#[test]
+fn a_wrong_segment_without_data_in_a_cache_hides_nothing() {
+    let mut net = Net::new(4, &[(0, 2), (1, 2), (2, 3)], &NodeConfig::default());
+    let wrong = ContentSecret::new(&[9; 32]);
+    net.node(0).serve(C, &wrong, Box::new(Bytes::new()));
+    net.node(1)
+        .serve(C, &secret(), Box::new(Bytes::from(vec![5; 100_000])));
+    net.route(2, 0);
+    net.route(3, 2);
+    let first = net.fetch(3, C);
+    net.run(4);
+    assert!(net.node(2).memory().0 > 0, "the relay keeps it");
+    net.node(3).end(first);
+    net.route(2, 1);
+    net.events(3);
+    let fetch = net.fetch(3, C);
+    net.run(5000);
+    let events = net.events(3);
+    assert!(events.contains(&Event::Finished(fetch)), "{events:?}");
+}
+
+/// Zeros.
+#[derive(Debug)]
+struct Endless;
+
+impl Source for Endless {
+    fn length(&self) -> u64 {
+        1 << 60
+    }
+
+    fn read(&mut self, _: u64, buffer: &mut [u8]) -> bool {
+        buffer.fill(0);
+        true
+    }
+}
+
+/// One neighbour asked for a whole content, in one Interest: whoever wanted another part of it waited for all that comes before.
+#[test]
+fn an_interest_for_all_of_a_content_stops_no_other() {
+    let config = NodeConfig {
+        segment_bytes: 60_000,
+        ..NodeConfig::default()
+    };
+    let mut net = Net::new(4, &[(0, 1), (1, 2), (1, 3)], &config);
+    net.node(0).serve(C, &secret(), Box::new(Endless));
+    net.route(1, 0);
+    net.route(3, 1);
+    net.say(2, 1, want(C, 0, 0, 1 << 61));
+    net.run(20);
+    let (now, start) = (net.now, 1 << 50);
+    let config = FetchConfig {
+        start,
+        ..FetchConfig::new(C, secret())
+    };
+    let fetch = net.node(3).fetch(now, config);
+    for _ in 0..100 {
+        net.run(100);
+        while net.nodes.get_mut(&3).unwrap().read(now, fetch).is_some() {}
+        if net.node(3).progress(fetch).unwrap().0 > start {
+            break;
+        }
+    }
+    assert!(net.node(3).progress(fetch).unwrap().0 > start, "stopped");
+    assert_eq!(net.node(1).stats().refused.overflow, 1);
+}
+
+/// One frame took a whole content out of the cache of every relay.
+#[test]
+fn a_long_interest_past_caches_empties_none() {
+    let mut net = Net::new(3, &[(0, 1), (1, 2)], &NodeConfig::default());
+    let bytes = Bytes::from(vec![5; 200_000]);
+    net.node(0).serve(C, &secret(), Box::new(bytes));
+    net.route(1, 0);
+    net.route(2, 1);
+    let fetch = net.fetch(2, C);
+    net.run(1000);
+    assert_eq!(net.events(2).last(), Some(&Event::Finished(fetch)));
+    let cached = net.node(1).memory().0;
+    assert!(cached > 200_000);
+    let past_caches = |start, end| Frame::Want {
+        content: C,
+        handle: 0,
+        start,
+        end,
+        is_fresh: true,
+        is_live: false,
+    };
+    // What is taken out is not to come again.
+    net.cut = Some((1, 0));
+    net.say(2, 1, past_caches(0, 1 << 61));
+    net.run(5);
+    assert_eq!(net.node(1).memory().0, cached);
+    assert_eq!(net.node(1).stats().refused.overflow, 1);
+    let most = crate::MOST_SEGMENT_BYTES as u64;
+    net.say(2, 1, past_caches(0, most));
+    net.run(5);
+    let left = net.node(1).memory().0;
+    assert!(left < cached - crate::MOST_SEGMENT_BYTES, "{left}");
+    assert_eq!(net.node(1).stats().refused.overflow, 1);
+}
+
+/// What is refused is forgotten: it was looked at for each packet without data, for ten seconds.
+#[test]
+fn contents_that_are_refused_are_not_remembered_as_relayed() {
+    let config = NodeConfig {
+        contents: 100,
+        ..NodeConfig::default()
+    };
+    let mut net = Net::new(3, &[(0, 1), (1, 2)], &config);
+    net.route(1, 0);
+    for number in 0..5000_u64 {
+        let mut content = [3; 16];
+        content[..8].copy_from_slice(&number.to_be_bytes());
+        net.say(2, 1, want(ContentId(content), number, 0, 100));
+        if number % 50 == 49 {
+            net.run(10);
+        }
+    }
+    assert_eq!(net.node(0).stats().refused.unknown, 5000);
+    assert_eq!(net.node(1).relayed.len(), 0);
+}
+
+/// One neighbour filled the table of what is waited for with ranges that never come, and renewed them all with one Interest.
+#[test]
+fn a_neighbour_that_waits_for_all_leaves_room_for_others() {
+    let config = NodeConfig {
+        pending_ranges: 400,
+        contents: 40,
+        ..NodeConfig::default()
+    };
+    let mut net = Net::new(4, &[(0, 1), (1, 2), (1, 3)], &config);
+    let bytes = Bytes::from(vec![5; 1_000_000]);
+    net.node(0).serve(C, &secret(), Box::new(bytes));
+    net.route(1, 0);
+    net.route(3, 1);
+    // Streams whose openers nobody knows.
+    for number in 0..100_u8 {
+        let content = crate::stream::id::forward([number; 8], [2; 8]);
+        for start in 0..100 {
+            net.say(
+                2,
+                1,
+                Frame::Want {
+                    content,
+                    handle: number.into(),
+                    start: start * 2,
+                    end: start * 2 + 1,
+                    is_fresh: false,
+                    is_live: true,
+                },
+            );
+        }
+        net.run(10);
+    }
+    let fetch = net.fetch(3, C);
+    net.run(2000);
+    let events = net.events(3);
+    assert_eq!(events.last(), Some(&Event::Finished(fetch)), "{events:?}");
+    let stats = net.node(1).stats();
+    assert!(stats.refused.overflow > 0 && net.node(1).pending_ranges() <= 400);
+}
+
+/// A slow neighbour repeated what it had asked for, so that the others' rates did not count for the content any more.
+#[test]
+fn who_asks_again_takes_no_other_out_of_the_rate() {
+    let mut net = Net::new(4, &[(0, 1), (1, 2), (1, 3)], &NodeConfig::default());
+    net.node(0).serve(C, &secret(), Box::new(Endless));
+    net.route(1, 0);
+    net.cut = Some((0, 1));
+    let most = 32 * NodeConfig::SEGMENT_BYTES as u64;
+    net.say(2, 1, want(C, 0, 0, most));
+    net.run(2);
+    for _ in 0..20 {
+        for number in 0..3 {
+            net.say(3, 1, want(C, 0, most * number, most * (number + 1)));
+        }
+        net.run(10);
+    }
+    let relayed = &net.nodes[&1].relayed[&C];
+    let fast = relayed.fast_askers(NodeConfig::SEGMENT_BYTES);
+    assert_eq!(fast.map(|asker| asker.id.0).collect::<Vec<_>>(), [2, 3]);
+}
