@@ -60,9 +60,7 @@ pub struct PathMonitor<T> {
     delivery_rate: Bandwidth,
     /// Start of the current rate interval, and the bytes that arrived in it.
     interval: Option<(Instant, u64)>,
-    /// The same of the last deliveries, and what they came to.
-    recent_interval: Option<(Instant, u64)>,
-    recent_rate: Option<Bandwidth>,
+    recent: Recent,
     silence: Silence,
     /// What was in flight when the path last fell silent.
     silenced: Option<Silenced>,
@@ -94,8 +92,7 @@ impl<T: Copy> PathMonitor<T> {
             rates: WindowedMin::new(RATE_WINDOW),
             delivery_rate: Bandwidth::ZERO,
             interval: None,
-            recent_interval: None,
-            recent_rate: None,
+            recent: Recent::default(),
             silence: Silence::default(),
             silenced: None,
         };
@@ -223,7 +220,7 @@ impl<T: Copy> PathMonitor<T> {
             self.least_one_way.add(self.now, one_way);
         }
         self.count_delivered(if fated.was_lost { 0 } else { fated.bytes });
-        self.count_recent(fated.bytes);
+        self.recent.count(self.now, fated.bytes);
     }
 
     /// The transport declared the datagram lost; `None` when its fate was known.
@@ -378,10 +375,11 @@ impl<T: Copy> PathMonitor<T> {
     /// The one-way delay of what is sent now behind what is in flight, at the rate of the last deliveries; zero unless these waited in a
     /// queue, and so show what the path carries. When its rate falls this tells at once what measured delays tell only when the queue is gone.
     fn backlogged_delay(&self) -> Duration {
-        let (Some(rate), Some(least)) = (self.recent_rate, self.least_one_way.least()) else {
+        let min_rtt = self.min_rtt();
+        let rate = self.recent.rate(self.now, min_rtt);
+        let (Some(rate), Some(least)) = (rate, self.least_one_way.least()) else {
             return Duration::ZERO;
         };
-        let min_rtt = self.min_rtt();
         let waited = self.latest_one_way.saturating_sub(least);
         if waited <= (min_rtt / QUEUED_SHARE).max(LEAST_QUEUED) {
             return Duration::ZERO;
@@ -497,17 +495,6 @@ impl<T: Copy> PathMonitor<T> {
         }
     }
 
-    fn count_recent(&mut self, bytes: usize) {
-        let (start, delivered) = self.recent_interval.get_or_insert((self.now, 0));
-        let elapsed = self.now.saturating_duration_since(*start);
-        if elapsed >= RECENT_INTERVAL {
-            let rate = Bandwidth::from_bytes_over(*delivered, elapsed);
-            self.recent_rate = Some(rate.max(LEAST_BANDWIDTH));
-            (*start, *delivered) = (self.now, 0);
-        }
-        *delivered = delivered.saturating_add(bytes as u64);
-    }
-
     /// Time until the window admits the last of `queue` bytes. Acknowledgements of bytes in flight free the window; the
     /// rest waits for whole rounds, each of which may double the window. This is the least wait, so that nothing is
     /// given up that a growing window would carry; the bandwidth bounds it from below.
@@ -535,6 +522,41 @@ impl<T: Copy> PathMonitor<T> {
             }
             left -= window;
         }
+    }
+}
+
+/// The rate of the last deliveries.
+#[derive(Clone, Copy, Debug, Default)]
+struct Recent {
+    /// Start of the current interval, and the bytes that arrived since.
+    interval: Option<(Instant, u64)>,
+    last: Option<Instant>,
+    rate: Option<Bandwidth>,
+}
+
+impl Recent {
+    fn count(&mut self, now: Instant, bytes: usize) {
+        let gap = self.last.replace(now);
+        let gap = gap.map(|last| now.saturating_duration_since(last));
+        if gap.is_none_or(|gap| gap > RECENT_INTERVAL) {
+            // What a pause took is no time of the path's, and its rate may be another now.
+            (self.interval, self.rate) = (None, None);
+        }
+        let (start, delivered) = self.interval.get_or_insert((now, 0));
+        let elapsed = now.saturating_duration_since(*start);
+        if elapsed >= RECENT_INTERVAL {
+            let rate = Bandwidth::from_bytes_over(*delivered, elapsed);
+            self.rate = Some(rate.max(LEAST_BANDWIDTH));
+            (*start, *delivered) = (now, 0);
+        }
+        *delivered = delivered.saturating_add(bytes as u64);
+    }
+
+    /// Nothing is known where nothing was delivered for longer than it takes to learn of it.
+    fn rate(&self, now: Instant, rtt: Duration) -> Option<Bandwidth> {
+        let age = now.saturating_duration_since(self.last?);
+        self.rate
+            .filter(|_| age <= rtt.saturating_add(RECENT_INTERVAL))
     }
 }
 

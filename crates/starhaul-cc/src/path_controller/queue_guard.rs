@@ -24,9 +24,11 @@ const OUTLIERS: usize = 1;
 const DELIVERY_RATIO: f64 = 2.0;
 const EXCESS_SHARE: u32 = 4;
 
-/// Startup ends with a queue of this part of the bound: what leaves in the round trip until it is seen doubles what is under way.
+/// On a path whose round trip is longer than the bound, what leaves in it until a queue is seen is more than may wait: startup ends with a queue
+/// of this part of the bound. Shorter ones change their length by as much.
 const STARTUP_SHARE: u32 = 8;
-const LEAST_SWELLING: Duration = Duration::from_millis(10);
+/// The first flights are answered one by one, up to 25 ms late each (`max_ack_delay`, RFC 9000 §18.2) and 10 for the timers.
+const LEAST_SWELLING: Duration = Duration::from_millis(35);
 
 /// Each interval without a queue may carry so much more than was shown.
 const GROWTH: f64 = 1.25;
@@ -166,8 +168,13 @@ impl QueueGuard {
     fn swells(&self, least_rtt: Duration) -> bool {
         let floor = self.floor.unwrap_or(least_rtt);
         self.bound.is_some_and(|bound| {
-            let most = (bound / STARTUP_SHARE).max(LEAST_SWELLING);
-            self.recent.len() == SAMPLES && self.least_recent() > floor.saturating_add(most)
+            let most = match floor > bound {
+                true => (bound / STARTUP_SHARE).max(LEAST_SWELLING),
+                false => bound / 2,
+            };
+            self.limited_since.is_none()
+                && self.recent.len() == SAMPLES
+                && self.least_recent() > floor.saturating_add(most)
         })
     }
 
@@ -637,5 +644,23 @@ mod tests {
             found_after.is_some_and(|rounds| rounds < 4),
             "{found_after:?}"
         );
+    }
+
+    #[test]
+    fn delayed_acknowledgements_of_a_first_flight_are_no_queue() {
+        let queues_at = |excess: u32| {
+            let mut guard = QueueGuard {
+                bound: Some(160 * MS),
+                ..QueueGuard::default()
+            };
+            let start = Instant::now();
+            let verdicts = (0..20_u32).map(|packet| {
+                let (now, rtt) = (start + 30 * packet * MS, (600 + excess) * MS);
+                guard.on_ack(now, rtt, 1_200, 600 * MS, None).queues
+            });
+            verdicts.fold(false, |queues, verdict| queues | verdict)
+        };
+        assert!(!queues_at(30));
+        assert!(queues_at(50));
     }
 }

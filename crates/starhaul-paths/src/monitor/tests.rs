@@ -593,3 +593,27 @@ fn a_rate_that_falls_is_told_by_what_is_in_flight() {
     let arrival = path.predict_arrival(now, 0, 1_200) - now;
     assert!((850 * MS..1_100 * MS).contains(&arrival), "{arrival:?}");
 }
+
+/// A few datagrams waited through a pause of a second: their rate says nothing of the path that has come back.
+#[test]
+fn a_pause_is_no_rate() {
+    let start = Instant::now();
+    let mut path = monitor(start, update(40 * MS, 40));
+    let now = exchange(&mut path, start, 200, 40 * MS, |_| false);
+    let waiting: Vec<_> = (0..20)
+        .map(|_| path.on_sent(now, 1_200, (), true))
+        .collect();
+    let back = now + 1_000 * MS;
+    for (number, sequence) in (0_u32..).zip(waiting) {
+        acked(&mut path, back + number * MS, sequence, Some(990 * MS));
+    }
+    let now = back + 20 * MS;
+    let known = PathUpdate {
+        bytes_in_flight: 100_000,
+        ..update(40 * MS, 40)
+    };
+    path.update(now, known);
+    let late = path.one_way_delay() + 50 * MS;
+    let arrival = path.predict_arrival(now, 0, 1_200) - now;
+    assert!(arrival < late, "{arrival:?}, smoothed {late:?}");
+}
