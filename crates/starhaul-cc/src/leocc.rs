@@ -159,15 +159,18 @@ impl LeoCc {
     }
 
     /// The round that ends was sent with the gain of the one before. A round sent below the target gives no estimate of
-    /// the path, and one that began before the reconfiguration none of the present path.
+    /// the path, one that began before the reconfiguration none of the present path, and one that holds an outage that of
+    /// the outage.
     fn measure_round(&mut self, now: Instant, sample: &RateSample) {
         let delivered = self.sampler.delivered_bytes();
         let lost = std::mem::take(&mut self.round_lost_bytes);
         let [_, sent_at_gain, _] = self.gains;
         if let Some((start, before)) = self.round_start.replace((now, delivered)) {
             let elapsed = now.saturating_duration_since(start);
+            let silent = self.options.target_queue && self.bunching.was_silent(elapsed);
             if sent_at_gain >= 1.0
                 && !sample.app_limited
+                && !silent
                 && !elapsed.is_zero()
                 && self.estimate.is_current(now, elapsed + sample.rtt)
             {
@@ -175,7 +178,9 @@ impl LeoCc {
                 let most = window_bytes(real(got.saturating_add(lost)) * MAX_RANDOM_LOSS, 0);
                 let carried = got.saturating_add(lost.min(most));
                 self.round_rate = Bandwidth::from_bytes_over(carried, elapsed);
-                self.estimate.on_round_rate(self.round_rate, elapsed);
+                let queued = self.is_queued();
+                self.estimate
+                    .on_round_rate(self.round_rate, elapsed, queued);
             }
         }
     }

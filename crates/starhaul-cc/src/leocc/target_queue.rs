@@ -77,6 +77,14 @@ impl LeoCc {
         LEAST_TARGET.max(target)
     }
 
+    /// Whether there is more of a queue than the target.
+    pub(super) fn is_queued(&self) -> bool {
+        match (self.estimate.latest_rtt(), self.estimate.middle_rtt()) {
+            (Some(latest), Some(middle)) => latest > middle + self.target_queue(),
+            _ => true,
+        }
+    }
+
     /// Adds an RTT to the deviation, unless the queue is not this flow's target.
     pub(super) fn watch_deviation(&mut self, now: Instant, rtt: Duration) {
         if matches!(self.mode, Mode::Cruise { .. }) && self.is_narrow() {

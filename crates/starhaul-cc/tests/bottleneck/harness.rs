@@ -28,7 +28,7 @@ pub(crate) struct Path {
     pub(crate) seed: u64,
     /// One packet of this many is lost.
     pub(crate) loss_each: Option<u64>,
-    /// From this time on the RTT is this, which must not be less than before.
+    /// From this time on the RTT is this. Packets stay in order where it is less than before.
     pub(crate) later_rtt: Option<(Duration, Duration)>,
     /// From this time on the bottleneck has this rate.
     pub(crate) later_rate: Option<(Duration, Bandwidth)>,
@@ -38,6 +38,12 @@ pub(crate) struct Path {
     pub(crate) outage: Option<(Duration, Duration)>,
     /// The times of reconfiguration signals to senders, in order.
     pub(crate) reconfigured: Vec<Duration>,
+    /// The application has nothing to send between these two times.
+    pub(crate) idle: Option<(Duration, Duration)>,
+    /// The RTT swings by up to so much more, once in each such time.
+    pub(crate) swing: Option<(Duration, Duration)>,
+    /// Packets arrive together, once in each such time.
+    pub(crate) bursts: Option<Duration>,
 }
 
 impl Path {
@@ -55,6 +61,9 @@ impl Path {
             later_rate: None,
             outage: None,
             reconfigured: Vec::new(),
+            idle: None,
+            swing: None,
+            bursts: None,
         }
     }
 
@@ -185,7 +194,15 @@ impl Bottleneck {
             return None;
         }
         self.link_free = self.link_free.max(now) + self.rate(now).time_to_send(PACKET_BYTES);
-        Some(self.link_free + self.rtt(now))
+        let arrives = match self.path.bursts {
+            Some(each) => {
+                let since = (self.link_free - self.start).as_nanos();
+                let bursts = u32::try_from(since.div_ceil(each.as_nanos())).unwrap();
+                self.start + each * bursts
+            }
+            None => self.link_free,
+        };
+        Some(arrives + self.rtt(now))
     }
 
     fn queue_bytes(&self, now: Instant) -> u64 {
@@ -194,10 +211,23 @@ impl Bottleneck {
     }
 
     fn rtt(&self, now: Instant) -> Duration {
-        match self.path.later_rtt {
+        let rtt = match self.path.later_rtt {
             Some((from, rtt)) if now - self.start >= from => rtt,
             _ => self.path.rtt,
-        }
+        };
+        let swing = self.path.swing.map_or(Duration::ZERO, |(most, each)| {
+            let turn = (now - self.start).as_secs_f64() / each.as_secs_f64();
+            most.mul_f64(0.5 + 0.5 * (turn * std::f64::consts::TAU).sin())
+        });
+        rtt + swing
+    }
+
+    /// When the application has data again, if it has none now.
+    fn idle_until(&self, now: Instant) -> Option<Instant> {
+        let (from, to) = self.path.idle?;
+        (from..to)
+            .contains(&(now - self.start))
+            .then(|| self.start + to)
     }
 
     fn rate(&self, now: Instant) -> Bandwidth {
@@ -311,6 +341,9 @@ impl Sender {
             {
                 return Some(at);
             }
+            if let Some(until) = bottleneck.idle_until(now) {
+                return Some(until);
+            }
             if now < self.next_data {
                 return Some(self.next_data);
             }
@@ -340,6 +373,8 @@ impl Sender {
         self.pacer.on_sent(now, PACKET_BYTES);
         self.in_flight.push_back(InFlight { number, sent: now });
         if let Some(at) = bottleneck.carry(now, number) {
+            let before = self.acks.back().map_or(at, |(before, _)| *before);
+            let at = at.max(before);
             self.acks.push_back((at, number));
         }
     }

@@ -1,0 +1,91 @@
+//! `leocc2` where the path fails it: outages, shorter paths, losses and bursts, mostly where nothing signals them. Each test
+//! asserts what a user would miss.
+
+use std::time::Duration;
+
+use starhaul_cc::{ControllerConfig, LeoCcOptions};
+use starhaul_units::Bandwidth;
+
+use crate::harness::{Path, Run};
+
+const OURS: ControllerConfig = ControllerConfig::LeoCc(LeoCcOptions::TARGET_QUEUE);
+
+const SECOND: Duration = Duration::from_secs(1);
+const MS: Duration = Duration::from_millis(1);
+
+/// How many seconds after `from` the flow first has `share` of the path's rate for half a second.
+fn seconds_until(run: &Run, path: &Path, from: f64, share: f64) -> f64 {
+    (0..200u32)
+        .map(|n| from + f64::from(n) * 0.1)
+        .find(|&at| run.share(path, at, at + 0.5) > share)
+        .map_or(f64::INFINITY, |at| at - from)
+}
+
+/// An outage says nothing of the rate after it, whether it was signalled or not.
+#[test]
+fn the_rate_is_back_within_two_seconds_of_an_outage() {
+    for rtt_ms in [40, 100, 300] {
+        for outage_ms in [300, 1000, 3000] {
+            for told in [false, true] {
+                let mut path = Path::new(100, rtt_ms);
+                let end = 20 * SECOND + outage_ms * MS;
+                path.outage = Some((20 * SECOND, end));
+                if told {
+                    path.reconfigured = vec![end + MS * u32::try_from(rtt_ms).unwrap()];
+                }
+                let run = path.run(&OURS, 45);
+                let took = seconds_until(&run, &path, end.as_secs_f64(), 0.9);
+                assert!(
+                    took < 2.0 + 0.006 * rtt_ms as f64,
+                    "{rtt_ms} ms, outage of {outage_ms} ms, told: {told}: {took:.1} s"
+                );
+            }
+        }
+    }
+}
+
+/// The mean queue between two times in milliseconds at this rate.
+fn queue_ms(run: &Run, rate: Bandwidth, from: f64, to: f64) -> f64 {
+    run.mean_queue(from, to) * 8e3 / (rate.mbit() * 1e6)
+}
+
+/// After a pause of the application the first RTT is no deviation from those before it.
+#[test]
+fn a_pause_makes_no_long_queue() {
+    let mut path = Path::new(50, 60).queue_bdp(4.0);
+    path.idle = Some((20 * SECOND, 33 * SECOND));
+    path.later_rtt = Some((25 * SECOND, 80 * MS));
+    let run = path.run(&OURS, 43);
+    let queue = queue_ms(&run, path.rate, 36.0, 43.0);
+    assert!(queue < 14.0, "{queue:.1} ms");
+    let share = run.share(&path, 35.0, 43.0);
+    assert!(share > 0.95, "{share:.3}");
+}
+
+/// Packets that a short buffer drops are not lost at random.
+#[test]
+fn a_short_buffer_is_not_flooded() {
+    for (rtt_ms, share) in [(40, 0.05), (100, 0.05), (100, 0.02)] {
+        let path = Path::new(50, rtt_ms).queue_bdp(share);
+        let run = path.run(&OURS, 30);
+        let sent = run.samples.len() as f64 + run.lost as f64;
+        let lost = run.lost as f64 / sent;
+        assert!(lost < 0.06, "{rtt_ms} ms, {share} BDP: {lost:.3}");
+    }
+}
+
+/// Nothing tells that the capacity rose to five times what it was.
+#[test]
+fn a_rate_that_rose_is_found_within_seconds() {
+    for rtt_ms in [40, 100] {
+        let mut path = Path::new(20, rtt_ms).queue_bdp(10.0);
+        path.later_rate = Some((20 * SECOND, Bandwidth::from_mbit(100)));
+        let run = path.run(&OURS, 60);
+        path.rate = Bandwidth::from_mbit(100);
+        let took = seconds_until(&run, &path, 20.0, 0.9);
+        assert!(
+            took < 2.0 + 0.06 * rtt_ms as f64,
+            "{rtt_ms} ms: {took:.1} s"
+        );
+    }
+}
