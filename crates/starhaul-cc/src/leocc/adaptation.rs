@@ -127,7 +127,7 @@ impl LeoCc {
             self.estimate.restart_from(self.rounds.count(), rate);
             self.restored_rate = rate;
             if let Some((low, _)) = self.estimate.band() {
-                self.competition.on_drained(now, low);
+                self.competition.on_drained(now, low, self.target_queue());
             }
             self.mode = Mode::Cruise { phase: 0 };
         }
