@@ -33,6 +33,9 @@ impl LeoCc {
         if self.options.published_code || !self.options.adaptation {
             return false;
         }
+        if self.seems_shorter(now, rtt) {
+            return true;
+        }
         let high = self.estimate.band().map_or(rtt, |(_, high)| high);
         if rtt <= high {
             self.beyond_band = None;

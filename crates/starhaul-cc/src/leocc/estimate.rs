@@ -209,6 +209,11 @@ impl Estimate {
         }
     }
 
+    /// The least RTT of late, whatever was in flight.
+    pub(super) fn least_rtt(&self) -> Option<Duration> {
+        self.min_rtt.best()
+    }
+
     /// The typical RTT of the path without a queue.
     pub(super) fn middle_rtt(&self) -> Option<Duration> {
         let middle = self.band.middle().filter(|_| self.options.band);

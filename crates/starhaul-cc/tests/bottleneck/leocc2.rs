@@ -49,6 +49,30 @@ fn queue_ms(run: &Run, rate: Bandwidth, from: f64, to: f64) -> f64 {
     run.mean_queue(from, to) * 8e3 / (rate.mbit() * 1e6)
 }
 
+/// A path that became shorter leaves what was in flight in its queue, which passes for the path's own RTT.
+#[test]
+fn the_queue_of_a_path_that_became_shorter_is_gone_within_seconds() {
+    for (before_ms, after_ms, told) in [
+        (70, 40, true),
+        (70, 40, false),
+        (600, 50, true),
+        (600, 50, false),
+        (150, 100, false),
+    ] {
+        let mut path = Path::new(50, before_ms).queue_bdp(4.0);
+        path.later_rtt = Some((20 * SECOND, after_ms * MS));
+        if told {
+            path.reconfigured = vec![20 * SECOND + after_ms * MS];
+        }
+        let run = path.run(&OURS, 40);
+        let queue = queue_ms(&run, path.rate, 23.0, 40.0);
+        let name = format!("{before_ms} to {after_ms} ms, told: {told}");
+        assert!(queue < 16.0, "{name}: {queue:.1} ms");
+        let share = run.share(&path, 23.0, 40.0);
+        assert!(share > 0.95, "{name}: {share:.3}");
+    }
+}
+
 /// After a pause of the application the first RTT is no deviation from those before it.
 #[test]
 fn a_pause_makes_no_long_queue() {
