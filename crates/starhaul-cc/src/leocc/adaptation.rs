@@ -129,6 +129,7 @@ impl LeoCc {
         } else {
             self.estimate.restart_from(self.rounds.count(), rate);
             self.restored_rate = rate;
+            self.begin_burst(0);
             if let Some((low, _)) = self.estimate.band() {
                 self.competition.on_drained(now, low, self.target_queue());
             }

@@ -51,7 +51,7 @@ impl LeoCc {
         DRAIN_GAIN.max(1.0 - share(self.target_queue(), middle))
     }
 
-    fn begin_burst(&mut self, paid: u32) {
+    pub(super) fn begin_burst(&mut self, paid: u32) {
         let before = self.estimate.moderate().unwrap_or(self.pacing_rate);
         let rtt = self.estimate.latest_rtt().unwrap_or_default();
         self.burst = Burst { paid, before, rtt };

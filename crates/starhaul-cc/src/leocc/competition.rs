@@ -64,6 +64,11 @@ impl Competition {
         self.floor.best()
     }
 
+    /// Whether there is a queue of which nobody knows yet whose it is.
+    pub(super) fn is_suspected(&self) -> bool {
+        self.standing.is_some()
+    }
+
     /// Whether other flows fill the queue and do not yield.
     pub(super) fn is_present(&self) -> bool {
         self.present

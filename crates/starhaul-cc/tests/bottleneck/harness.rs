@@ -40,10 +40,6 @@ pub(crate) struct Path {
     pub(crate) reconfigured: Vec<Duration>,
     /// The application has nothing to send between these two times.
     pub(crate) idle: Option<(Duration, Duration)>,
-    /// The RTT swings by up to so much more, once in each such time.
-    pub(crate) swing: Option<(Duration, Duration)>,
-    /// Packets arrive together, once in each such time.
-    pub(crate) bursts: Option<Duration>,
 }
 
 impl Path {
@@ -62,8 +58,6 @@ impl Path {
             outage: None,
             reconfigured: Vec::new(),
             idle: None,
-            swing: None,
-            bursts: None,
         }
     }
 
@@ -194,15 +188,7 @@ impl Bottleneck {
             return None;
         }
         self.link_free = self.link_free.max(now) + self.rate(now).time_to_send(PACKET_BYTES);
-        let arrives = match self.path.bursts {
-            Some(each) => {
-                let since = (self.link_free - self.start).as_nanos();
-                let bursts = u32::try_from(since.div_ceil(each.as_nanos())).unwrap();
-                self.start + each * bursts
-            }
-            None => self.link_free,
-        };
-        Some(arrives + self.rtt(now))
+        Some(self.link_free + self.rtt(now))
     }
 
     fn queue_bytes(&self, now: Instant) -> u64 {
@@ -211,15 +197,10 @@ impl Bottleneck {
     }
 
     fn rtt(&self, now: Instant) -> Duration {
-        let rtt = match self.path.later_rtt {
+        match self.path.later_rtt {
             Some((from, rtt)) if now - self.start >= from => rtt,
             _ => self.path.rtt,
-        };
-        let swing = self.path.swing.map_or(Duration::ZERO, |(most, each)| {
-            let turn = (now - self.start).as_secs_f64() / each.as_secs_f64();
-            most.mul_f64(0.5 + 0.5 * (turn * std::f64::consts::TAU).sin())
-        });
-        rtt + swing
+        }
     }
 
     /// When the application has data again, if it has none now.

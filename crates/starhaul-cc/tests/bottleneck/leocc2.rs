@@ -86,6 +86,34 @@ fn a_pause_makes_no_long_queue() {
     assert!(share > 0.95, "{share:.3}");
 }
 
+/// Nothing tells that the capacity fell to a fifth; the queue of it is the flow's own.
+#[test]
+fn a_drop_of_capacity_is_no_rival() {
+    for (mbit, later) in [(100, 20), (50, 10)] {
+        let mut path = Path::new(mbit, 40).queue_bdp(10.0);
+        let rate = Bandwidth::from_mbit(later);
+        path.later_rate = Some((20 * SECOND, rate));
+        let run = path.run(&OURS, 30);
+        let rival = run
+            .between(15.0, 30.0)
+            .any(|sample| sample.state == "cruise_competitive");
+        assert!(!rival, "{mbit} to {later}");
+        let queue = queue_ms(&run, rate, 22.0, 30.0);
+        assert!(queue < 40.0, "{mbit} to {later}: {queue:.1} ms");
+    }
+}
+
+/// What is lost at random, up to about a fifth, does not shrink the window.
+#[test]
+fn a_fifth_lost_at_random_leaves_the_rate() {
+    for (rtt_ms, loss) in [(600, 0.1), (100, 0.1), (100, 0.15), (50, 0.18)] {
+        let path = Path::new(100, rtt_ms).queue_bdp(2.0).loss(loss, 3);
+        let run = path.run(&OURS, 60);
+        let share = run.share(&path, 20.0, 60.0);
+        assert!(share > 0.8, "{rtt_ms} ms, loss {loss}: {share:.3}");
+    }
+}
+
 /// Packets that a short buffer drops are not lost at random.
 #[test]
 fn a_short_buffer_is_not_flooded() {
@@ -95,6 +123,37 @@ fn a_short_buffer_is_not_flooded() {
         let sent = run.samples.len() as f64 + run.lost as f64;
         let lost = run.lost as f64 / sent;
         assert!(lost < 0.06, "{rtt_ms} ms, {share} BDP: {lost:.3}");
+    }
+}
+
+/// Startup ends beside another flow that started at the same time.
+#[test]
+fn drain_ends_beside_a_rival() {
+    for rival in [ControllerConfig::Cubic, ControllerConfig::Bbr] {
+        let path = Path::new(50, 60).queue_bdp(4.0);
+        let runs = path.run_all(&[(OURS, 0), (rival.clone(), 0)], 20);
+        let drain: Vec<f64> = runs[0]
+            .between(0.0, 20.0)
+            .filter(|sample| sample.state == "drain")
+            .map(|sample| sample.at.as_secs_f64())
+            .collect();
+        let took = drain.last().unwrap_or(&0.0) - drain.first().unwrap_or(&0.0);
+        assert!(took < 1.5, "beside {}: {took:.1} s", rival.name());
+    }
+}
+
+/// Some packets at a low rate are a long queue.
+#[test]
+fn a_slow_link_has_few_packets_queued() {
+    for (kbit, most_ms) in [(64, 1100.0), (250, 300.0)] {
+        let mut path = Path::new(1, 100);
+        path.rate = Bandwidth::from_kbit(kbit);
+        path.queue_bytes = 60 * 1452;
+        let run = path.run(&OURS, 200);
+        let queue = queue_ms(&run, path.rate, 60.0, 200.0);
+        assert!(queue < most_ms, "{kbit} kbit/s: {queue:.0} ms");
+        let share = run.share(&path, 60.0, 200.0);
+        assert!(share > 0.9, "{kbit} kbit/s: {share:.3}");
     }
 }
 
