@@ -48,9 +48,16 @@ const CWND_GAIN: f64 = 2.0;
 const RTT_MARGIN_SHARE: f64 = 1.0 / 16.0;
 /// Loss up to this share is random (LeoCC §2.1): the link could have carried the lost packets.
 const MAX_RANDOM_LOSS: f64 = 0.06;
+/// Of a round's loss in its mean: a cycle.
+const MEAN_LOSS_SHARE: f64 = 1.0 / 8.0;
+/// The loss of a round scatters by up to about twice its mean where rounds are short.
+const MEAN_LOSSES: f64 = 2.0;
 /// Pacing factor on the target rate, so that a queue left by an overestimate drains.
 const PACING_MARGIN: f64 = 0.99;
 const MIN_WINDOW_PACKETS: u64 = 4;
+/// `leocc2` drains for so many rounds at most. Startup leaves less than two BDP in the queue, which at a third of the rate are gone
+/// after three; what stands longer is another flow's, and Adaptation finds out.
+const MAX_DRAIN_ROUNDS: u64 = 4;
 
 /// Model-based congestion control that uses reconfiguration signals; loss alone does not reduce its rate.
 #[derive(Clone, Debug)]
@@ -67,7 +74,7 @@ pub(crate) struct LeoCc {
     deviation: Deviation,
     burst: Burst,
     emptying: Emptying,
-    /// The rate of the last whole round.
+    /// The rate of the last whole round; zero when that gave none.
     round_rate: Bandwidth,
     /// The rate at which the last Adaptation ended.
     restored_rate: Bandwidth,
@@ -84,6 +91,8 @@ pub(crate) struct LeoCc {
     round_start: Option<(Instant, u64)>,
     /// Bytes declared lost since then.
     round_lost_bytes: u64,
+    /// The share of bytes lost in a round without a queue beyond the target, averaged over about a cycle.
+    mean_loss: f64,
     /// The round since which every RTT has been beyond the band.
     beyond_band: Option<u64>,
     updated_at: Option<Instant>,
@@ -92,7 +101,10 @@ pub(crate) struct LeoCc {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Mode {
     Startup,
-    Drain,
+    Drain {
+        /// The round in which it began.
+        since: u64,
+    },
     Cruise {
         phase: usize,
     },
@@ -136,6 +148,7 @@ impl LeoCc {
             measured: false,
             round_start: None,
             round_lost_bytes: 0,
+            mean_loss: 0.0,
             beyond_band: None,
             updated_at: None,
         }
@@ -159,24 +172,45 @@ impl LeoCc {
     }
 
     /// The round that ends was sent with the gain of the one before. A round sent below the target gives no estimate of
-    /// the path, and one that began before the reconfiguration none of the present path.
+    /// the path, one that began before the reconfiguration none of the present path, and one that holds an outage that of
+    /// the outage.
     fn measure_round(&mut self, now: Instant, sample: &RateSample) {
         let delivered = self.sampler.delivered_bytes();
         let lost = std::mem::take(&mut self.round_lost_bytes);
         let [_, sent_at_gain, _] = self.gains;
+        self.round_rate = Bandwidth::default();
         if let Some((start, before)) = self.round_start.replace((now, delivered)) {
             let elapsed = now.saturating_duration_since(start);
+            let silent = self.options.target_queue && self.bunching.was_silent(elapsed);
+            let sent = (delivered - before).saturating_add(lost);
+            let random = self.random_loss();
+            if !silent && sent > 0 && !self.is_queued() {
+                let share = real(lost) / real(sent);
+                self.mean_loss += (share - self.mean_loss) * MEAN_LOSS_SHARE;
+            }
             if sent_at_gain >= 1.0
                 && !sample.app_limited
+                && !silent
                 && !elapsed.is_zero()
                 && self.estimate.is_current(now, elapsed + sample.rtt)
             {
-                let got = delivered - before;
-                let most = window_bytes(real(got.saturating_add(lost)) * MAX_RANDOM_LOSS, 0);
-                let carried = got.saturating_add(lost.min(most));
+                let most = window_bytes(real(sent) * random, 0);
+                let carried = (delivered - before).saturating_add(lost.min(most));
                 self.round_rate = Bandwidth::from_bytes_over(carried, elapsed);
-                self.estimate.on_round_rate(self.round_rate, elapsed);
+                let queued = self.is_queued();
+                self.estimate
+                    .on_round_rate(self.round_rate, elapsed, queued);
             }
+        }
+    }
+
+    /// The share of a round's bytes that may have been lost at random. Where `leocc2` finds no queue that is what is lost anyway: a
+    /// path that drops each fifth packet is not full. Losses of a round that go far beyond the mean are its own: a short buffer
+    /// drops most of a burst.
+    fn random_loss(&self) -> f64 {
+        match self.is_queued() || !self.is_narrow() {
+            true => MAX_RANDOM_LOSS,
+            false => MAX_RANDOM_LOSS + self.mean_loss * MEAN_LOSSES,
         }
     }
 
@@ -201,12 +235,15 @@ impl LeoCc {
                     self.full_pipe.on_round(bandwidth);
                 }
                 if self.full_pipe.reached() {
-                    self.mode = Mode::Drain;
+                    let since = self.rounds.count();
+                    self.mode = Mode::Drain { since };
                 }
             }
-            Mode::Drain => {
+            Mode::Drain { since } => {
                 let bandwidth = self.estimate.aggressive().unwrap_or_default();
-                if bytes_in_flight <= self.inflight(bandwidth, 1.0) {
+                let rounds = self.rounds.count() - since;
+                let over = self.options.target_queue && rounds >= MAX_DRAIN_ROUNDS;
+                if over || bytes_in_flight <= self.inflight(bandwidth, 1.0) {
                     // Startup's RTTs include its queue: the band is measured as after a reconfiguration.
                     if self.options.published_code {
                         self.mode = Mode::Cruise { phase: 0 };
@@ -265,7 +302,7 @@ impl LeoCc {
     fn pacing_gain(&self) -> f64 {
         match self.mode {
             Mode::Startup => STARTUP_GAIN,
-            Mode::Drain => DRAIN_GAIN,
+            Mode::Drain { .. } => DRAIN_GAIN,
             Mode::Cruise { phase: 0 } if self.is_moderate() => MODERATE_BURST_GAIN,
             Mode::Cruise { phase: 0 } => BURST_GAIN,
             Mode::Cruise { phase: 1 } if self.is_narrow() => self.burst_drain_gain(),
@@ -289,7 +326,7 @@ impl LeoCc {
         let bandwidth = self.estimate.aggressive();
         self.cwnd_bytes = match (self.mode, bandwidth) {
             (Mode::Adaptation { cap_bytes, .. }, _) => cap_bytes,
-            (Mode::Startup | Mode::Drain, Some(bandwidth)) => {
+            (Mode::Startup | Mode::Drain { .. }, Some(bandwidth)) => {
                 let target = self.inflight(bandwidth, STARTUP_GAIN);
                 if self.full_pipe.reached() {
                     grown.min(target)
@@ -444,7 +481,7 @@ impl Controller for LeoCc {
     fn state(&self) -> &'static str {
         match self.mode {
             Mode::Startup => "startup",
-            Mode::Drain => "drain",
+            Mode::Drain { .. } => "drain",
             Mode::Cruise { .. } if self.is_competing() => "cruise_competitive",
             Mode::Cruise { .. } if self.is_moderate() => "cruise_moderate",
             Mode::Cruise { .. } => "cruise",

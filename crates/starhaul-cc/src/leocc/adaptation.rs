@@ -33,6 +33,9 @@ impl LeoCc {
         if self.options.published_code || !self.options.adaptation {
             return false;
         }
+        if self.seems_shorter(now, rtt) {
+            return true;
+        }
         let high = self.estimate.band().map_or(rtt, |(_, high)| high);
         if rtt <= high {
             self.beyond_band = None;
@@ -126,8 +129,9 @@ impl LeoCc {
         } else {
             self.estimate.restart_from(self.rounds.count(), rate);
             self.restored_rate = rate;
+            self.begin_burst(0);
             if let Some((low, _)) = self.estimate.band() {
-                self.competition.on_drained(now, low);
+                self.competition.on_drained(now, low, self.target_queue());
             }
             self.mode = Mode::Cruise { phase: 0 };
         }

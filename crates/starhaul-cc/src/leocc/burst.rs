@@ -19,6 +19,8 @@ pub(super) struct Burst {
     paid: u32,
     /// bBW_m before it.
     before: Bandwidth,
+    /// bRTT_latest before it.
+    rtt: Duration,
 }
 
 impl LeoCc {
@@ -49,9 +51,10 @@ impl LeoCc {
         DRAIN_GAIN.max(1.0 - share(self.target_queue(), middle))
     }
 
-    fn begin_burst(&mut self, paid: u32) {
+    pub(super) fn begin_burst(&mut self, paid: u32) {
         let before = self.estimate.moderate().unwrap_or(self.pacing_rate);
-        self.burst = Burst { paid, before };
+        let rtt = self.estimate.latest_rtt().unwrap_or_default();
+        self.burst = Burst { paid, before, rtt };
     }
 
     fn burst_has_paid(&self) -> bool {
@@ -60,8 +63,11 @@ impl LeoCc {
             return false;
         };
         let window = middle + self.target_queue();
-        let added = share(self.burst_queue(window), window);
-        latest <= window && self.round_rate > self.burst.before.scaled(1.0 + added * PAID_SHARE)
+        let queue = self.burst_queue(window);
+        let added = share(queue, window);
+        // The path may have become longer by more than the target since it was measured: then no RTT is below the window.
+        let most = window.max(self.burst.rtt + queue.mul_f64(PAID_SHARE));
+        latest <= most && self.round_rate > self.burst.before.scaled(1.0 + added * PAID_SHARE)
     }
 }
 

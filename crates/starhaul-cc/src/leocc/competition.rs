@@ -18,7 +18,8 @@ const LASTING_ROUNDS: u32 = 8;
 #[derive(Clone, Debug)]
 pub(super) struct Competition {
     floor: WindowedFilter<Duration, Instant>,
-    standing_since: Option<Instant>,
+    /// When such a queue was last seen, and how long it has stood, silences excepted.
+    standing: Option<(Instant, Duration)>,
     present: bool,
 }
 
@@ -26,30 +27,34 @@ impl Default for Competition {
     fn default() -> Self {
         Self {
             floor: WindowedFilter::min(FLOOR_WINDOW),
-            standing_since: None,
+            standing: None,
             present: false,
         }
     }
 }
 
 impl Competition {
-    /// `low` is the path's least RTT, measured while all `leocc2` flows had drained it.
-    pub(super) fn on_drained(&mut self, now: Instant, low: Duration) {
+    /// `low` is the path's least RTT, measured while all `leocc2` flows had drained it. One within the target queue above the former
+    /// least RTT ended Adaptation as that of an empty path.
+    pub(super) fn on_drained(&mut self, now: Instant, low: Duration, target: Duration) {
         self.floor.update(now, low);
         let floor = self.floor.best().unwrap_or(low);
-        self.standing_since = None;
-        self.present = low > floor.saturating_add(STANDING);
+        self.standing = None;
+        self.present = low > floor.saturating_add(target).saturating_add(STANDING);
     }
 
     /// Takes the present queue and RTT, and the queue that this flow and others like it would leave.
     pub(super) fn on_queue(&mut self, now: Instant, rtt: Duration, queue: Duration, own: Duration) {
         if queue <= own.saturating_add(STANDING) {
-            self.standing_since = None;
+            self.standing = None;
             return;
         }
-        let since = *self.standing_since.get_or_insert(now);
+        let (last, stood) = self.standing.unwrap_or((now, Duration::ZERO));
+        // Nobody knows of the queue in a pause, or an outage.
+        let stood = stood + now.saturating_duration_since(last).min(rtt);
+        self.standing = Some((now, stood));
         let lasting = LASTING.max(rtt.saturating_mul(LASTING_ROUNDS));
-        if now.saturating_duration_since(since) >= lasting {
+        if stood >= lasting {
             self.present = true;
         }
     }
@@ -57,6 +62,11 @@ impl Competition {
     /// The least RTT of a drained path in the last minute.
     pub(super) fn floor(&self) -> Option<Duration> {
         self.floor.best()
+    }
+
+    /// Whether there is a queue of which nobody knows yet whose it is.
+    pub(super) fn is_suspected(&self) -> bool {
+        self.standing.is_some()
     }
 
     /// Whether other flows fill the queue and do not yield.
@@ -74,7 +84,7 @@ mod tests {
     /// The state after a queue of `queue_ms` for `for_ms`, where `leocc2` flows would leave 10 ms.
     fn after(start: Instant, queue_ms: u32, for_ms: u32) -> Competition {
         let mut competition = Competition::default();
-        competition.on_drained(start, 30 * MS);
+        competition.on_drained(start, 30 * MS, 7 * MS);
         for n in 0..=for_ms / 20 {
             let rtt = MS * (30 + queue_ms);
             competition.on_queue(start + 20 * MS * n, rtt, MS * queue_ms, 10 * MS);
@@ -90,16 +100,27 @@ mod tests {
         assert!(!after(start, 30, 5000).is_present(), "flows of our kind");
     }
 
+    #[test]
+    fn a_silence_is_no_queue_that_lasts() {
+        let start = Instant::now();
+        let mut competition = after(start, 60, 200);
+        let later = start + Duration::from_secs(20);
+        competition.on_queue(later, MS * 90, MS * 60, MS * 10);
+        assert!(!competition.is_present());
+    }
+
     /// After a reconfiguration the RTT without a queue decides: all `leocc2` flows have drained it.
     #[test]
     fn who_does_not_drain_is_still_there_and_who_left_is_not() {
         let start = Instant::now();
         let mut competition = after(start, 60, 1500);
         let later = start + Duration::from_secs(15);
-        competition.on_drained(later, 90 * MS);
+        competition.on_drained(later, 90 * MS, 7 * MS);
         assert!(competition.is_present());
-        competition.on_drained(later + Duration::from_secs(15), 38 * MS);
+        competition.on_drained(later + Duration::from_secs(15), 38 * MS, 7 * MS);
         assert!(!competition.is_present());
+        competition.on_drained(later + Duration::from_secs(30), 72 * MS, 40 * MS);
+        assert!(!competition.is_present(), "within the target");
     }
 
     /// A path that became longer for good counts as a queue only until the old minimum expires.
@@ -109,7 +130,7 @@ mod tests {
         let mut competition = after(start, 0, 1000);
         let interval = Duration::from_secs(15);
         let present = (1..8u32).map(|n| {
-            competition.on_drained(start + interval * n, 90 * MS);
+            competition.on_drained(start + interval * n, 90 * MS, 7 * MS);
             competition.is_present()
         });
         assert_eq!(

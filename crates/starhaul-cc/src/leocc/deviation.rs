@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 const MEMORY: Duration = Duration::from_secs(10);
 /// Deviations are from the mean of this many round trips, one cycle.
 const MEAN_ROUNDS: u32 = 8;
+/// A longer silence, or one of more than the RTT, is an outage (Δ_outage) or a pause of the application.
+const SILENCE: Duration = Duration::from_millis(45);
 /// A deviation is known from this time on.
 const LEAST: Duration = Duration::from_secs(1);
 
@@ -27,6 +29,9 @@ impl Deviation {
         let elapsed = self
             .last
             .map_or(Duration::ZERO, |last| now.saturating_duration_since(last));
+        if elapsed > SILENCE.max(rtt) {
+            self.pause();
+        }
         self.last = Some(now);
         let (elapsed_s, rtt_s) = (elapsed.as_secs_f64(), rtt.as_secs_f64());
         let Some(mean) = self.mean_s else {
@@ -95,5 +100,14 @@ mod tests {
         fed(&mut deviation, start + 12_000 * MS, 40_000, |_| 90 * MS);
         let faded = deviation.get().unwrap();
         assert!(moved > MS && faded < moved / 10, "{moved:?} {faded:?}");
+    }
+
+    #[test]
+    fn the_first_rtt_after_a_silence_is_no_deviation() {
+        let start = Instant::now();
+        let mut deviation = Deviation::default();
+        fed(&mut deviation, start, 5000, |_| 40 * MS);
+        fed(&mut deviation, start + 20_000 * MS, 100, |_| 90 * MS);
+        assert_eq!(deviation.get(), Some(Duration::ZERO));
     }
 }

@@ -16,6 +16,9 @@ const ATTEMPTS: u32 = 3;
 /// Adaptation lasts at most this many RTTs, or [`MAX_ADAPTATION`]: two for each attempt.
 const MAX_ROUNDS: u32 = 2 * ATTEMPTS;
 
+/// The deficit doubles so often at most: it is then beyond half of any BDP, its bound.
+const MAX_DOUBLINGS: u32 = 8;
+
 /// The flight is held below the BDP by at least this share of the time since the last Adaptation: what a round trip of it
 /// costs is then an eighth of a percent. Short paths are emptied by half in this way, as in the paper. Flows that share a
 /// queue need that: who joined later takes the others' queue for a part of the path, and a target alone would not drain
@@ -30,6 +33,8 @@ const SPACING: u32 = 8;
 pub(super) struct Emptying {
     /// The least RTT before.
     floor: Duration,
+    /// How long Adaptation may last.
+    longest: Duration,
     target: Duration,
     /// The time by which the flight is less than the BDP in the first attempt.
     deficit: Duration,
@@ -40,6 +45,21 @@ pub(super) struct Emptying {
     delivered_before: u64,
     /// When the first packet sent since then was acknowledged, and the least RTT.
     sampled: Option<(Instant, Duration)>,
+}
+
+impl Emptying {
+    /// For how long the flight keeps the path busy.
+    fn time(&self) -> Duration {
+        let doubled = 1 << self.attempts.min(MAX_DOUBLINGS);
+        let deficit = self.deficit.saturating_mul(doubled);
+        self.floor.saturating_sub(deficit).max(self.floor / 2)
+    }
+
+    /// Whether the link did not idle although the flight was below the BDP at the least RTT known: the RTT shrank with the flight, by
+    /// more than half as much, since it was a queue that became shorter.
+    fn was_busy(&self, rtt: Duration) -> bool {
+        rtt < (self.time() + self.floor) / 2
+    }
 }
 
 impl LeoCc {
@@ -55,8 +75,13 @@ impl LeoCc {
         let since_last = self
             .last_adaptation
             .map_or(Duration::MAX, |last| now.saturating_duration_since(last));
+        let floor = drained.map_or(floor, |drained| drained.min(floor));
+        let shorter = self.estimate.least_rtt();
+        let shorter = shorter.filter(|least| least.saturating_add(target) < floor);
+        let floor = shorter.unwrap_or(floor);
         self.emptying = Emptying {
-            floor: drained.map_or(floor, |drained| drained.min(floor)),
+            floor,
+            longest: MAX_ADAPTATION.max(floor.saturating_mul(MAX_ROUNDS)),
             target,
             deficit: target.max(since_last / CHEAP_SHARE),
             told: self.emptying.told,
@@ -68,27 +93,35 @@ impl LeoCc {
     /// Notes a signal. Returns whether the last one that emptied the path is so recent that doing it again would cost too much
     /// of the time.
     pub(super) fn note_signal(&mut self, now: Instant) -> bool {
-        let Emptying { told, floor, .. } = self.emptying;
-        let spacing = floor.saturating_add(SAMPLED).saturating_mul(SPACING);
-        let recent = told.is_some_and(|told| now.saturating_duration_since(told) < spacing);
+        let told = self.emptying.told;
+        let recent = told.is_some_and(|told| self.is_recent(now, told));
         if !recent {
             self.emptying.told = Some(now);
         }
         recent
     }
 
+    fn is_recent(&self, now: Instant, at: Instant) -> bool {
+        let emptied = self.emptying.floor.saturating_add(SAMPLED);
+        now.saturating_duration_since(at) < emptied.saturating_mul(SPACING)
+    }
+
+    /// Whether the path became shorter than its band by more than the target: what is in flight then stands in its queue, and the RTT
+    /// is as before.
+    pub(super) fn seems_shorter(&self, now: Instant, rtt: Duration) -> bool {
+        let low = self.estimate.band().map_or(rtt, |(low, _)| low);
+        self.options.target_queue
+            && rtt.saturating_add(self.target_queue()) < low
+            && !self
+                .last_adaptation
+                .is_some_and(|at| self.is_recent(now, at))
+    }
+
     /// What is in flight at `rate` when the link idles for the target in each round trip, twice as long in each further
     /// attempt; at least half the BDP.
     fn emptied_bytes(&self, rate: Bandwidth) -> u64 {
-        let Emptying {
-            floor,
-            deficit,
-            attempts,
-            ..
-        } = self.emptying;
-        let deficit = deficit.saturating_mul(1 << attempts.min(ATTEMPTS));
-        let time = floor.saturating_sub(deficit).max(floor / 2);
-        window_bytes(real(rate.bytes_in(time)), self.min_cwnd())
+        let bytes = rate.bytes_in(self.emptying.time());
+        window_bytes(real(bytes), self.min_cwnd())
     }
 
     /// Samples RTTs of packets that were sent since the flight fell below its bound, and ends the attempt when there are
@@ -104,13 +137,12 @@ impl LeoCc {
         else {
             return;
         };
-        let (since, rate) = (*since, *rate);
-        let longest = MAX_ADAPTATION.max(self.emptying.floor.saturating_mul(MAX_ROUNDS));
-        if now.saturating_duration_since(since) > longest {
+        let (since, rate, cap_bytes) = (*since, *rate, *cap_bytes);
+        if now.saturating_duration_since(since) > self.emptying.longest {
             return self.leave_adaptation(now, rate);
         }
         let Some(at) = *drained else {
-            if bytes_in_flight <= *cap_bytes {
+            if bytes_in_flight <= cap_bytes {
                 *drained = Some(now);
                 self.emptying.delivered_before = self.sampler.delivered_bytes();
             }
@@ -122,31 +154,39 @@ impl LeoCc {
         let (first, least) = self.emptying.sampled.unwrap_or((now, rtt));
         self.emptying.sampled = Some((first, least.min(rtt)));
         if now.saturating_duration_since(first) >= SAMPLED {
-            self.end_attempt(now, (since, at), rate, least.min(rtt));
+            let bytes = self.sampler.delivered_bytes() - self.emptying.delivered_before;
+            let delivered = Bandwidth::from_bytes_over(bytes, now.saturating_duration_since(at));
+            let mean = delivered.time_to_send(cap_bytes);
+            let busy = self.emptying.was_busy(mean.max(least.min(rtt)));
+            if busy || !self.is_emptied(least.min(rtt)) {
+                return self.try_again(now, since, rate, least.min(rtt), delivered);
+            }
+            self.leave_adaptation(now, rate);
         }
     }
 
-    /// Cruises at the former rate if the queue is gone; else bounds the flight by what was delivered, which is the
-    /// capacity while there is a queue.
-    fn end_attempt(
-        &mut self,
-        now: Instant,
-        (since, drained): (Instant, Instant),
-        rate: Bandwidth,
-        least: Duration,
-    ) {
+    /// Whether the queue is gone; or not this flow's, as far as so many attempts tell.
+    fn is_emptied(&self, least: Duration) -> bool {
         let Emptying {
             floor,
             target,
-            delivered_before,
+            attempts,
             ..
         } = self.emptying;
+        least <= floor + target || attempts + 1 >= ATTEMPTS
+    }
+
+    /// Bounds the flight by what was delivered, which is the capacity while there is a queue.
+    fn try_again(
+        &mut self,
+        now: Instant,
+        since: Instant,
+        rate: Bandwidth,
+        least: Duration,
+        delivered: Bandwidth,
+    ) {
         self.emptying.attempts += 1;
-        if least <= floor + target || self.emptying.attempts >= ATTEMPTS {
-            return self.leave_adaptation(now, rate);
-        }
-        let bytes = self.sampler.delivered_bytes() - delivered_before;
-        let delivered = Bandwidth::from_bytes_over(bytes, now.saturating_duration_since(drained));
+        self.emptying.floor = self.emptying.floor.min(least);
         self.emptying.sampled = None;
         self.estimate.discard_rtt(now);
         self.mode = Mode::Adaptation {

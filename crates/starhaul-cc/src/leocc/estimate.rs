@@ -129,8 +129,8 @@ impl Estimate {
 
     /// Adds the rate of a whole round, which took `elapsed`, to the mean and to the moderate filter; samples within a round
     /// overlap.
-    pub(super) fn on_round_rate(&mut self, rate: Bandwidth, elapsed: Duration) {
-        self.mean_rate.update(rate, elapsed);
+    pub(super) fn on_round_rate(&mut self, rate: Bandwidth, elapsed: Duration, queued: bool) {
+        self.mean_rate.update(rate, elapsed, queued);
         self.moderate_raw = Some(rate);
         self.moderate.update(real(rate.bits_per_second()));
     }
@@ -207,6 +207,11 @@ impl Estimate {
             Some(band) if self.options.band => Some(band),
             _ => least.map(|least| (least, least)),
         }
+    }
+
+    /// The least RTT of late, whatever was in flight.
+    pub(super) fn least_rtt(&self) -> Option<Duration> {
+        self.min_rtt.best()
     }
 
     /// The typical RTT of the path without a queue.

@@ -19,22 +19,38 @@ const RISE: f64 = 3.0;
 pub(super) struct MeanRate {
     bits: Option<f64>,
     averaged: Duration,
+    /// Rounds in a row that were faster and left no queue.
+    faster: u32,
+    restarted: bool,
 }
 
 impl MeanRate {
-    /// Begins again at a rate which the next rounds correct.
+    /// Begins again at a rate that counts as much as the next round: that one may still be of what came before.
     pub(super) fn restart_from(&mut self, rate: Bandwidth) {
         self.bits = Some(real(rate.bits_per_second()));
         self.averaged = Duration::ZERO;
+        self.restarted = true;
     }
 
-    /// Adds a round that took `elapsed`.
-    pub(super) fn update(&mut self, rate: Bandwidth, elapsed: Duration) {
+    /// Adds a round that took `elapsed`. Each in a row that was faster than the mean and left no queue counts more than the one
+    /// before: the capacity rose for good, and the window, which is all that limits the rate then, exceeds the mean by the target only.
+    pub(super) fn update(&mut self, rate: Bandwidth, elapsed: Duration, queued: bool) {
         let measured = real(rate.bits_per_second());
+        if std::mem::take(&mut self.restarted) {
+            self.averaged = elapsed;
+        }
         self.averaged = (self.averaged + elapsed).min(MEMORY.max(elapsed));
         let mean = self.bits.unwrap_or(measured);
         let share = elapsed.as_secs_f64() / self.averaged.as_secs_f64().max(f64::MIN_POSITIVE);
-        let share = if measured > mean { share * RISE } else { share };
+        let risen = measured > mean;
+        self.faster = match risen && !queued {
+            true => self.faster.saturating_add(1),
+            false => 0,
+        };
+        let share = match risen {
+            true => share * RISE * f64::from(self.faster.max(1)),
+            false => share,
+        };
         self.bits = Some(mean + (measured - mean) * share.min(1.0));
     }
 
@@ -56,17 +72,19 @@ mod tests {
         let mbit = Bandwidth::from_mbit;
         let mut mean = MeanRate::default();
         assert_eq!(mean.get(), None);
-        (0..30).for_each(|_| mean.update(mbit(10), ROUND));
+        (0..30).for_each(|_| mean.update(mbit(10), ROUND, true));
         assert_eq!(mean.get(), Some(mbit(10)));
-        (0..10).for_each(|_| mean.update(mbit(20), ROUND));
+        (0..10).for_each(|_| mean.update(mbit(20), ROUND, true));
         let risen = mean.get().unwrap();
         assert!(risen > mbit(17), "{risen:?}");
-        (0..10).for_each(|_| mean.update(mbit(10), ROUND));
+        (0..10).for_each(|_| mean.update(mbit(10), ROUND, true));
         let falling = mean.get().unwrap();
         assert!((mbit(13)..mbit(16)).contains(&falling), "{falling:?}");
         mean.restart_from(mbit(40));
-        mean.update(mbit(5), ROUND);
+        mean.update(mbit(5), ROUND, true);
         let corrected = mean.get().unwrap();
-        assert_eq!(corrected, mbit(5), "the first round counts alone");
+        assert_eq!(corrected, Bandwidth::from_kbit(22_500), "both count alike");
+        (0..4).for_each(|_| mean.update(mbit(60), ROUND, false));
+        assert_eq!(mean.get(), Some(mbit(60)), "none of them left a queue");
     }
 }

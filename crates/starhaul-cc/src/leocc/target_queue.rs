@@ -3,6 +3,8 @@
 
 use std::time::{Duration, Instant};
 
+use starhaul_units::Bandwidth;
+
 use super::{LeoCc, Mode};
 use crate::limits::{MAX_CWND_BYTES, real, window_bytes};
 
@@ -18,6 +20,8 @@ const TARGET_DEVIATIONS: f64 = 1.4;
 const BUNCHING_SHARE: f64 = 0.25;
 /// Additional packets queued per flow at any rate, which makes rates equal (FAST TCP's α).
 const FAIR_PACKETS: u64 = 6;
+/// At low rates fewer, at least one, since six would wait for longer than a user notices.
+const LONGEST_FAIR: Duration = Duration::from_millis(100);
 /// Signals count as absent without a prober and without a reconfiguration for this long, four intervals of Starlink's. The
 /// rate is then averaged over time, since nothing tells when it changed for good.
 const INFORMED: Duration = Duration::from_secs(60);
@@ -56,6 +60,10 @@ impl LeoCc {
         };
         let rate = match self.is_informed() {
             true => self.estimate.moderate(),
+            // The capacity fell, or another flow came: what is delivered now is the rate.
+            false if self.competition.is_suspected() => {
+                self.estimate.mean_rate().min(self.estimate.moderate())
+            }
             false => self.estimate.mean_rate(),
         };
         let rate = rate.unwrap_or(self.pacing_rate);
@@ -64,7 +72,7 @@ impl LeoCc {
             time += self.burst_queue(time);
         }
         window_bytes(real(rate.bytes_in(time)), self.min_cwnd())
-            .saturating_add(self.fair_bytes())
+            .saturating_add(self.fair_bytes(rate))
             .min(MAX_CWND_BYTES)
     }
 
@@ -75,6 +83,14 @@ impl LeoCc {
         // Adaptation gives up no more than half the BDP: it could not drain a longer target.
         let target = deviation.mul_f64(TARGET_DEVIATIONS).min(middle / 2);
         LEAST_TARGET.max(target)
+    }
+
+    /// Whether there is more of a queue than the target.
+    pub(super) fn is_queued(&self) -> bool {
+        match (self.estimate.latest_rtt(), self.estimate.middle_rtt()) {
+            (Some(latest), Some(middle)) => latest > middle + self.target_queue(),
+            _ => true,
+        }
     }
 
     /// Adds an RTT to the deviation, unless the queue is not this flow's target.
@@ -93,14 +109,17 @@ impl LeoCc {
             && let (Some(latest), Some(middle)) =
                 (self.estimate.latest_rtt(), self.estimate.middle_rtt())
         {
-            let fair = self.restored_rate.time_to_send(self.fair_bytes());
+            let fair = self.restored_rate;
+            let fair = fair.time_to_send(self.fair_bytes(fair));
             let own = self.target_queue().saturating_add(fair);
             self.competition
                 .on_queue(now, latest, latest.saturating_sub(middle), own);
         }
     }
 
-    fn fair_bytes(&self) -> u64 {
-        FAIR_PACKETS * self.max_datagram_bytes
+    fn fair_bytes(&self, rate: Bandwidth) -> u64 {
+        let packet = self.max_datagram_bytes;
+        rate.bytes_in(LONGEST_FAIR)
+            .clamp(packet, FAIR_PACKETS * packet)
     }
 }

@@ -28,7 +28,7 @@ pub(crate) struct Path {
     pub(crate) seed: u64,
     /// One packet of this many is lost.
     pub(crate) loss_each: Option<u64>,
-    /// From this time on the RTT is this, which must not be less than before.
+    /// From this time on the RTT is this. Packets stay in order where it is less than before.
     pub(crate) later_rtt: Option<(Duration, Duration)>,
     /// From this time on the bottleneck has this rate.
     pub(crate) later_rate: Option<(Duration, Bandwidth)>,
@@ -38,6 +38,8 @@ pub(crate) struct Path {
     pub(crate) outage: Option<(Duration, Duration)>,
     /// The times of reconfiguration signals to senders, in order.
     pub(crate) reconfigured: Vec<Duration>,
+    /// The application has nothing to send between these two times.
+    pub(crate) idle: Option<(Duration, Duration)>,
 }
 
 impl Path {
@@ -55,6 +57,7 @@ impl Path {
             later_rate: None,
             outage: None,
             reconfigured: Vec::new(),
+            idle: None,
         }
     }
 
@@ -200,6 +203,14 @@ impl Bottleneck {
         }
     }
 
+    /// When the application has data again, if it has none now.
+    fn idle_until(&self, now: Instant) -> Option<Instant> {
+        let (from, to) = self.path.idle?;
+        (from..to)
+            .contains(&(now - self.start))
+            .then(|| self.start + to)
+    }
+
     fn rate(&self, now: Instant) -> Bandwidth {
         match self.path.later_rate {
             Some((from, rate)) if now - self.start >= from => rate,
@@ -311,6 +322,9 @@ impl Sender {
             {
                 return Some(at);
             }
+            if let Some(until) = bottleneck.idle_until(now) {
+                return Some(until);
+            }
             if now < self.next_data {
                 return Some(self.next_data);
             }
@@ -340,6 +354,8 @@ impl Sender {
         self.pacer.on_sent(now, PACKET_BYTES);
         self.in_flight.push_back(InFlight { number, sent: now });
         if let Some(at) = bottleneck.carry(now, number) {
+            let before = self.acks.back().map_or(at, |(before, _)| *before);
+            let at = at.max(before);
             self.acks.push_back((at, number));
         }
     }

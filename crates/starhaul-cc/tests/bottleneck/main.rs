@@ -6,6 +6,7 @@ mod curves;
 mod delay_based;
 mod harness;
 mod leocc;
+mod leocc2;
 mod model_based;
 
 use std::time::{Duration, Instant};
