@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// Copies of so many fragments at the most cost less than what they may save.
-const SHORT_BLOCK: usize = 3;
+pub(super) const SHORT_BLOCK: usize = 3;
 
 /// What a timer of a block is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

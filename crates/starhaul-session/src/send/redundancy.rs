@@ -2,9 +2,13 @@
 
 use std::time::Instant;
 
-use starhaul_paths::PathId;
+use starhaul_paths::{Loss, PathId};
 
-use super::{BlocksOut, block::SendBlock, fragment_bytes, outlook};
+use super::{
+    BlocksOut,
+    block::{SHORT_BLOCK, SendBlock},
+    fragment_bytes, outlook,
+};
 use crate::{
     item::{BlockKey, FragmentId},
     paths::{Path, Paths},
@@ -40,30 +44,39 @@ impl BlocksOut {
 }
 
 /// How much redundancy a code gets whose data leave over `path` (DMTP: by the greatest loss seen in a moving window; the
-/// redundancy goes on another path). No less than over ten seconds: see [`Loss::feared`](starhaul_paths::Loss::feared).
+/// redundancy goes on another path). For short blocks no less than over ten seconds: see [`Loss::feared`].
 pub(super) fn redundancy_rule(
     paths: &Paths,
     path: PathId,
     max_coding_rate: f64,
 ) -> impl Fn(u8) -> u8 {
     let others = || paths.usable().filter(|(id, _)| *id != path);
-    let feared = |path: &Path| path.monitor.loss().feared();
-    let loss = paths.get(path).map(|path| {
-        // A path that has carried next to nothing is no safer than the others.
-        let unknown = !path.monitor.loss_is_known();
-        let others = others().filter(|_| unknown).map(|(_, other)| feared(other));
-        let share = others.fold(feared(path), f64::max);
-        (share, path.monitor.loss().burst_length)
-    });
-    let other = others().map(|(_, path)| feared(path)).reduce(f64::min);
+    // A path that has carried next to nothing is no safer than the others.
+    let unknown = paths
+        .get(path)
+        .is_some_and(|path| !path.monitor.loss_is_known());
+    let figures = |share: fn(&Loss) -> f64| {
+        let share_of = move |path: &Path| share(&path.monitor.loss());
+        let others_share = others().map(|(_, other)| share_of(other));
+        let own = paths.get(path).map_or(0.0, share_of);
+        let own = others()
+            .filter(|_| unknown)
+            .fold(own, |most, (_, other)| most.max(share_of(other)));
+        (own, others_share.reduce(f64::min))
+    };
+    // What shorter windows of a path now and then do not show costs little to make up for in short blocks alone.
+    let (short, long) = (figures(Loss::feared), figures(|loss| loss.window_max));
+    let burst_length = paths.get(path).map(|path| path.monitor.loss().burst_length);
     move |data_count| {
+        let is_short = usize::from(data_count) <= SHORT_BLOCK;
+        let (share, other) = if is_short { short } else { long };
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
             reason = "float casts saturate; both are small"
         )]
         let cap = (f64::from(data_count) * max_coding_rate).ceil() as u8;
-        let Some((share, burst_length)) = loss.filter(|(share, _)| *share > 0.0) else {
+        let Some(burst_length) = burst_length.filter(|_| share > 0.0) else {
             return 0;
         };
         match other {

@@ -18,6 +18,8 @@ const PORT: u16 = 9000;
 /// Of the deadline, for sending a block and for what the programs take: each waits for its input in steps of up to 10 ms. With less,
 /// blocks without a loss are late; with more, nothing asked for again is in time.
 const MARGIN: Duration = Duration::from_millis(14);
+/// Both ends read one clock: what the receiver takes for its drift, the jitter of handshake and repeats, makes all blocks later by some ms.
+const ONE_CLOCK: &str = "&drifttracer=0";
 /// Packets that the program takes at once: more than a block has.
 const BUFFERING: &str = "-buffering:50";
 /// A packet beside each ten; lost ones are asked for again at once.
@@ -66,7 +68,7 @@ impl BlockSystem for Srt {
         let latency = offer.deadline.saturating_sub(offer.one_way + MARGIN);
         let srt = |mode: &str| {
             format!(
-                "srt://{far}?mode={mode}&latency={}&payloadsize={}{}",
+                "srt://{far}?mode={mode}&latency={}&payloadsize={}{ONE_CLOCK}{}",
                 latency.as_millis(),
                 packets::PACKET_BYTES,
                 if self.with_fec { FEC } else { "" }
