@@ -30,6 +30,7 @@ mod loss;
 mod monitor;
 pub mod optimizer;
 mod ranges;
+mod recent;
 mod silence;
 
 use std::time::Duration;

@@ -13,6 +13,7 @@ use crate::{
     delay::{Smoothed, WindowedMin},
     ledger::{Fated, PathLedger},
     loss::LossEstimator,
+    recent::Recent,
     silence::Silence,
 };
 
@@ -24,8 +25,6 @@ const FLOOR_WINDOW: Duration = Duration::from_secs(10);
 const RATE_WINDOW: Duration = Duration::from_secs(10);
 /// Shortest interval of a rate sample; acknowledgements come in batches.
 const RATE_INTERVAL: Duration = Duration::from_millis(100);
-/// Over so long at least the rate of the last deliveries is measured.
-const RECENT_INTERVAL: Duration = Duration::from_millis(50);
 /// What arrived waited in a queue if it took so much longer than the least, and by this share of the least RTT.
 const LEAST_QUEUED: Duration = Duration::from_millis(10);
 const QUEUED_SHARE: u32 = 4;
@@ -386,7 +385,8 @@ impl<T: Copy> PathMonitor<T> {
         }
         // What is beyond the window leaves before anything else may.
         let ahead = self.transport.bytes_in_flight.min(self.transport.cwnd);
-        least.saturating_add(rate.time_to_send(ahead).saturating_sub(min_rtt))
+        let takes = rate.max(LEAST_BANDWIDTH).time_to_send(ahead);
+        least.saturating_add(takes.saturating_sub(min_rtt))
     }
 
     /// The path's loss. An outage longer than an RTT is forgotten when it ends.
@@ -522,41 +522,6 @@ impl<T: Copy> PathMonitor<T> {
             }
             left -= window;
         }
-    }
-}
-
-/// The rate of the last deliveries.
-#[derive(Clone, Copy, Debug, Default)]
-struct Recent {
-    /// Start of the current interval, and the bytes that arrived since.
-    interval: Option<(Instant, u64)>,
-    last: Option<Instant>,
-    rate: Option<Bandwidth>,
-}
-
-impl Recent {
-    fn count(&mut self, now: Instant, bytes: usize) {
-        let gap = self.last.replace(now);
-        let gap = gap.map(|last| now.saturating_duration_since(last));
-        if gap.is_none_or(|gap| gap > RECENT_INTERVAL) {
-            // What a pause took is no time of the path's, and its rate may be another now.
-            (self.interval, self.rate) = (None, None);
-        }
-        let (start, delivered) = self.interval.get_or_insert((now, 0));
-        let elapsed = now.saturating_duration_since(*start);
-        if elapsed >= RECENT_INTERVAL {
-            let rate = Bandwidth::from_bytes_over(*delivered, elapsed);
-            self.rate = Some(rate.max(LEAST_BANDWIDTH));
-            (*start, *delivered) = (now, 0);
-        }
-        *delivered = delivered.saturating_add(bytes as u64);
-    }
-
-    /// Nothing is known where nothing was delivered for longer than it takes to learn of it.
-    fn rate(&self, now: Instant, rtt: Duration) -> Option<Bandwidth> {
-        let age = now.saturating_duration_since(self.last?);
-        self.rate
-            .filter(|_| age <= rtt.saturating_add(RECENT_INTERVAL))
     }
 }
 

@@ -77,7 +77,8 @@ pub struct Frame {
 }
 
 /// Chooses the path of each datagram. The session asks for each path that may send now; a scheduler that declines for all paths
-/// stops the session, so of two paths that both could carry something one must say yes. It is not asked for the last frames of a stream
+/// stops the session, so of two paths that both could carry something one must say yes; only what no usable path brings in time, and a silent one
+/// may, can be left to that. It is not asked for the last frames of a stream
 /// that wait on a slow path: where nothing else wants the cheapest path, they are repeated there if they arrive sooner.
 pub trait Scheduler: Debug + Send {
     /// Whether a fragment that was never sent should leave on this path.

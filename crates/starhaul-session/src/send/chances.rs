@@ -126,19 +126,22 @@ mod tests {
     const FAST: PathId = PathId(0);
     const SLOW: PathId = PathId(1);
 
+    fn update(rtt: Duration) -> PathUpdate {
+        PathUpdate {
+            cwnd: 1 << 20,
+            bytes_in_flight: 0,
+            bandwidth: Bandwidth::from_mbit(10),
+            smoothed_rtt: rtt,
+            min_rtt: rtt,
+            max_datagram: 1_200,
+        }
+    }
+
     /// A path with 20 ms there and back, and one with 600 ms.
     fn paths(now: Instant) -> Paths {
         let mut paths = Paths::default();
         for (id, rtt) in [(FAST, 20 * MS), (SLOW, 600 * MS)] {
-            let update = PathUpdate {
-                cwnd: 1 << 20,
-                bytes_in_flight: 0,
-                bandwidth: Bandwidth::from_mbit(10),
-                smoothed_rtt: rtt,
-                min_rtt: rtt,
-                max_datagram: 1_200,
-            };
-            paths.add(now, id, 0.0, update);
+            paths.add(now, id, 0.0, update(rtt));
         }
         paths
     }
@@ -330,21 +333,13 @@ mod tests {
         let mut blocks = super::super::BlocksOut::new(now, 0.5, 1_000);
         let key = block.key;
         blocks.insert(now, &paths, block);
-        let rtt = |rtt| PathUpdate {
-            cwnd: 1 << 20,
-            bytes_in_flight: 0,
-            bandwidth: Bandwidth::from_mbit(10),
-            smoothed_rtt: rtt,
-            min_rtt: rtt,
-            max_datagram: 1_200,
-        };
         let mut again_at = None;
         while let Some(at) = blocks.next_expiry()
             && again_at.is_none()
         {
             let fast = &mut paths.get_mut(FAST).unwrap().monitor;
             if at > now + 100 * MS {
-                fast.update(at, rtt(200 * MS));
+                fast.update(at, update(200 * MS));
             }
             blocks.expire(at, &paths);
             let block = blocks.get(key);
