@@ -325,4 +325,27 @@ mod tests {
         // Nothing is gained by keeping what is late over both.
         assert!([FAST, SLOW].iter().any(|id| takes(*id, 5)));
     }
+
+    /// The queue of the fast path has gone; what arrived of late took 400 ms through it.
+    #[test]
+    fn delays_of_a_queue_that_is_gone_send_nothing_where_it_is_late() {
+        let now = Instant::now();
+        let mut paths = paths(now, 0);
+        let emptied = PathUpdate {
+            smoothed_rtt: 800 * MS,
+            ..path(20, 0)
+        };
+        paths.get_mut(FAST).unwrap().monitor.update(now, emptied);
+        let load = Load {
+            ahead: 0,
+            waiting: 1_000,
+            fragment: 1_000,
+        };
+        let takes = |id, deadline_ms: u32| {
+            let limit = limit(now + deadline_ms * MS);
+            Rules.takes_data(&view(now, &paths, id), load, limit)
+        };
+        assert_eq!([FAST, SLOW].map(|id| takes(id, 150)), [true, false]);
+        assert_eq!([FAST, SLOW].map(|id| takes(id, 800)), [false, true]);
+    }
 }

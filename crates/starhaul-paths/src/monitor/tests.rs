@@ -600,6 +600,9 @@ fn a_pause_is_no_rate() {
     let start = Instant::now();
     let mut path = monitor(start, update(40 * MS, 40));
     let now = exchange(&mut path, start, 200, 40 * MS, |_| false);
+    let last = path.on_sent(now, 1_200, (), true);
+    let now = now + 40 * MS;
+    acked(&mut path, now, last, Some(20 * MS));
     let waiting: Vec<_> = (0..20)
         .map(|_| path.on_sent(now, 1_200, (), true))
         .collect();
