@@ -15,7 +15,14 @@ const LOCK: &str = "lock";
 #[derive(Debug)]
 pub(crate) struct StateFolder {
     path: PathBuf,
-    _lock: File,
+    lock: File,
+}
+
+impl Drop for StateFolder {
+    fn drop(&mut self) {
+        // Closing alone is late: a child process that is just being started has a copy of the file until its program runs.
+        _ = flock(&self.lock, FlockOperation::Unlock);
+    }
 }
 
 impl StateFolder {
@@ -46,7 +53,7 @@ impl StateFolder {
         })?;
         Ok(Self {
             path: path.to_owned(),
-            _lock: lock,
+            lock,
         })
     }
 
@@ -122,7 +129,10 @@ mod tests {
         }
         folder.write("figures", b"newer").unwrap();
         assert_eq!(std::fs::read(path.join("figures.damaged")).unwrap(), b"new");
+        // As a child process has it that is just being started.
+        let copy = folder.lock.try_clone().unwrap();
         drop(folder);
         StateFolder::open(&path).unwrap();
+        drop(copy);
     }
 }

@@ -37,9 +37,18 @@ pub(super) struct Stores {
 /// Keeps other nodes out of a folder, also those of versions that look at one of the two only.
 #[derive(Debug)]
 pub(super) struct Lock {
-    _file: fs::File,
+    file: fs::File,
     /// Who takes the file for a leftover and removes it does not remove this.
-    _folder: Option<fs::File>,
+    folder: Option<fs::File>,
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // Closing alone is late: a child process that is just being started has copies of the files until its program runs.
+        for file in self.folder.iter().chain([&self.file]) {
+            _ = file.unlock();
+        }
+    }
 }
 
 pub(super) async fn open(config: &Storage, stock: &Arc<Stock>) -> Result<Stores, Error> {
@@ -139,8 +148,8 @@ fn lock(folder: &Path) -> Result<Lock, Error> {
         Err(fs::TryLockError::Error(_)) => None,
     };
     Ok(Lock {
-        _file: file,
-        _folder: locked,
+        file,
+        folder: locked,
     })
 }
 
@@ -168,7 +177,13 @@ mod tests {
         assert!(is_refused());
         fs::remove_file(folder.path().join("lock")).unwrap();
         assert!(is_refused());
+        // As a child process has them that is just being started.
+        let copies = (
+            first.file.try_clone().unwrap(),
+            first.folder.as_ref().map(fs::File::try_clone),
+        );
         drop(first);
         lock(folder.path()).unwrap();
+        drop(copies);
     }
 }
