@@ -29,8 +29,8 @@ mod redundancy;
 pub use codec::{Codec, decode, encode};
 pub use plan::{Code, Plan, plan};
 pub use redundancy::{
-    redundancy_for_burst_loss, redundancy_for_random_loss, redundancy_on_another_path,
-    remaining_loss,
+    redundancy_for_burst_loss, redundancy_for_most_blocks, redundancy_for_random_loss,
+    redundancy_on_another_path, remaining_loss,
 };
 
 /// Greatest number of fragments, data and redundancy together, of one code.

@@ -33,23 +33,43 @@ pub fn redundancy_on_another_path(
     cap: u8,
 ) -> u8 {
     let limit = limit(data, cap);
+    let enough = |fails: &f64| *fails <= epsilon + ROUNDING;
+    let n = failures(data, data_loss, redundancy_loss)
+        .take(limit.into())
+        .position(|fails| enough(&fails));
+    n.and_then(|n| u8::try_from(n).ok()).unwrap_or(limit)
+}
+
+/// The n up to `most` with which the most blocks arrive for what they take of the paths, where all that is sent takes the place of other blocks:
+/// the greatest share of blocks that are whole, divided by their fragments. Over paths as for [`redundancy_on_another_path`].
+pub fn redundancy_for_most_blocks(data: u8, data_loss: f64, redundancy_loss: f64, most: u8) -> u8 {
+    let most = limit(data, most);
+    let (mut best, mut greatest) = (0, 0.0);
+    for (n, fails) in (0..=most).zip(failures(data, data_loss, redundancy_loss)) {
+        let whole = (1.0 - fails) / (f64::from(data) + f64::from(n));
+        if whole > greatest {
+            (best, greatest) = (n, whole);
+        }
+    }
+    best
+}
+
+/// P[more of the data are lost than of n redundancy fragments arrive], for n from 0 on.
+fn failures(data: u8, data_loss: f64, redundancy_loss: f64) -> impl Iterator<Item = f64> {
     let more_lost = exceedance(data, probability(data_loss));
     let arrives = 1.0 - probability(redundancy_loss);
-    // arrived[j] = P[j of n redundancy fragments arrive]; the code fails when more data than that are lost.
+    // arrived[j] = P[j of n redundancy fragments arrive].
     let mut arrived = [0.0; MAX_FRAGMENTS + 1];
     arrived[0] = 1.0;
-    for n in 0..limit {
-        let n_fragments = usize::from(n);
-        let fails = arrived.iter().zip(&more_lost).take(n_fragments + 1);
-        if fails.map(|(arrived, lost)| arrived * lost).sum::<f64>() <= epsilon + ROUNDING {
-            return n;
-        }
-        for j in (1..=n_fragments + 1).rev() {
+    (0..MAX_FRAGMENTS).map(move |n| {
+        let fails = arrived.iter().zip(&more_lost).take(n + 1);
+        let fails = fails.map(|(arrived, lost)| arrived * lost).sum();
+        for j in (1..=n + 1).rev() {
             arrived[j] = arrived[j] * (1.0 - arrives) + arrived[j - 1] * arrives;
         }
         arrived[0] *= 1.0 - arrives;
-    }
-    limit
+        fails
+    })
 }
 
 /// Smallest n with `P(more than n of data + n consecutive fragments are lost)` ≤ `epsilon` on a Gilbert–Elliott channel

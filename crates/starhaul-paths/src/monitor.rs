@@ -341,6 +341,11 @@ impl<T: Copy> PathMonitor<T> {
         rate.max(LEAST_BANDWIDTH)
     }
 
+    /// It carries at least half of what it can: so much is in flight. A path that waits for other data, or is spared, has less.
+    pub fn is_in_full_use(&self) -> bool {
+        2 * self.transport.bytes_in_flight >= self.bandwidth().bytes_in(self.min_rtt())
+    }
+
     /// Smoothed acknowledgement time: from sending until the first acknowledgement.
     pub fn acknowledged_after(&self) -> Duration {
         self.turnaround().mean()

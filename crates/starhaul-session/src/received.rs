@@ -75,6 +75,8 @@ pub(crate) struct AckSchedule {
     unreported: u32,
     due: Option<Instant>,
     repeat: Option<Instant>,
+    /// When the last one left.
+    last: Option<Instant>,
     blocks: VecDeque<(BlockAck, u8)>,
     whole: BTreeMap<(StreamId, BlockId), BlockAck>,
     /// Keys of `whole`, oldest first.
@@ -93,9 +95,10 @@ impl AckSchedule {
         self.due = Some(self.due.map_or(due, |earlier| earlier.min(due)));
     }
 
-    /// A block is complete; the sender learns it at once.
+    /// A block is complete; the sender learns it at once, but of many that are complete one after the other together.
     pub(crate) fn on_block(&mut self, now: Instant, block: BlockAck) {
-        self.due = Some(now);
+        let at = self.last.map_or(now, |last| now.max(last + MAX_ACK_DELAY));
+        self.due = Some(self.due.map_or(at, |due| due.min(at)));
         self.name(block);
         let key = (block.stream, block.block);
         if self.whole.insert(key, block).is_none() {
@@ -149,6 +152,7 @@ impl AckSchedule {
     pub(crate) fn take(&mut self, now: Instant) -> Vec<BlockAck> {
         let is_news = self.due.take().is_some();
         self.unreported = 0;
+        self.last = Some(now);
         let mut named = Vec::new();
         for _ in 0..self.blocks.len().min(MAX_ACK_BLOCKS) {
             if let Some((block, left)) = self.blocks.pop_front() {

@@ -316,6 +316,7 @@ mod tests {
             ahead: 0,
             waiting: 1_000,
             fragment: 1_000,
+            waits: false,
         };
         let takes = |id, deadline_ms: u32| {
             let limit = limit(now + deadline_ms * MS);
@@ -340,6 +341,7 @@ mod tests {
             ahead: 0,
             waiting: 1_000,
             fragment: 1_000,
+            waits: false,
         };
         let takes = |id, deadline_ms: u32| {
             let limit = limit(now + deadline_ms * MS);

@@ -26,6 +26,8 @@ pub struct Load {
     pub waiting: u64,
     /// Bytes of the fragment.
     pub fragment: u64,
+    /// Blocks as important wait for each other, and the first has waited for half of its time.
+    pub waits: bool,
 }
 
 /// Blocks that are treated alike: of one priority and protection, with similar deadlines.

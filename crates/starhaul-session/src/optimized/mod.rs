@@ -70,7 +70,9 @@ impl Scheduler for Optimized {
         if view.is_alone() {
             return true;
         }
-        self.target(view, load, limit).map_or_else(
+        // A plan is made for blocks that do not wait for each other.
+        let target = self.target(view, load, limit).filter(|_| !load.waits);
+        target.map_or_else(
             || Rules.takes_data(view, load, limit),
             |target| target == view.path(),
         )

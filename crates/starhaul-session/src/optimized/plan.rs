@@ -142,13 +142,17 @@ impl Planned {
     }
 
     /// The usable path that is owed most of those over which the fragment keeps its limit. If what the plan assumed holds on none of them,
-    /// because the fragment leaves late: the safest path, and where all are equally safe, that of the plan without its assumption.
+    /// because the fragment leaves late: the safest path, and where all are equally safe, that of the plan without its assumption. `None`, too, if
+    /// that path has carried far more than its share: others do not carry theirs, and it has no room for that as well.
     pub(super) fn target(&self, view: &View<'_>, load: Load, limit: Limit) -> Option<PathId> {
-        self.owed_most(view, load, |way, path| {
-            way.is_in_time(view, path, load, limit)
-        })
-        .or_else(|| safest(view, load, limit))
-        .or_else(|| self.owed_most(view, load, |_, path| arrives_whole(view, path, load, limit)))
+        let in_time = |way: &Way, path: PathView<'_>| way.is_in_time(view, path, load, limit);
+        let whole = |_: &Way, path: PathView<'_>| arrives_whole(view, path, load, limit);
+        let target = self
+            .owed_most(view, load, in_time)
+            .or_else(|| safest(view, load, limit))
+            .or_else(|| self.owed_most(view, load, whole));
+        let is_overused = |way: &Way| way.owed <= -MOST_OWED_BYTES;
+        target.filter(|path| !self.way(*path).is_some_and(is_overused))
     }
 
     /// The usable path that is owed most of those over which it `keeps` the limit.

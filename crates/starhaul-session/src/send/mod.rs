@@ -7,6 +7,7 @@ mod chances;
 pub(crate) mod demand;
 mod lost;
 mod outlook;
+pub(crate) mod pick;
 pub(crate) mod queue;
 mod redundancy;
 
@@ -23,49 +24,29 @@ use crate::{
     facts::Purpose,
     item::{BlockKey, FragmentId},
     paths::{Path, Paths},
-    rules,
-    scheduler::{Class, Limit, Load, Offer, Scheduler, View},
+    scheduler::{Class, Offer, Scheduler},
     types::{BlockId, ExpiredCause, Outcome},
     wire::{FRAGMENT_HEADER_BYTES, wrap},
 };
 use block::{BlockTimer, SendBlock};
 use demand::Demand;
-use outlook::Outlook;
+use outlook::Overload;
+use pick::{Choice, Order, Place};
 use queue::{BlockQueue, rank};
 use redundancy::{ROUNDS_TO_SPARE, has_time_for_rounds, redundancy_rule};
 
-/// Blocks examined for one packet before a path is left idle.
-const MAX_EXAMINED: usize = 16;
 /// The same of blocks whose status queries wait.
 const MAX_QUERIES_EXAMINED: usize = 16;
-/// The order of the same waiting blocks is taken as unchanged for so long.
-const REWEIGH_AFTER: Duration = Duration::from_millis(1);
 /// The acknowledgement of a block is waited for at least this long after its deadline.
 const LEAST_GRACE: Duration = Duration::from_millis(100);
+
+/// QUIC around a datagram of the session, as it counts for the bandwidth of a path.
+const QUIC_HEADER_BYTES: usize = 38;
 
 /// The receiver is asked for a block at least so often …
 const LEAST_QUERIES: u8 = 6;
 /// … and at most once in this time.
 const LEAST_QUERY_INTERVAL: Duration = Duration::from_millis(20);
-
-/// A fragment to send.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Choice {
-    pub(crate) block: BlockKey,
-    pub(crate) fragment: FragmentId,
-    pub(crate) purpose: Purpose,
-    /// Bytes that go before the block.
-    pub(crate) ahead: u64,
-}
-
-/// The blocks that go first, as they were weighed.
-#[derive(Debug, Default)]
-struct Order {
-    keys: Vec<BlockKey>,
-    /// Of the queue that was weighed.
-    revision: u64,
-    until: Option<Instant>,
-}
 
 #[derive(Debug)]
 pub(crate) struct BlocksOut {
@@ -112,8 +93,12 @@ impl BlocksOut {
     pub(crate) fn insert(&mut self, now: Instant, paths: &Paths, mut block: SendBlock) {
         let key = block.key;
         let deadline = block.deadline.saturating_duration_since(block.born);
-        self.demand
-            .on_offered(now, block.priority, block.data.len(), deadline);
+        let capacity = paths.fragment_capacity().unwrap_or(usize::MAX);
+        let capacity = capacity.min(self.max_fragment_bytes).max(1);
+        let fragments = block.data.len().div_ceil(capacity).max(1);
+        let headers = fragments * (FRAGMENT_HEADER_BYTES + QUIC_HEADER_BYTES);
+        let bytes = block.data.len() + headers;
+        self.demand.on_offered(now, block.priority, bytes, deadline);
         self.held_bytes += block.data.len();
         block.timer = chances::next_timer(now, paths, &block);
         self.expiry.insert((block.timer.0, block.timer.1, key));
@@ -176,7 +161,7 @@ impl BlocksOut {
         if block.rank != wanted {
             if let Some(rank) = block.rank {
                 self.queue.remove(rank, key);
-                self.order.keys.retain(|waits| *waits != key);
+                self.order.forget(key);
             }
             if let Some(rank) = wanted {
                 self.queue.insert(rank, key);
@@ -203,7 +188,7 @@ impl BlocksOut {
         if let Some(block) = self.blocks.get_mut(&key) {
             if let Some(rank) = block.rank.take() {
                 self.queue.remove(rank, key);
-                self.order.keys.retain(|waits| *waits != key);
+                self.order.forget(key);
             }
             if std::mem::take(&mut block.in_spare) {
                 self.spare.remove((block.priority, 0, block.deadline), key);
@@ -255,110 +240,6 @@ impl BlocksOut {
             .collect()
     }
 
-    /// The fragment that should leave on the path now. Blocks that cannot arrive in time any more end on the way.
-    pub(crate) fn pick(&mut self, view: &View<'_>, scheduler: &dyn Scheduler) -> Option<Choice> {
-        self.put_in_order(view.now(), view.paths());
-        let choice = self.examine(view, scheduler);
-        if choice.is_some() || !self.queue.has_news() {
-            return choice;
-        }
-        // What came behind the others may suit this path.
-        self.order.until = None;
-        self.put_in_order(view.now(), view.paths());
-        self.examine(view, scheduler)
-    }
-
-    /// The first of the weighed blocks that the path takes.
-    fn examine(&mut self, view: &View<'_>, scheduler: &dyn Scheduler) -> Option<Choice> {
-        let paths = view.paths();
-        let mut ahead = 0;
-        for &key in &self.order.keys {
-            let Some(block) = self.blocks.get_mut(&key) else {
-                continue;
-            };
-            if !fits(block, view.max_datagram()) && is_stranded(block, paths) {
-                block.recut();
-            }
-            if let Some((fragment, purpose)) = choose(block, view, scheduler, ahead) {
-                return Some(Choice {
-                    block: key,
-                    fragment,
-                    purpose,
-                    ahead,
-                });
-            }
-            ahead += block.waiting_bytes() as u64;
-        }
-        None
-    }
-
-    /// Weighs what waits, if that was not done lately, if another block may go first, or if nothing is left of what was weighed.
-    fn put_in_order(&mut self, now: Instant, paths: &Paths) {
-        let is_fresh = self.order.until.is_some_and(|until| now < until)
-            && self.order.revision == self.queue.revision();
-        if self.queue.is_empty() || is_fresh && !self.order.keys.is_empty() {
-            return;
-        }
-        let mut keys = std::mem::take(&mut self.order.keys);
-        loop {
-            let outlook = Outlook::new(self, now, paths);
-            let max_priority = self.queue.max_priority();
-            let weigh = |key: BlockKey| {
-                self.blocks.get(&key).map_or(f64::MAX, |block| {
-                    let hurries = outlook.is_light(block, &self.queue);
-                    outlook.weigh(block, hurries, max_priority, self.priority_weight)
-                })
-            };
-            keys.clear();
-            keys.extend(self.queue.ranked(weigh).take(MAX_EXAMINED));
-            let mut ahead = 0;
-            let is_hopeless = |key: &BlockKey| {
-                self.blocks.get(key).is_some_and(|block| {
-                    let is_hopeless = outlook.is_hopeless(block, ahead);
-                    if !is_hopeless {
-                        ahead += block.waiting_bytes() as u64;
-                    }
-                    is_hopeless
-                })
-            };
-            let hopeless: Vec<_> = keys.iter().copied().filter(is_hopeless).collect();
-            if hopeless.is_empty() {
-                break;
-            }
-            for key in hopeless {
-                // Its acknowledgement may still come.
-                if self.blocks.get(&key).is_some_and(SendBlock::may_be_whole) {
-                    self.unqueue(key);
-                } else {
-                    self.give_up(now, key, paths);
-                }
-            }
-        }
-        self.queue.on_weighed();
-        self.order = Order {
-            keys,
-            revision: self.queue.revision(),
-            until: Some(now + REWEIGH_AFTER),
-        };
-    }
-
-    /// Redundancy for which there is room because nothing else wants the path.
-    pub(crate) fn pick_spare(&self, view: &View<'_>, scheduler: &dyn Scheduler) -> Option<Choice> {
-        self.spare
-            .ranked(|_| 0.0)
-            .take(MAX_EXAMINED)
-            .find_map(|key| {
-                let block = self.blocks.get(&key)?;
-                let fragment = redundancy(block, view, scheduler)?;
-                Some(Choice {
-                    block: key,
-                    fragment,
-                    purpose: Purpose::Redundancy,
-                    ahead: 0,
-                })
-            })
-    }
-
     pub(crate) fn waits(&self) -> bool {
         !self.queue.is_empty()
     }
@@ -372,10 +253,11 @@ impl BlocksOut {
         key: BlockKey,
         scheduler: &mut dyn Scheduler,
     ) -> bool {
-        let is_overloaded = outlook::is_overloaded(self, now, paths);
+        let overload = Overload::of(self, now, paths);
         let Some(block) = self.blocks.get_mut(&key) else {
             return false;
         };
+        let is_overloaded = overload.concerns(block.priority);
         if block.is_split() {
             return true;
         }
@@ -392,7 +274,7 @@ impl BlocksOut {
         let coding_rate = planned.map_or(block.max_coding_rate, |planned| {
             planned.min(block.max_coding_rate)
         });
-        let redundancy_for = redundancy_rule(paths, path, coding_rate);
+        let redundancy_for = redundancy_rule(paths, path, coding_rate, is_overloaded);
         // Where the paths carry less than is asked for, redundancy takes the place of other blocks.
         let rounds = if is_overloaded { 1 } else { ROUNDS_TO_SPARE };
         if block
@@ -435,13 +317,14 @@ impl BlocksOut {
     /// A path fell silent over which others' losses could have been repaired in time. Short blocks under way on paths that lose more than a block
     /// may, which cannot be sent again any more once a loss is known, leave once more now.
     pub(crate) fn on_silence(&mut self, now: Instant, paths: &Paths) {
-        if outlook::is_overloaded(self, now, paths) {
-            return;
-        }
+        let overload = Overload::of(self, now, paths);
         for key in self.keys(None) {
             let Some(block) = self.blocks.get_mut(&key) else {
                 continue;
             };
+            if overload.concerns(block.priority) {
+                continue;
+            }
             chances::insure_unrepairable(now, paths, block);
             if block.next_retransmission().is_some() {
                 self.requeue(now, key);
@@ -481,7 +364,7 @@ impl BlocksOut {
                     block: key,
                     fragment: block.query(),
                     purpose: Purpose::Query,
-                    ahead: 0,
+                    place: Place::default(),
                 });
             }
         }
@@ -602,65 +485,6 @@ fn is_reachable(block: &SendBlock, paths: &Paths) -> bool {
             .born
             .checked_add(paths.least_delay().saturating_add(sent))
             .is_some_and(|arrival| arrival <= block.deadline)
-}
-
-/// The fragment of the block, before which `ahead` bytes go, that should leave on the path now.
-pub(crate) fn choose(
-    block: &SendBlock,
-    view: &View<'_>,
-    scheduler: &dyn Scheduler,
-    ahead: u64,
-) -> Option<(FragmentId, Purpose)> {
-    if !fits(block, view.max_datagram()) {
-        return None;
-    }
-    let limit = Limit {
-        deadline: block.deadline,
-        class: class_of(block),
-        is_spare: false,
-    };
-    let bytes = fragment_bytes(block, view.fragment_capacity());
-    if let Some(id) = block.next_retransmission()
-        && chances::takes_again(block, id, view, scheduler, bytes, limit)
-    {
-        return Some((id, Purpose::Retransmission));
-    }
-    if block.has_fresh() {
-        let load = Load {
-            ahead,
-            waiting: (block.waiting_bytes() as u64).max(bytes),
-            fragment: bytes,
-        };
-        if scheduler.takes_data(view, load, limit) {
-            return Some((block.next_fresh().unwrap_or(block.query()), Purpose::Data));
-        }
-    }
-    if let Some((id, first)) = block.next_copy()
-        && scheduler.takes_copy(view, first, bytes, limit)
-    {
-        return Some((id, Purpose::Copy));
-    }
-    if block.redundancy_is_urgent {
-        return redundancy(block, view, scheduler).map(|id| (id, Purpose::Redundancy));
-    }
-    None
-}
-
-fn redundancy(block: &SendBlock, view: &View<'_>, scheduler: &dyn Scheduler) -> Option<FragmentId> {
-    let id = block
-        .next_redundancy()
-        .filter(|_| fits(block, view.max_datagram()))?;
-    let main = block.main_path();
-    let recovered_by = rules::recovered_by(view, main).filter(|_| !block.redundancy_is_urgent);
-    let limit = Limit {
-        deadline: recovered_by.map_or(block.deadline, |at| at.min(block.deadline)),
-        class: class_of(block),
-        is_spare: !block.redundancy_is_urgent,
-    };
-    let bytes = fragment_bytes(block, view.fragment_capacity());
-    scheduler
-        .takes_redundancy(view, main, bytes, limit)
-        .then_some(id)
 }
 
 /// The block's kind.

@@ -10,7 +10,7 @@ use super::{
     fragment_bytes,
     queue::{BlockQueue, weight},
 };
-use crate::paths::Paths;
+use crate::paths::{Path, Paths};
 
 /// Estimates of bandwidth are trusted for giving blocks up only when the queue was never empty for this long (or an RTT).
 const BUSY_BEFORE_TRUST: Duration = Duration::from_millis(200);
@@ -21,29 +21,104 @@ const LIGHT_CLASS: Duration = Duration::from_millis(250);
 /// … and which with all more important ones lately asked for at most this share of the paths, does not wait for its slack to
 /// run out.
 const LIGHT_SHARE: f64 = 0.75;
+/// Blocks that take a greater part of their time to send than this wait for each other.
+const BEHIND_SHARE: u32 = 4;
 /// A block begins with this part of its time to spare at the most.
 const MARGIN_SHARE: u32 = 3;
 
-/// Blocks have waited without a break since `since` for so long that what the paths carry is known.
-fn is_busy(since: Option<Instant>, now: Instant, paths: &Paths) -> bool {
-    let rtt = paths
-        .usable()
-        .map(|(_, path)| path.monitor.smoothed_rtt())
-        .max()
-        .unwrap_or_default();
-    since.is_some_and(|since| {
-        now.saturating_duration_since(since) >= BUSY_BEFORE_TRUST.max(rtt * ROUNDS_BEFORE_TRUST)
-    })
+/// Blocks have waited without a break since `since` for so long that what these paths carry is known.
+fn is_busy<'a>(
+    since: Option<Instant>,
+    now: Instant,
+    paths: impl Iterator<Item = &'a Path>,
+) -> bool {
+    let rtt = paths.map(|path| path.monitor.smoothed_rtt()).max();
+    let rounds = rtt.unwrap_or_default() * ROUNDS_BEFORE_TRUST;
+    since.is_some_and(|since| now.saturating_duration_since(since) >= BUSY_BEFORE_TRUST.max(rounds))
+}
+
+/// Whether the paths carry less than streams ask for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Overload {
+    asks_too_much: bool,
+    /// The most important priority whose blocks wait for each other.
+    waits_from: Option<u8>,
+    /// The same while no path is spared that may bring them in time.
+    behind_from: Option<u8>,
+}
+
+impl Overload {
+    pub(super) fn of(blocks_out: &BlocksOut, now: Instant, paths: &Paths) -> Self {
+        let mut overload = Self {
+            asks_too_much: asks_too_much(blocks_out, now, paths),
+            ..Self::default()
+        };
+        overload.find_waiting(blocks_out, now, paths);
+        overload
+    }
+
+    /// Whatever was asked for: the first block of a priority has waited for half of its time, and it and those behind it take long to send. What is
+    /// sent beside them, where all paths are in use, makes more of them wait as long.
+    fn find_waiting(&mut self, blocks_out: &BlocksOut, now: Instant, paths: &Paths) {
+        let mut bytes = 0;
+        for (class, waiting) in blocks_out.queue.classes() {
+            let first = blocks_out.queue.first(class);
+            let Some(first) = first.and_then(|key| blocks_out.get(key)) else {
+                continue;
+            };
+            bytes += first.waiting_bytes() as u64 * waiting as u64;
+            let whole = first.deadline.saturating_duration_since(first.born);
+            let left = first.deadline.saturating_duration_since(now);
+            let fragment = fragment_bytes(first, paths.fragment_capacity());
+            let takes = || useful_bandwidth(paths, fragment, whole).time_to_send(bytes);
+            if left >= whole / 2 || takes() <= whole / BEHIND_SHARE {
+                continue;
+            }
+            self.waits_from.get_or_insert(class.0);
+            if useful(paths, fragment, whole).all(|path| path.monitor.is_in_full_use()) {
+                self.behind_from = Some(class.0);
+                return;
+            }
+        }
+    }
+
+    /// What is sent beside a block of this priority takes the place of blocks that are as important.
+    pub(super) fn concerns(self, priority: u8) -> bool {
+        self.asks_too_much || self.is_behind(priority)
+    }
+
+    fn is_behind(self, priority: u8) -> bool {
+        self.behind_from.is_some_and(|from| from <= priority)
+    }
+
+    /// See [`Load::waits`](crate::scheduler::Load::waits).
+    pub(super) fn waits(self, priority: u8) -> bool {
+        self.waits_from.is_some_and(|from| from <= priority)
+    }
 }
 
 /// The paths are known to carry less than streams ask for.
-pub(super) fn is_overloaded(blocks_out: &BlocksOut, now: Instant, paths: &Paths) -> bool {
-    is_busy(blocks_out.busy_since, now, paths)
+fn asks_too_much(blocks_out: &BlocksOut, now: Instant, paths: &Paths) -> bool {
+    let usable = paths.usable().map(|(_, path)| path);
+    is_busy(blocks_out.busy_since, now, usable)
         && blocks_out
             .demand
             .by_importance(now)
             .last()
             .is_some_and(|(_, wanted)| *wanted > paths.bandwidth())
+}
+
+/// Paths over which something of `bytes` may arrive within `time`.
+fn useful(paths: &Paths, bytes: u64, time: Duration) -> impl Iterator<Item = &Path> {
+    let carrying = paths.carrying(bytes).map(|(_, path)| path);
+    carrying.filter(move |path| path.monitor.least_flight(bytes) <= time)
+}
+
+/// What those carry.
+fn useful_bandwidth(paths: &Paths, bytes: u64, time: Duration) -> Bandwidth {
+    useful(paths, bytes, time)
+        .map(|path| path.monitor.bandwidth())
+        .sum()
 }
 
 /// What the paths as they are now mean for all blocks.
@@ -59,9 +134,8 @@ pub(super) struct Outlook<'a> {
     fragment_capacity: Option<usize>,
     /// What was offered lately by blocks of each priority and of more important ones.
     demand: Vec<(u8, Bandwidth)>,
-    /// The bandwidth was measured under load.
-    is_trusted: bool,
-    is_overloaded: bool,
+    busy_since: Option<Instant>,
+    overload: Overload,
 }
 
 impl<'a> Outlook<'a> {
@@ -80,9 +154,13 @@ impl<'a> Outlook<'a> {
             bandwidth: paths.bandwidth(),
             fragment_capacity: paths.fragment_capacity(),
             demand: blocks_out.demand.by_importance(now),
-            is_trusted: is_busy(blocks_out.busy_since, now, paths),
-            is_overloaded: is_overloaded(blocks_out, now, paths),
+            busy_since: blocks_out.busy_since,
+            overload: Overload::of(blocks_out, now, paths),
         }
+    }
+
+    pub(super) const fn overload(&self) -> Overload {
+        self.overload
     }
 
     /// Sending all that waits of the block's class takes so little of the paths that there is no reason to put it off.
@@ -139,7 +217,14 @@ impl<'a> Outlook<'a> {
         if block.deadline < self.near && !self.can_carry_one_more(block) {
             return true;
         }
-        if !self.is_trusted {
+        // The bandwidth of the paths that may bring it was measured under load.
+        let whole = block.deadline.saturating_duration_since(block.born);
+        let fragment = fragment_bytes(block, self.fragment_capacity);
+        if !is_busy(
+            self.busy_since,
+            self.now,
+            useful(self.paths, fragment, whole),
+        ) {
             return false;
         }
         // More important blocks keep coming and go first.
@@ -150,7 +235,7 @@ impl<'a> Outlook<'a> {
         let left = all.saturating_sub(above).max(all / 10);
         let mut time = block.deadline.saturating_duration_since(self.now);
         let mut bytes = block.waiting_bytes() as u128;
-        if self.is_overloaded && block.is_untouched() {
+        if self.asks_too_much(block) && block.is_untouched() {
             time = time.saturating_sub(self.margin(block));
             bytes += u128::from(ahead);
         }
@@ -164,6 +249,15 @@ impl<'a> Outlook<'a> {
             .fold(0, u64::saturating_add);
         let ours = u128::from(deliverable) * u128::from(left) / u128::from(all);
         bytes > ours
+    }
+
+    /// All that is asked for is more than the paths carry, or what is as important as the block more than those carry over which it may arrive.
+    fn asks_too_much(&self, block: &SendBlock) -> bool {
+        let bytes = fragment_bytes(block, self.fragment_capacity);
+        let whole = block.deadline.saturating_duration_since(block.born);
+        self.overload.asks_too_much
+            || self.wanted(|priority| priority <= block.priority)
+                > useful_bandwidth(self.paths, bytes, whole)
     }
 
     /// In overload, a block begins only if it would arrive so long before its deadline: the time in which a loss is noticed, and at most a part of

@@ -10,10 +10,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::item::BlockKey;
+use crate::{item::BlockKey, types::StreamId};
 
 /// Priority, and the power of two below the relative deadline in milliseconds.
-type Class = (u8, u32);
+pub(crate) type Class = (u8, u32);
 
 /// Blocks that have something to send.
 #[derive(Debug, Default)]
@@ -93,6 +93,39 @@ impl BlockQueue {
         self.classes
             .get(&(priority, bucket))
             .map_or(0, BTreeSet::len)
+    }
+
+    /// The classes and how many blocks wait in each, the most important first.
+    pub(crate) fn classes(&self) -> impl Iterator<Item = (Class, usize)> {
+        self.classes
+            .iter()
+            .map(|(class, waiting)| (*class, waiting.len()))
+    }
+
+    /// The block of a class that goes first.
+    pub(crate) fn first(&self, class: Class) -> Option<BlockKey> {
+        self.classes.get(&class)?.first().map(|(_, key)| *key)
+    }
+
+    /// About the block before which `place` others of its class wait: where it would be if deadlines, or the numbers of blocks of one
+    /// deadline, were evenly spread from the first to the last.
+    pub(crate) fn about(&self, class: Class, place: usize) -> Option<BlockKey> {
+        let waiting = self.classes.get(&class)?;
+        let (&(soonest, (stream, lowest)), &(latest, (last_stream, highest))) =
+            (waiting.first()?, waiting.last()?);
+        let share = place as f64 / (waiting.len().saturating_sub(1)).max(1) as f64;
+        let deadline = soonest + latest.duration_since(soonest).mul_f64(share.min(1.0));
+        let key = if soonest == latest && stream == last_stream {
+            let among = (highest.saturating_sub(lowest)) as f64 * share.min(1.0);
+            (stream, lowest.saturating_add(among as u64))
+        } else {
+            (StreamId(0), 0)
+        };
+        let found = waiting
+            .range((deadline, key)..)
+            .next()
+            .or_else(|| waiting.last());
+        found.map(|(_, key)| *key)
     }
 
     /// The greatest priority number that waits, at least 1.

@@ -7,7 +7,8 @@ use starhaul_paths::{Loss, PathId};
 use super::{
     BlocksOut,
     block::{SHORT_BLOCK, SendBlock},
-    fragment_bytes, outlook,
+    fragment_bytes,
+    outlook::Overload,
 };
 use crate::{
     item::{BlockKey, FragmentId},
@@ -28,12 +29,13 @@ impl BlocksOut {
         let Some(path) = view.this() else {
             return;
         };
-        // Where the paths carry less than is asked for, it would take the place of other blocks.
-        if path.loss().feared() <= EPSILON || outlook::is_overloaded(self, view.now(), view.paths())
-        {
+        if path.loss().feared() <= EPSILON {
             return;
         }
-        let Some(block) = self.blocks.get_mut(&key) else {
+        let overload = Overload::of(self, view.now(), view.paths());
+        let block = self.blocks.get_mut(&key);
+        // Where the paths carry less than is asked for, it would take the place of other blocks.
+        let Some(block) = block.filter(|block| !overload.concerns(block.priority)) else {
             return;
         };
         let bytes = fragment_bytes(block, view.fragment_capacity());
@@ -44,11 +46,13 @@ impl BlocksOut {
 }
 
 /// How much redundancy a code gets whose data leave over `path` (DMTP: by the greatest loss seen in a moving window; the
-/// redundancy goes on another path). For short blocks no less than over ten seconds: see [`Loss::feared`].
+/// redundancy goes on another path). For short blocks no less than over ten seconds: see [`Loss::feared`]. Where it takes the place of other blocks,
+/// no more than brings most of them.
 pub(super) fn redundancy_rule(
     paths: &Paths,
     path: PathId,
     max_coding_rate: f64,
+    is_overloaded: bool,
 ) -> impl Fn(u8) -> u8 {
     let others = || paths.usable().filter(|(id, _)| *id != path);
     // A path that has carried next to nothing is no safer than the others.
@@ -79,7 +83,7 @@ pub(super) fn redundancy_rule(
         let Some(burst_length) = burst_length.filter(|_| share > 0.0) else {
             return 0;
         };
-        match other {
+        let wanted = match other {
             Some(other) => {
                 starhaul_fec::redundancy_on_another_path(data_count, share, other, EPSILON, cap)
             }
@@ -90,6 +94,15 @@ pub(super) fn redundancy_rule(
                 EPSILON,
                 cap,
             ),
+        };
+        match is_overloaded {
+            true => starhaul_fec::redundancy_for_most_blocks(
+                data_count,
+                share,
+                other.unwrap_or(share),
+                wanted,
+            ),
+            false => wanted,
         }
     }
 }

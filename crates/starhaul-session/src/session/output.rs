@@ -15,9 +15,10 @@ use crate::{
     rules,
     scheduler::{Frame, View},
     send::{
-        self, Choice,
+        self,
         block::{LastSent, SendBlock},
         bytes::{NextFrame, Origin},
+        pick::{self, Choice},
     },
     types::{BlockId, StreamId},
     wire::{self, Ack, MAX_ACK_PATHS, PathAck, STREAM_FRAME_HEADER_BYTES, StreamFrame, wrap},
@@ -331,7 +332,7 @@ impl Session {
                 break;
             }
             let view = View::new(now, &self.paths, id, batch.overview);
-            match send::choose(block, &view, self.scheduler.as_ref(), choice.ahead) {
+            match pick::choose(block, &view, self.scheduler.as_ref(), choice.place) {
                 Some((fragment, Purpose::Data)) => choice.fragment = fragment,
                 _ => break,
             }

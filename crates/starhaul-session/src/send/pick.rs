@@ -1,0 +1,292 @@
+//! Which fragment of which block leaves next on a path.
+
+use std::time::{Duration, Instant};
+
+use super::{
+    BlocksOut,
+    block::SendBlock,
+    chances, class_of, fits, fragment_bytes, is_stranded,
+    outlook::{Outlook, Overload},
+};
+use crate::{
+    facts::Purpose,
+    item::{BlockKey, FragmentId},
+    paths::Paths,
+    rules,
+    scheduler::{Limit, Load, Scheduler, View},
+};
+
+/// Blocks examined for one packet before a path is left idle.
+const MAX_EXAMINED: usize = 16;
+/// The order of the same waiting blocks is taken as unchanged for so long.
+const REWEIGH_AFTER: Duration = Duration::from_millis(1);
+/// Between the last place that a path declines and the first that it takes, as many are tried.
+const FINER: usize = 3;
+
+/// A fragment to send.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Choice {
+    pub(crate) block: BlockKey,
+    pub(crate) fragment: FragmentId,
+    pub(crate) purpose: Purpose,
+    pub(crate) place: Place,
+}
+
+/// Where a block stands among those that wait.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Place {
+    /// Bytes that go before it.
+    ahead: u64,
+    /// See [`Load::waits`].
+    waits: bool,
+}
+
+/// The blocks that go first, as they were weighed.
+#[derive(Debug, Default)]
+pub(super) struct Order {
+    keys: Vec<BlockKey>,
+    /// Of the queue that was weighed.
+    revision: u64,
+    until: Option<Instant>,
+    overload: Overload,
+}
+
+impl Order {
+    /// A block ends, or waits elsewhere.
+    pub(super) fn forget(&mut self, key: BlockKey) {
+        self.keys.retain(|waits| *waits != key);
+    }
+}
+
+impl BlocksOut {
+    /// The fragment that should leave on the path now. Blocks that cannot arrive in time any more end on the way.
+    pub(crate) fn pick(&mut self, view: &View<'_>, scheduler: &dyn Scheduler) -> Option<Choice> {
+        self.put_in_order(view.now(), view.paths());
+        let mut choice = self.examine(view, scheduler);
+        if choice.is_none() && self.queue.has_news() {
+            // What came behind the others may suit this path.
+            self.order.until = None;
+            self.put_in_order(view.now(), view.paths());
+            choice = self.examine(view, scheduler);
+        }
+        choice.or_else(|| self.look_further(view, scheduler))
+    }
+
+    /// The first of the weighed blocks that the path takes.
+    fn examine(&mut self, view: &View<'_>, scheduler: &dyn Scheduler) -> Option<Choice> {
+        let paths = view.paths();
+        let mut ahead = 0;
+        for &key in &self.order.keys {
+            let Some(block) = self.blocks.get_mut(&key) else {
+                continue;
+            };
+            if !fits(block, view.max_datagram()) && is_stranded(block, paths) {
+                block.recut();
+            }
+            let place = Place {
+                ahead,
+                waits: self.order.overload.waits(block.priority),
+            };
+            if let Some((fragment, purpose)) = choose(block, view, scheduler, place) {
+                return Some(Choice {
+                    block: key,
+                    fragment,
+                    purpose,
+                    place,
+                });
+            }
+            ahead += block.waiting_bytes() as u64;
+        }
+        None
+    }
+
+    /// Weighs what waits, if that was not done lately, if another block may go first, or if nothing is left of what was weighed.
+    fn put_in_order(&mut self, now: Instant, paths: &Paths) {
+        let is_fresh = self.order.until.is_some_and(|until| now < until)
+            && self.order.revision == self.queue.revision();
+        if self.queue.is_empty() || is_fresh && !self.order.keys.is_empty() {
+            return;
+        }
+        let mut keys = std::mem::take(&mut self.order.keys);
+        let mut overload;
+        loop {
+            let outlook = Outlook::new(self, now, paths);
+            overload = outlook.overload();
+            let max_priority = self.queue.max_priority();
+            let weigh = |key: BlockKey| {
+                self.blocks.get(&key).map_or(f64::MAX, |block| {
+                    let hurries = outlook.is_light(block, &self.queue);
+                    outlook.weigh(block, hurries, max_priority, self.priority_weight)
+                })
+            };
+            keys.clear();
+            keys.extend(self.queue.ranked(weigh).take(MAX_EXAMINED));
+            let mut ahead = 0;
+            let is_hopeless = |key: &BlockKey| {
+                self.blocks.get(key).is_some_and(|block| {
+                    let is_hopeless = outlook.is_hopeless(block, ahead);
+                    if !is_hopeless {
+                        ahead += block.waiting_bytes() as u64;
+                    }
+                    is_hopeless
+                })
+            };
+            let hopeless: Vec<_> = keys.iter().copied().filter(is_hopeless).collect();
+            if hopeless.is_empty() {
+                break;
+            }
+            for key in hopeless {
+                // Its acknowledgement may still come.
+                if self.blocks.get(&key).is_some_and(SendBlock::may_be_whole) {
+                    self.unqueue(key);
+                } else {
+                    self.give_up(now, key, paths);
+                }
+            }
+        }
+        self.queue.on_weighed();
+        self.order = Order {
+            keys,
+            revision: self.queue.revision(),
+            until: Some(now + REWEIGH_AFTER),
+            overload,
+        };
+    }
+
+    /// Redundancy for which there is room because nothing else wants the path.
+    pub(crate) fn pick_spare(&self, view: &View<'_>, scheduler: &dyn Scheduler) -> Option<Choice> {
+        self.spare
+            .ranked(|_| 0.0)
+            .take(MAX_EXAMINED)
+            .find_map(|key| {
+                let block = self.blocks.get(&key)?;
+                let fragment = redundancy(block, view, scheduler)?;
+                Some(Choice {
+                    block: key,
+                    fragment,
+                    purpose: Purpose::Redundancy,
+                    place: Place::default(),
+                })
+            })
+    }
+
+    /// A block behind those that were weighed which the path takes. Where blocks are many and small, the first of them arrive sooner over the
+    /// fastest path, and one far behind sooner over another than the fastest comes to it. Of places twice as far behind each time about the first
+    /// is taken.
+    pub(super) fn look_further(
+        &self,
+        view: &View<'_>,
+        scheduler: &dyn Scheduler,
+    ) -> Option<Choice> {
+        let waiting: usize = self.queue.classes().map(|(_, waiting)| waiting).sum();
+        if waiting <= self.order.keys.len() {
+            return None;
+        }
+        let mut before = 0;
+        for (class, waiting) in self.queue.classes() {
+            // What depends on blocks that wait is useless before them.
+            let first = self
+                .queue
+                .first(class)
+                .and_then(|key| self.blocks.get(&key));
+            if first.is_none_or(|first| !first.dependents.is_empty()) {
+                before += first.map_or(0, |first| first.waiting_bytes() as u64 * waiting as u64);
+                continue;
+            }
+            let last = waiting.saturating_sub(1);
+            let mut bytes = 0;
+            let mut take = |number: usize| {
+                let key = self.queue.about(class, number)?;
+                let block = self.blocks.get(&key)?;
+                bytes = block.waiting_bytes() as u64;
+                let place = Place {
+                    ahead: before + bytes * number as u64,
+                    waits: self.order.overload.waits(block.priority),
+                };
+                let (fragment, purpose) = choose(block, view, scheduler, place)?;
+                Some(Choice {
+                    block: key,
+                    fragment,
+                    purpose,
+                    place,
+                })
+            };
+            let (mut declined, mut place) = (0, MAX_EXAMINED.min(last));
+            while place > declined {
+                if let Some(mut choice) = take(place) {
+                    for _ in 0..FINER {
+                        let between = declined.midpoint(place);
+                        match take(between) {
+                            Some(sooner) => (choice, place) = (sooner, between),
+                            None => declined = between,
+                        }
+                    }
+                    return Some(choice);
+                }
+                (declined, place) = (place, (2 * place).min(last));
+            }
+            before += bytes * waiting as u64;
+        }
+        None
+    }
+}
+
+/// The fragment of the block that should leave on the path now.
+pub(crate) fn choose(
+    block: &SendBlock,
+    view: &View<'_>,
+    scheduler: &dyn Scheduler,
+    place: Place,
+) -> Option<(FragmentId, Purpose)> {
+    if !fits(block, view.max_datagram()) {
+        return None;
+    }
+    let limit = Limit {
+        deadline: block.deadline,
+        class: class_of(block),
+        is_spare: false,
+    };
+    let bytes = fragment_bytes(block, view.fragment_capacity());
+    if let Some(id) = block.next_retransmission()
+        && chances::takes_again(block, id, view, scheduler, bytes, limit)
+    {
+        return Some((id, Purpose::Retransmission));
+    }
+    if block.has_fresh() {
+        let load = Load {
+            ahead: place.ahead,
+            waits: place.waits,
+            waiting: (block.waiting_bytes() as u64).max(bytes),
+            fragment: bytes,
+        };
+        if scheduler.takes_data(view, load, limit) {
+            return Some((block.next_fresh().unwrap_or(block.query()), Purpose::Data));
+        }
+    }
+    if let Some((id, first)) = block.next_copy()
+        && scheduler.takes_copy(view, first, bytes, limit)
+    {
+        return Some((id, Purpose::Copy));
+    }
+    if block.redundancy_is_urgent {
+        return redundancy(block, view, scheduler).map(|id| (id, Purpose::Redundancy));
+    }
+    None
+}
+
+fn redundancy(block: &SendBlock, view: &View<'_>, scheduler: &dyn Scheduler) -> Option<FragmentId> {
+    let id = block
+        .next_redundancy()
+        .filter(|_| fits(block, view.max_datagram()))?;
+    let main = block.main_path();
+    let recovered_by = rules::recovered_by(view, main).filter(|_| !block.redundancy_is_urgent);
+    let limit = Limit {
+        deadline: recovered_by.map_or(block.deadline, |at| at.min(block.deadline)),
+        class: class_of(block),
+        is_spare: !block.redundancy_is_urgent,
+    };
+    let bytes = fragment_bytes(block, view.fragment_capacity());
+    scheduler
+        .takes_redundancy(view, main, bytes, limit)
+        .then_some(id)
+}
