@@ -201,6 +201,35 @@ mod tests {
     }
 
     #[test]
+    fn blocks_that_are_complete_one_after_the_other_are_named_together() {
+        let start = Instant::now();
+        let mut schedule = AckSchedule::default();
+        let block = |number| BlockAck {
+            stream: StreamId(2),
+            block: BlockId(number),
+            completed_micros: 0,
+            recovered: false,
+        };
+        schedule.on_block(start, block(0));
+        assert_eq!(schedule.take(start), [block(0)]);
+        for number in 1..4 {
+            let now = start + MAX_ACK_DELAY / 8 * number;
+            schedule.on_arrival(now, false);
+            schedule.on_block(now, block(number));
+            assert_eq!(schedule.due(), Some(start + MAX_ACK_DELAY));
+        }
+        let named = schedule.take(start + MAX_ACK_DELAY);
+        assert_eq!(named, [0, 1, 2, 3].map(block));
+        // After a pause the next is named at once.
+        while let Some(due) = schedule.due() {
+            schedule.take(due);
+        }
+        let later = start + 100 * MAX_ACK_DELAY;
+        schedule.on_block(later, block(4));
+        assert_eq!(schedule.due(), Some(later));
+    }
+
+    #[test]
     fn duplicates_and_gaps_are_told_apart() {
         let now = Instant::now();
         let mut log = ReceiveLog::new();

@@ -148,6 +148,15 @@ fn undisturbed_all_blocks_are_on_time() {
 /// The delays of these paths double while the world is struck: 120 ms there and back on one path, 200 on the other, below all
 /// deadlines.
 fn delays_double(scheduler: SchedulerChoice, paths: Range<usize>, ways: &[usize]) -> World {
+    delays_double_with(scheduler, 1, paths, ways)
+}
+
+fn delays_double_with(
+    scheduler: SchedulerChoice,
+    seed: u64,
+    paths: Range<usize>,
+    ways: &[usize],
+) -> World {
     let mut links = world::links();
     for pair in &mut links[paths.clone()] {
         for way in ways {
@@ -164,7 +173,7 @@ fn delays_double(scheduler: SchedulerChoice, paths: Range<usize>, ways: &[usize]
             link.delay = Delay::Trace(Arc::new(series));
         }
     }
-    let mut world = World::with(scheduler, 1, links, |_, _| {});
+    let mut world = World::with(scheduler, seed, links, |_, _| {});
     world.name += &format!(", paths {paths:?}, ways {ways:?}");
     run(&mut world, |_| {}, |_| {});
     world.judge([NEVER; 2]);
@@ -182,20 +191,20 @@ fn a_round_trip_that_doubles_makes_nothing_late() {
     each(|scheduler| delays_double(scheduler, 0..2, CLIENTS).assert_late_only_in(&[RESUMED]));
 }
 
-/// For as long as the longer round trips may be queues of their own, the paths carry less than the load: for a second or two by rules.
-/// Known fault: for several under a plan, which leaves less on the path that finds its rate first.
+/// For as long as the longer round trips may be queues of their own, the paths carry less than the load. How long that is depends on losses
+/// at that moment: in a run nothing may be late, or a hundred blocks.
 #[test]
 fn round_trips_that_double_on_both_paths_cost_few_blocks() {
-    let bounds = [
-        (SchedulerChoice::Rules, s(5), 75),
-        (SchedulerChoice::Optimizer, s(15), 250),
-    ];
-    for (scheduler, time, most) in bounds {
-        let world = delays_double(scheduler, 0..2, BOTH_WAYS);
-        world.assert_late_only_in(&[RESUMED, STRUCK..STRUCK + time]);
-        let late = world.late().len();
-        assert!(late < most, "{}: {late} late", world.name);
-    }
+    const RUNS: usize = 4;
+    each(|scheduler| {
+        let late = (1..).take(RUNS).map(|seed| {
+            let world = delays_double_with(scheduler, seed, 0..2, BOTH_WAYS);
+            world.assert_late_only_in(&[RESUMED, STRUCK..STRUCK + s(15)]);
+            world.late().len()
+        });
+        let late: usize = late.sum();
+        assert!(late < 75 * RUNS, "{}: {late} late", scheduler.name());
+    });
 }
 
 #[test]

@@ -38,6 +38,37 @@ fn the_cap_and_the_room_of_a_code_hold() {
     }
 }
 
+/// By counting what arrives of a thousand blocks with each number of redundancy fragments, in a place for so many fragments.
+#[test]
+fn most_blocks_arrive_with_as_much_redundancy_as_pays() {
+    // A copy of a lone fragment costs as much as another block.
+    assert_eq!(redundancy_for_most_blocks(1, 0.02, 0.02, 4), 0);
+    assert_eq!(redundancy_for_most_blocks(1, 0.45, 0.0, 4), 0);
+    assert_eq!(redundancy_for_most_blocks(1, 0.6, 0.0, 4), 1);
+    assert_eq!(redundancy_for_most_blocks(20, 0.02, 0.02, 0), 0);
+    assert_eq!(redundancy_for_most_blocks(255, 0.5, 0.5, 255), 0);
+    assert_eq!(redundancy_for_most_blocks(20, f64::NAN, 0.1, 9), 0);
+    let mut random = ChaCha8Rng::seed_from_u64(5);
+    for (data, data_loss, redundancy_loss) in [(20, 0.02, 0.02), (20, 0.1, 0.01), (5, 0.2, 0.2)] {
+        let mut lost =
+            |count: u8, loss: f64| (0..count).filter(|_| random.random_bool(loss)).count();
+        let mut yield_of = |n: u8| {
+            let whole = (0..20_000)
+                .filter(|_| lost(data, data_loss) + lost(n, redundancy_loss) <= usize::from(n));
+            whole.count() as f64 / f64::from(data + n)
+        };
+        let best = redundancy_for_most_blocks(data, data_loss, redundancy_loss, 12);
+        assert!(best > 0);
+        let chosen = yield_of(best);
+        for n in 0..=12 {
+            assert!(
+                yield_of(n) < 1.01 * chosen,
+                "{n} for {data} is better than {best}"
+            );
+        }
+    }
+}
+
 #[test]
 fn bursts_of_independent_loss_need_what_independent_loss_needs() {
     for data in [1, 5, 20, 100] {

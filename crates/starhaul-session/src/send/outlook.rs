@@ -71,7 +71,9 @@ impl Overload {
             let left = first.deadline.saturating_duration_since(now);
             let fragment = fragment_bytes(first, paths.fragment_capacity());
             let takes = || useful_bandwidth(paths, fragment, whole).time_to_send(bytes);
-            if left >= whole / 2 || takes() <= whole / BEHIND_SHARE {
+            // A path in its startup is not known to be full.
+            let is_known = || is_busy(blocks_out.busy_since, now, useful(paths, fragment, whole));
+            if left >= whole / 2 || takes() <= whole / BEHIND_SHARE || !is_known() {
                 continue;
             }
             self.waits_from.get_or_insert(class.0);

@@ -249,4 +249,26 @@ mod tests {
             "2 would wait until what was weighed is over"
         );
     }
+
+    #[test]
+    fn a_place_far_behind_is_found_by_deadlines_and_among_equal_ones_by_numbers() {
+        let (now, class) = (Instant::now(), (1, 5));
+        let key = |number| (StreamId(1), number);
+        let mut queue = BlockQueue::default();
+        assert_eq!(queue.about(class, 0), None);
+        for number in 0..100 {
+            let deadline = now + Duration::from_millis(10 * number);
+            queue.insert((class.0, class.1, deadline), key(number));
+        }
+        let of = [0, 16, 50, 99, 1000].map(|place| queue.about(class, place));
+        assert_eq!(of, [0, 16, 50, 99, 99].map(|number| Some(key(number))));
+        let burst = (2, 5);
+        for number in 40..60 {
+            queue.insert((burst.0, burst.1, now), key(number));
+        }
+        let of = [0, 10, 19].map(|place| queue.about(burst, place));
+        assert_eq!(of, [40, 50, 59].map(|number| Some(key(number))));
+        let waiting: Vec<_> = queue.classes().collect();
+        assert_eq!(waiting, [(class, 100), (burst, 20)]);
+    }
 }
