@@ -253,7 +253,7 @@ impl BlocksOut {
         key: BlockKey,
         scheduler: &mut dyn Scheduler,
     ) -> bool {
-        let overload = Overload::of(self, now, paths);
+        let overload = self.order.overload();
         let Some(block) = self.blocks.get_mut(&key) else {
             return false;
         };

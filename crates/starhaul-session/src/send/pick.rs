@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use starhaul_paths::PathId;
+
 use super::{
     BlocksOut,
     block::SendBlock,
@@ -49,9 +51,16 @@ pub(super) struct Order {
     revision: u64,
     until: Option<Instant>,
     overload: Overload,
+    /// Paths that took nothing of what is further behind.
+    declined: Vec<PathId>,
 }
 
 impl Order {
+    /// As it was when blocks were weighed.
+    pub(super) const fn overload(&self) -> Overload {
+        self.overload
+    }
+
     /// A block ends, or waits elsewhere.
     pub(super) fn forget(&mut self, key: BlockKey) {
         self.keys.retain(|waits| *waits != key);
@@ -69,7 +78,13 @@ impl BlocksOut {
             self.put_in_order(view.now(), view.paths());
             choice = self.examine(view, scheduler);
         }
-        choice.or_else(|| self.look_further(view, scheduler))
+        if choice.is_none() && !self.order.declined.contains(&view.path()) {
+            choice = self.look_further(view, scheduler);
+            if choice.is_none() {
+                self.order.declined.push(view.path());
+            }
+        }
+        choice
     }
 
     /// The first of the weighed blocks that the path takes.
@@ -150,6 +165,7 @@ impl BlocksOut {
             revision: self.queue.revision(),
             until: Some(now + REWEIGH_AFTER),
             overload,
+            declined: Vec::new(),
         };
     }
 
@@ -182,7 +198,7 @@ impl BlocksOut {
         if waiting <= self.order.keys.len() {
             return None;
         }
-        let mut before = 0;
+        let (mut before, mut tries) = (0, MAX_EXAMINED);
         for (class, waiting) in self.queue.classes() {
             // What depends on blocks that wait is useless before them.
             let first = self
@@ -212,7 +228,8 @@ impl BlocksOut {
                 })
             };
             let (mut declined, mut place) = (0, MAX_EXAMINED.min(last));
-            while place > declined {
+            while place > declined && tries > 0 {
+                tries -= 1;
                 if let Some(mut choice) = take(place) {
                     for _ in 0..FINER {
                         let between = declined.midpoint(place);

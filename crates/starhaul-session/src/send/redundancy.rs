@@ -8,7 +8,6 @@ use super::{
     BlocksOut,
     block::{SHORT_BLOCK, SendBlock},
     fragment_bytes,
-    outlook::Overload,
 };
 use crate::{
     item::{BlockKey, FragmentId},
@@ -32,7 +31,7 @@ impl BlocksOut {
         if path.loss().feared() <= EPSILON {
             return;
         }
-        let overload = Overload::of(self, view.now(), view.paths());
+        let overload = self.order.overload();
         let block = self.blocks.get_mut(&key);
         // Where the paths carry less than is asked for, it would take the place of other blocks.
         let Some(block) = block.filter(|block| !overload.concerns(block.priority)) else {
