@@ -11,4 +11,5 @@ mod flow;
 mod kernel;
 mod record;
 mod replay;
+mod tunnel;
 mod turn;

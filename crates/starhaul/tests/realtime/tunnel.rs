@@ -1,0 +1,110 @@
+//! `iperf3` through an IP tunnel over two emulated links, beside which neither carries as much.
+
+use std::{fs, path::Path, process::Command};
+
+use serde_json::Value;
+use starhaul_needs::{Need, skip};
+
+use crate::{
+    emulated::{run_in_time, starhaul},
+    turn::{Load, turn},
+};
+
+const LINKS: [&str; 2] = [
+    "rate=20mbit,delay=15ms,loss=2%,queue=100p",
+    "rate=10mbit,delay=40ms,loss=2%,queue=100p",
+];
+const TUNNEL: &str = "[[tun]]\nname = \"vpn\"\ndevice = \"star0\"\naddresses = ";
+const SERVER: &str = "10.9.0.1";
+
+/// What runs behind the links: a gateway, and what measures through its tunnel.
+fn client(folder: &str) -> String {
+    let program = env!("CARGO_BIN_EXE_starhaul");
+    format!(
+        "cd {folder}\n\
+         sed -i \"s/SERVER_1/$STARHAUL_SERVER/; s/SERVER_2/$STARHAUL_SERVER_2/\" field.toml\n\
+         {program} gateway --config field.toml > field.log 2>&1 & gateway=$!\n\
+         for i in $(seq 100); do\n\
+           up=$({program} status --control field.sock --json 2>/dev/null | grep -o '\"up\": *true' | wc -l)\n\
+           [ \"$up\" -ge 2 ] && break; sleep 0.1\n\
+         done\n\
+         iperf3 -c {SERVER} -J -u -b 40M -l 1372 -O 1 -t 5 > udp.json\n\
+         iperf3 -c {SERVER} -p 5202 -J -C cubic -O 8 -t 5 > tcp.json\n\
+         kill $gateway; wait $gateway"
+    )
+}
+
+fn key(folder: &Path, name: &str) -> String {
+    let file = folder.join(format!("{name}.key"));
+    let output = starhaul(&["keygen", "--out", file.to_str().unwrap()]).output();
+    String::from_utf8(output.unwrap().stdout)
+        .unwrap()
+        .trim()
+        .to_owned()
+}
+
+fn write(folder: &Path) {
+    let [field, ground] = ["field", "ground"].map(|name| key(folder, name));
+    let head = |name, peer, key| {
+        format!(
+            "control = \"{name}.sock\"\n[identity]\nfile = \"{name}.key\"\n[[peer]]\nname = \"{peer}\"\npublic_key = \"{key}\"\n"
+        )
+    };
+    let path = |number| {
+        format!(
+            "[[session.path]]\nname = \"link{number}\"\ninterface = \"link{number}\"\nremote = \"SERVER_{number}:4600\"\n"
+        )
+    };
+    let near = head("field", "ground", &ground);
+    let near = format!(
+        "{near}[[session]]\n{}{}{TUNNEL}[\"10.9.0.2/24\"]\n",
+        path(1),
+        path(2)
+    );
+    let far = head("ground", "field", &field);
+    let far = format!("listen = [\"0.0.0.0:4600\"]\n{far}{TUNNEL}[\"{SERVER}/24\"]\n");
+    fs::write(folder.join("field.toml"), near).unwrap();
+    fs::write(folder.join("ground.toml"), far).unwrap();
+}
+
+/// Each link alone gives TCP 16.9 and 8.0 Mbit/s through the tunnel, and UDP 16.2 and 7.9.
+#[test]
+fn a_tunnel_over_two_lossy_links_carries_what_both_carry() {
+    if Command::new("iperf3").arg("--version").output().is_err() {
+        return skip(Need::Iperf3, "it is not installed");
+    }
+    let _turn = turn(Load::Full);
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path().to_str().unwrap();
+    write(folder.path());
+    let program = env!("CARGO_BIN_EXE_starhaul");
+    let server = format!(
+        "cd {at}; {program} gateway --config ground.toml > ground.log 2>&1 & \
+         until ip link show star0 > /dev/null 2>&1; do sleep 0.1; done; iperf3 -s -p 5202 > tcp.log & exec iperf3 -s > udp.log"
+    );
+    let client = client(at);
+    let mut arguments = Vec::new();
+    for link in LINKS {
+        arguments.extend(["--up", link, "--down", link]);
+    }
+    arguments.extend(["--json", "--server", &server, "--", "sh", "-c", &client]);
+    let Some((_, output)) = run_in_time(&arguments) else {
+        return;
+    };
+    let rate = |name: &str, sum: &str| {
+        let said = fs::read(folder.path().join(name)).unwrap();
+        let result: Value =
+            serde_json::from_slice(&said).unwrap_or_else(|error| panic!("{error}: {output:?}"));
+        let rate = result["end"][sum]["bits_per_second"].as_f64();
+        rate.unwrap_or_else(|| panic!("{result}")) / 1e6
+    };
+    let (udp, tcp) = (
+        rate("udp.json", "sum_received"),
+        rate("tcp.json", "sum_received"),
+    );
+    println!("UDP {udp:.1} Mbit/s, TCP {tcp:.1} Mbit/s");
+    assert!(
+        udp > 21.5 && tcp > 21.5,
+        "UDP {udp} Mbit/s, TCP {tcp} Mbit/s"
+    );
+}
