@@ -108,6 +108,12 @@ fn run(scheduler: SchedulerChoice, seed: u64, load: &Load) -> Told {
         told.late,
         told.offered,
     );
+    let judged = (END - JUDGED_FROM).as_secs_f64() / every.as_secs_f64();
+    assert!(
+        f64::from(told.offered) > 0.95 * judged,
+        "{} ended",
+        told.offered
+    );
     told
 }
 
@@ -170,5 +176,6 @@ fn more_than_the_only_path_carries_that_is_fast_enough_is_an_overload() {
     each(&load, |told| {
         let on_time = told.on_time_mbit();
         assert!(on_time > 15.5, "{on_time} Mbit/s");
+        assert!(told.late * 30 < told.offered, "{} late", told.late);
     });
 }

@@ -97,9 +97,13 @@ impl AckSchedule {
 
     /// A block is complete; the sender learns it at once, but of many that are complete one after the other together.
     pub(crate) fn on_block(&mut self, now: Instant, block: BlockAck) {
-        let at = self.last.map_or(now, |last| now.max(last + MAX_ACK_DELAY));
-        self.due = Some(self.due.map_or(at, |due| due.min(at)));
         self.name(block);
+        let mut at = self.last.map_or(now, |last| now.max(last + MAX_ACK_DELAY));
+        if self.blocks.len() >= MAX_ACK_BLOCKS {
+            // More than one acknowledgement names would be named late, or never.
+            at = now;
+        }
+        self.due = Some(self.due.map_or(at, |due| due.min(at)));
         let key = (block.stream, block.block);
         if self.whole.insert(key, block).is_none() {
             self.remembered.push_back(key);
@@ -220,12 +224,17 @@ mod tests {
         }
         let named = schedule.take(start + MAX_ACK_DELAY);
         assert_eq!(named, [0, 1, 2, 3].map(block));
+        // As many as one acknowledgement names do not wait for more.
+        for number in 4..64 {
+            schedule.on_block(start + MAX_ACK_DELAY, block(number));
+        }
+        assert_eq!(schedule.due(), Some(start + MAX_ACK_DELAY));
         // After a pause the next is named at once.
         while let Some(due) = schedule.due() {
             schedule.take(due);
         }
         let later = start + 100 * MAX_ACK_DELAY;
-        schedule.on_block(later, block(4));
+        schedule.on_block(later, block(64));
         assert_eq!(schedule.due(), Some(later));
     }
 

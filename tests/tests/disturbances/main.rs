@@ -200,7 +200,9 @@ fn round_trips_that_double_on_both_paths_cost_few_blocks() {
         let late = (1..).take(RUNS).map(|seed| {
             let world = delays_double_with(scheduler, seed, 0..2, BOTH_WAYS);
             world.assert_late_only_in(&[RESUMED, STRUCK..STRUCK + s(15)]);
-            world.late().len()
+            let late = world.late().len();
+            assert!(late < 250, "{}: {late} late", world.name);
+            late
         });
         let late: usize = late.sum();
         assert!(late < 75 * RUNS, "{}: {late} late", scheduler.name());

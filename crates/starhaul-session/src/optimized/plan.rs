@@ -151,7 +151,7 @@ impl Planned {
             .owed_most(view, load, in_time)
             .or_else(|| safest(view, load, limit))
             .or_else(|| self.owed_most(view, load, whole));
-        let is_overused = |way: &Way| way.owed <= -MOST_OWED_BYTES;
+        let is_overused = |way: &Way| self.ways.len() > 1 && way.owed <= -MOST_OWED_BYTES;
         target.filter(|path| !self.way(*path).is_some_and(is_overused))
     }
 

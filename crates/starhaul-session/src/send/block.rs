@@ -81,6 +81,8 @@ pub(crate) struct SendBlock {
     pub(crate) priority: u8,
     pub(crate) max_coding_rate: f64,
     pub(crate) dependents: Vec<u64>,
+    /// It is useless without another that had not ended when it came.
+    pub(crate) depends: bool,
     /// Redundancy must go out with the data, because a retransmission would come too late.
     pub(crate) redundancy_is_urgent: bool,
     pub(crate) retransmitted: bool,
@@ -136,6 +138,7 @@ impl SendBlock {
             priority,
             max_coding_rate,
             dependents: Vec::new(),
+            depends: false,
             redundancy_is_urgent: false,
             retransmitted: false,
             any_lost: false,

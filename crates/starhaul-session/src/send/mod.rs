@@ -117,10 +117,20 @@ impl BlocksOut {
 
     /// `key` is useless without `on`; false when `on` has ended.
     pub(crate) fn depend(&mut self, key: BlockKey, on: BlockKey) -> bool {
-        self.blocks
-            .get_mut(&on)
-            .map(|block| block.dependents.push(key.1))
-            .is_some()
+        let Some(base) = self.blocks.get_mut(&on) else {
+            return false;
+        };
+        base.dependents.push(key.1);
+        if let Some(block) = self.blocks.get_mut(&key) {
+            block.depends = true;
+        }
+        true
+    }
+
+    /// About the bytes of a class that wait: the last block stands for all, since of the first a part may have left.
+    fn waiting_bytes(&self, class: queue::Class, waiting: usize) -> u64 {
+        let last = self.queue.last(class).and_then(|key| self.blocks.get(&key));
+        last.map_or(0, |last| last.waiting_bytes() as u64 * waiting as u64)
     }
 
     pub(crate) fn update(

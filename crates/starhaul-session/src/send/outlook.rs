@@ -66,18 +66,21 @@ impl Overload {
             let Some(first) = first.and_then(|key| blocks_out.get(key)) else {
                 continue;
             };
-            bytes += first.waiting_bytes() as u64 * waiting as u64;
+            bytes += blocks_out.waiting_bytes(class, waiting);
             let whole = first.deadline.saturating_duration_since(first.born);
             let left = first.deadline.saturating_duration_since(now);
             let fragment = fragment_bytes(first, paths.fragment_capacity());
+            let useful = || useful(paths, fragment, whole);
             let takes = || useful_bandwidth(paths, fragment, whole).time_to_send(bytes);
             // A path in its startup is not known to be full.
-            let is_known = || is_busy(blocks_out.busy_since, now, useful(paths, fragment, whole));
-            if left >= whole / 2 || takes() <= whole / BEHIND_SHARE || !is_known() {
+            let is_known = || is_busy(blocks_out.busy_since, now, useful());
+            let is_early = left >= whole / 2 || takes() <= whole / BEHIND_SHARE;
+            // What only a silent path may bring does not wait for others.
+            if is_early || useful().next().is_none() || !is_known() {
                 continue;
             }
             self.waits_from.get_or_insert(class.0);
-            if useful(paths, fragment, whole).all(|path| path.monitor.is_in_full_use()) {
+            if useful().all(|path| path.monitor.is_in_full_use()) {
                 self.behind_from = Some(class.0);
                 return;
             }
@@ -222,11 +225,9 @@ impl<'a> Outlook<'a> {
         // The bandwidth of the paths that may bring it was measured under load.
         let whole = block.deadline.saturating_duration_since(block.born);
         let fragment = fragment_bytes(block, self.fragment_capacity);
-        if !is_busy(
-            self.busy_since,
-            self.now,
-            useful(self.paths, fragment, whole),
-        ) {
+        let useful = || useful(self.paths, fragment, whole);
+        // What only a silent path may bring waits for it.
+        if useful().next().is_none() || !is_busy(self.busy_since, self.now, useful()) {
             return false;
         }
         // More important blocks keep coming and go first.

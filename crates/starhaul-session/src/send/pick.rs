@@ -22,6 +22,8 @@ use crate::{
 const MAX_EXAMINED: usize = 16;
 /// The order of the same waiting blocks is taken as unchanged for so long.
 const REWEIGH_AFTER: Duration = Duration::from_millis(1);
+/// Places far behind that are tried, of all classes.
+const MAX_TRIES: usize = 32;
 /// Between the last place that a path declines and the first that it takes, as many are tried.
 const FINER: usize = 3;
 
@@ -198,41 +200,25 @@ impl BlocksOut {
         if waiting <= self.order.keys.len() {
             return None;
         }
-        let (mut before, mut tries) = (0, MAX_EXAMINED);
+        let (mut before, mut tries) = (0, MAX_TRIES);
         for (class, waiting) in self.queue.classes() {
-            // What depends on blocks that wait is useless before them.
-            let first = self
-                .queue
-                .first(class)
-                .and_then(|key| self.blocks.get(&key));
-            if first.is_none_or(|first| !first.dependents.is_empty()) {
-                before += first.map_or(0, |first| first.waiting_bytes() as u64 * waiting as u64);
-                continue;
-            }
-            let last = waiting.saturating_sub(1);
-            let mut bytes = 0;
-            let mut take = |number: usize| {
+            let bytes = self.waiting_bytes(class, waiting);
+            let take = |number: usize| {
                 let key = self.queue.about(class, number)?;
-                let block = self.blocks.get(&key)?;
-                bytes = block.waiting_bytes() as u64;
-                let place = Place {
-                    ahead: before + bytes * number as u64,
-                    waits: self.order.overload.waits(block.priority),
-                };
-                let (fragment, purpose) = choose(block, view, scheduler, place)?;
-                Some(Choice {
-                    block: key,
-                    fragment,
-                    purpose,
-                    place,
-                })
+                let ahead = before + bytes / waiting.max(1) as u64 * number as u64;
+                self.take_far_behind(key, ahead, view, scheduler)
             };
-            let (mut declined, mut place) = (0, MAX_EXAMINED.min(last));
+            let last = waiting.saturating_sub(1);
+            let mut place = MAX_EXAMINED.min(last);
+            let mut declined = place.saturating_sub(1);
             while place > declined && tries > 0 {
                 tries -= 1;
                 if let Some(mut choice) = take(place) {
                     for _ in 0..FINER {
                         let between = declined.midpoint(place);
+                        if between <= declined {
+                            break;
+                        }
                         match take(between) {
                             Some(sooner) => (choice, place) = (sooner, between),
                             None => declined = between,
@@ -242,9 +228,40 @@ impl BlocksOut {
                 }
                 (declined, place) = (place, (2 * place).min(last));
             }
-            before += bytes * waiting as u64;
+            before += bytes;
         }
         None
+    }
+
+    /// The fragment of a block far behind that arrives in time over the path. One that others need, or that needs others, is not sent before
+    /// those between.
+    fn take_far_behind(
+        &self,
+        key: BlockKey,
+        ahead: u64,
+        view: &View<'_>,
+        scheduler: &dyn Scheduler,
+    ) -> Option<Choice> {
+        let block = self.blocks.get(&key)?;
+        let is_chained = block.depends || !block.dependents.is_empty();
+        if is_chained || self.order.keys.contains(&key) {
+            return None;
+        }
+        let bytes = fragment_bytes(block, view.fragment_capacity());
+        if view.this()?.predict_arrival(view.now(), 0, bytes) > block.deadline {
+            return None;
+        }
+        let place = Place {
+            ahead,
+            waits: self.order.overload.waits(block.priority),
+        };
+        let (fragment, purpose) = choose(block, view, scheduler, place)?;
+        Some(Choice {
+            block: key,
+            fragment,
+            purpose,
+            place,
+        })
     }
 }
 

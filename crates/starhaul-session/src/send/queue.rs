@@ -107,17 +107,25 @@ impl BlockQueue {
         self.classes.get(&class)?.first().map(|(_, key)| *key)
     }
 
+    /// The block of a class that goes last.
+    pub(crate) fn last(&self, class: Class) -> Option<BlockKey> {
+        self.classes.get(&class)?.last().map(|(_, key)| *key)
+    }
+
     /// About the block before which `place` others of its class wait: where it would be if deadlines, or the numbers of blocks of one
     /// deadline, were evenly spread from the first to the last.
     pub(crate) fn about(&self, class: Class, place: usize) -> Option<BlockKey> {
         let waiting = self.classes.get(&class)?;
         let (&(soonest, (stream, lowest)), &(latest, (last_stream, highest))) =
             (waiting.first()?, waiting.last()?);
-        let share = place as f64 / (waiting.len().saturating_sub(1)).max(1) as f64;
-        let deadline = soonest + latest.duration_since(soonest).mul_f64(share.min(1.0));
+        let last = waiting.len().saturating_sub(1).max(1);
+        let place = place.min(last);
+        let spread = latest.duration_since(soonest);
+        let deadline = soonest + spread.mul_f64(place as f64 / last as f64);
         let key = if soonest == latest && stream == last_stream {
-            let among = (highest.saturating_sub(lowest)) as f64 * share.min(1.0);
-            (stream, lowest.saturating_add(among as u64))
+            let among = u128::from(highest.saturating_sub(lowest)) * place as u128 / last as u128;
+            let among = u64::try_from(among).unwrap_or_default();
+            (stream, lowest.saturating_add(among))
         } else {
             (StreamId(0), 0)
         };

@@ -28,6 +28,7 @@ fn client(folder: &str) -> String {
            up=$({program} status --control field.sock --json 2>/dev/null | grep -o '\"up\": *true' | wc -l)\n\
            [ \"$up\" -ge 2 ] && break; sleep 0.1\n\
          done\n\
+         [ \"$up\" -ge 2 ] || {{ echo 'no session over both links' >&2; exit 1; }}\n\
          iperf3 -c {SERVER} -J -u -b 40M -l 1372 -O 1 -t 5 > udp.json\n\
          iperf3 -c {SERVER} -p 5202 -J -C cubic -O 8 -t 5 > tcp.json\n\
          kill $gateway; wait $gateway"
@@ -92,7 +93,8 @@ fn a_tunnel_over_two_lossy_links_carries_what_both_carry() {
         return;
     };
     let rate = |name: &str, sum: &str| {
-        let said = fs::read(folder.path().join(name)).unwrap();
+        let said = fs::read(folder.path().join(name));
+        let said = said.unwrap_or_else(|error| panic!("{name}: {error}: {output:?}"));
         let result: Value =
             serde_json::from_slice(&said).unwrap_or_else(|error| panic!("{error}: {output:?}"));
         let rate = result["end"][sum]["bits_per_second"].as_f64();

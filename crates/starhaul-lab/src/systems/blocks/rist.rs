@@ -17,7 +17,7 @@ const PACKAGE: &str = "rist-tools";
 /// Even, as RTP wants it.
 const PORT: u16 = 8000;
 /// Of the deadline, for sending a block and for what the programs take.
-const MARGIN: Duration = Duration::from_millis(10);
+const MARGIN: Duration = Duration::from_millis(14);
 
 /// How packets are divided over the paths.
 #[derive(Clone, Copy, Debug)]
