@@ -33,11 +33,9 @@ pub fn redundancy_on_another_path(
     cap: u8,
 ) -> u8 {
     let limit = limit(data, cap);
-    let enough = |fails: &f64| *fails <= epsilon + ROUNDING;
-    let n = failures(data, data_loss, redundancy_loss)
-        .take(limit.into())
-        .position(|fails| enough(&fails));
-    n.and_then(|n| u8::try_from(n).ok()).unwrap_or(limit)
+    let mut failures = (0..limit).zip(failures(data, data_loss, redundancy_loss));
+    let enough = failures.find(|(_, fails)| *fails <= epsilon + ROUNDING);
+    enough.map_or(limit, |(n, _)| n)
 }
 
 /// The n up to `most` with which the most blocks arrive for what they take of the paths, where all that is sent takes the place of other blocks:

@@ -38,7 +38,7 @@ fn the_cap_and_the_room_of_a_code_hold() {
     }
 }
 
-/// By counting what arrives of a thousand blocks with each number of redundancy fragments, in a place for so many fragments.
+/// By counting which of 20 000 blocks are whole with each number of redundancy fragments.
 #[test]
 fn most_blocks_arrive_with_as_much_redundancy_as_pays() {
     // A copy of a lone fragment costs as much as another block.
@@ -46,6 +46,7 @@ fn most_blocks_arrive_with_as_much_redundancy_as_pays() {
     assert_eq!(redundancy_for_most_blocks(1, 0.45, 0.0, 4), 0);
     assert_eq!(redundancy_for_most_blocks(1, 0.6, 0.0, 4), 1);
     assert_eq!(redundancy_for_most_blocks(20, 0.02, 0.02, 0), 0);
+    assert_eq!(redundancy_for_most_blocks(20, 0.02, 0.02, 9), 2);
     assert_eq!(redundancy_for_most_blocks(255, 0.5, 0.5, 255), 0);
     assert_eq!(redundancy_for_most_blocks(20, f64::NAN, 0.1, 9), 0);
     let mut random = ChaCha8Rng::seed_from_u64(5);

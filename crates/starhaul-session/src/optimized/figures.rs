@@ -11,6 +11,7 @@ use starhaul_units::Bandwidth;
 use super::offered::Offered;
 use crate::{
     scheduler::{Class, View},
+    send::demand::QUIC_HEADER_BYTES,
     wire::FRAGMENT_HEADER_BYTES,
 };
 
@@ -27,8 +28,8 @@ const NEGLIGIBLE_FAILURE: f64 = 1e-4;
 /// Every path is taken to lose so many times the negligible, so that the plan says what happens when it does; and so little that a
 /// retransmission over a path of which no loss is known is as good as delivered.
 const LEAST_LOSS: f64 = 1.5;
-/// IP, UDP and QUIC around a datagram of the session.
-const PACKET_OVERHEAD_BYTES: f64 = 66.0;
+/// IPv4 and UDP around a packet of QUIC.
+const UDP_HEADER_BYTES: usize = 28;
 /// Data fragments of a code that is planned for; the codes of larger blocks are no weaker.
 const MOST_DATA: f64 = 100.0;
 
@@ -73,7 +74,7 @@ impl Figures {
         let live = offered.live(view.now());
         let classes = live.map(|(class, rate, deadline, blocks)| {
             let fragment = blocks.length.clamp(1.0, capacity);
-            let header = FRAGMENT_HEADER_BYTES as f64 + PACKET_OVERHEAD_BYTES;
+            let header = (FRAGMENT_HEADER_BYTES + QUIC_HEADER_BYTES + UDP_HEADER_BYTES) as f64;
             let data = (blocks.length / fragment).ceil().clamp(1.0, MOST_DATA);
             ClassFigures {
                 class,

@@ -8,6 +8,8 @@ use std::{
 
 use starhaul_units::Bandwidth;
 
+/// QUIC around a datagram of the session, as it counts for the bandwidth of a path.
+pub(crate) const QUIC_HEADER_BYTES: usize = 38;
 const WINDOW: Duration = Duration::from_secs(2);
 const SLOTS: u32 = 10;
 

@@ -29,7 +29,7 @@ use crate::{
     wire::{FRAGMENT_HEADER_BYTES, wrap},
 };
 use block::{BlockTimer, SendBlock};
-use demand::Demand;
+use demand::{Demand, QUIC_HEADER_BYTES};
 use outlook::Overload;
 use pick::{Choice, Order, Place};
 use queue::{BlockQueue, rank};
@@ -39,9 +39,6 @@ use redundancy::{ROUNDS_TO_SPARE, has_time_for_rounds, redundancy_rule};
 const MAX_QUERIES_EXAMINED: usize = 16;
 /// The acknowledgement of a block is waited for at least this long after its deadline.
 const LEAST_GRACE: Duration = Duration::from_millis(100);
-
-/// QUIC around a datagram of the session, as it counts for the bandwidth of a path.
-const QUIC_HEADER_BYTES: usize = 38;
 
 /// The receiver is asked for a block at least so often …
 const LEAST_QUERIES: u8 = 6;

@@ -191,11 +191,7 @@ impl BlocksOut {
     /// A block behind those that were weighed which the path takes. Where blocks are many and small, the first of them arrive sooner over the
     /// fastest path, and one far behind sooner over another than the fastest comes to it. Of places twice as far behind each time about the first
     /// is taken.
-    pub(super) fn look_further(
-        &self,
-        view: &View<'_>,
-        scheduler: &dyn Scheduler,
-    ) -> Option<Choice> {
+    fn look_further(&self, view: &View<'_>, scheduler: &dyn Scheduler) -> Option<Choice> {
         let waiting: usize = self.queue.classes().map(|(_, waiting)| waiting).sum();
         if waiting <= self.order.keys.len() {
             return None;
@@ -211,7 +207,10 @@ impl BlocksOut {
             let last = waiting.saturating_sub(1);
             let mut place = MAX_EXAMINED.min(last);
             let mut declined = place.saturating_sub(1);
-            while place > declined && tries > 0 {
+            while place > declined {
+                if tries == 0 {
+                    return None;
+                }
                 tries -= 1;
                 if let Some(mut choice) = take(place) {
                     for _ in 0..FINER {
