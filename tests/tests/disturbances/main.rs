@@ -201,11 +201,11 @@ fn round_trips_that_double_on_both_paths_cost_few_blocks() {
             let world = delays_double_with(scheduler, seed, 0..2, BOTH_WAYS);
             world.assert_late_only_in(&[RESUMED, STRUCK..STRUCK + s(15)]);
             let late = world.late().len();
-            assert!(late < 250, "{}: {late} late", world.name);
+            assert!(late < 150, "{}: {late} late", world.name);
             late
         });
         let late: usize = late.sum();
-        assert!(late < 75 * RUNS, "{}: {late} late", scheduler.name());
+        assert!(late < 50 * RUNS, "{}: {late} late", scheduler.name());
     });
 }
 
