@@ -16,8 +16,10 @@ use crate::{
     window::Mark,
 };
 
-/// Bytes whose checksum is computed at once: enough for its speed, and still in the cache.
+/// Bytes whose checksum is computed at once: enough for its speed, and still in the cache when they are copied.
 const CHECKED_AT_ONCE: u64 = 64 << 10;
+/// Bytes from which copying a segment reads memory as fast as the checksum does.
+const LONG_COPY: u64 = 2 << 10;
 /// Greatest number of separate runs of report serial numbers remembered; a peer counts them up by one.
 const MOST_REPORT_RUNS: usize = 1024;
 
@@ -199,6 +201,23 @@ impl SendSession {
         }
     }
 
+    /// Adds to the checksum what a plan of a short segment sends for the first time, and some data behind it: one long
+    /// read from memory is faster than one for each segment, and the copy of the segment finds the data in the cache.
+    pub(crate) fn check_ahead(&mut self, plan: &Plan) {
+        let is_short = plan.end - plan.start < LONG_COPY;
+        if plan.source == Source::Fresh && is_short && plan.end.min(self.red) > self.checked {
+            self.check(plan.end.max(self.checked + CHECKED_AT_ONCE));
+        }
+    }
+
+    /// Adds the red data before `until` to the checksum.
+    fn check(&mut self, until: u64) {
+        let until = until.min(self.red);
+        let new = self.block.get(narrow(self.checked)..narrow(until));
+        self.crc = crc32c::crc32c_append(self.crc, new.unwrap_or_default());
+        self.checked = self.checked.max(until);
+    }
+
     /// Makes the repair symbols of a code when all of its data but the last segment have left.
     pub(crate) fn make_symbols(&mut self, codec: &mut Codec, coding: Coding, most: usize) {
         if self.next >= self.red || self.next < self.coded || self.cancel.is_some() {
@@ -340,11 +359,9 @@ impl SendSession {
             Source::Fresh => {
                 self.segments_since_checkpoint += 1;
                 self.next = plan.end;
-                let sent = self.next.min(self.red);
-                if integrity && sent.saturating_sub(self.checked) >= CHECKED_AT_ONCE {
-                    let new = self.block.get(narrow(self.checked)..narrow(sent));
-                    self.crc = crc32c::crc32c_append(self.crc, new.unwrap_or_default());
-                    self.checked = sent;
+                if integrity && self.next >= self.checked + CHECKED_AT_ONCE {
+                    // The copies of long segments have just read it.
+                    self.check(self.next);
                 }
             }
             Source::Repair => self.shorten_repair(plan.end),

@@ -25,7 +25,7 @@ pub struct Options {
     pub block_bytes: usize,
     /// Which system calls.
     pub modes: Vec<IoMode>,
-    /// How often each is measured; the median counts.
+    /// How often each is measured after a first transfer that is not counted; the median counts.
     pub repeats: usize,
 }
 
@@ -94,6 +94,8 @@ pub fn run(options: &Options, mut tell: impl FnMut(&str)) -> Result<Report, Erro
     for &mode in &options.modes {
         let mut ceilings = Vec::new();
         let mut rows = Vec::new();
+        // Memory that this process, or its virtual machine, has for the first time is slow: not counted.
+        row(options, mode, &block)?;
         for repeat in 1..=options.repeats.max(1) {
             tell(&format!(
                 "{}: {repeat} of {}",

@@ -114,8 +114,8 @@ struct BenchArguments {
     /// Only these system calls
     #[arg(long, value_enum, value_delimiter = ',')]
     mode: Vec<Mode>,
-    /// How often each is measured; the median counts
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=99))]
+    /// How often each is measured, after one transfer that is not counted; the median counts
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=99))]
     repeats: u32,
     /// Print one JSON object
     #[arg(long)]

@@ -227,6 +227,9 @@ impl Peer {
         let Some(session) = self.sends.get_mut(&number) else {
             return true;
         };
+        if integrity {
+            session.check_ahead(plan);
+        }
         let checksum = integrity.then(|| session.checksum(plan)).flatten();
         let trailer = checksum.map(Trailer::checksum);
         let mut segment = plain(id, Body::Data(data_of(session, plan)));
