@@ -85,6 +85,9 @@ fn padded(data: Bytes, symbol: usize) -> Bytes {
     padded.freeze()
 }
 
+/// What a repair symbol costs beside its bytes, and its code, which may have no other.
+pub(crate) const SYMBOL_COST: usize = 320;
+
 /// Repair symbols that a receiver keeps for codes with missing data.
 #[derive(Debug, Default)]
 pub(crate) struct Repairs {
@@ -122,7 +125,7 @@ impl Repairs {
             return false;
         }
         if kept.kept.iter().all(|(index, _)| *index != repair.index) {
-            self.held += repair.payload.len();
+            self.held += repair.payload.len() + SYMBOL_COST;
             let payload = Bytes::copy_from_slice(repair.payload);
             kept.kept.push((repair.index, payload));
         }
@@ -184,7 +187,8 @@ impl Repairs {
             }
         }
         let dropped = self.codes.remove(&start);
-        let bytes = dropped.map_or(0, |kept| kept.kept.iter().map(|(_, data)| data.len()).sum());
+        let cost = |(_, data): &(u8, Bytes)| data.len() + SYMBOL_COST;
+        let bytes = dropped.map_or(0, |kept| kept.kept.iter().map(cost).sum());
         self.held -= bytes;
         new
     }

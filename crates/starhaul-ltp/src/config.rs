@@ -157,8 +157,18 @@ impl PeerConfig {
 
     /// How long the peer may be silent before nothing more is expected of it: as long as it tries itself.
     pub fn longest_silence(&self) -> Duration {
-        let answer = AnswerTime::new(self.one_way_light_time, self.margin);
-        answer.silence(self.retransmission_limit)
+        self.answer_time().silence(self.retransmission_limit)
+    }
+
+    /// How long answers take at first. Over a slow link a checkpoint and its report need a time of their own to leave.
+    pub(crate) fn answer_time(&self) -> AnswerTime {
+        let bytes = (self.segment_data + self.overhead) as u64;
+        let segments = self.rate.filter(|rate| *rate > Bandwidth::ZERO);
+        let segments = segments.map_or(Duration::ZERO, |rate| rate.time_to_send(2 * bytes));
+        AnswerTime::new(
+            self.one_way_light_time,
+            self.margin.saturating_add(segments),
+        )
     }
 
     /// Each value with the reason for its default.

@@ -104,6 +104,12 @@ impl Engine {
         self.peers.contains_key(&id)
     }
 
+    /// Whether a peer may be found elsewhere than it was: it was accepted although unknown, and nothing is under way with it.
+    pub fn may_move(&self, id: EngineId) -> bool {
+        let peer = self.peers.get(&id);
+        peer.is_some_and(|peer| peer.is_guest && peer.is_idle())
+    }
+
     /// Opens a client service; blocks for others are cancelled as unreachable.
     pub fn open_service(&mut self, service: u64) {
         self.services.insert(service);
@@ -181,24 +187,25 @@ impl Engine {
     }
 
     /// Takes datagrams of one peer that the link layer received together: each has `stride` bytes but the last, which may
-    /// be shorter. Several segments in a datagram are taken in order.
+    /// be shorter. Several segments in a datagram are taken in order. Returns whether a segment was well-formed and, where the peer has a
+    /// key, signed with it: then the peer is where they came from.
     pub fn handle_datagrams(
         &mut self,
         now: Instant,
         from: EngineId,
         contents: &[u8],
         stride: usize,
-    ) {
+    ) -> bool {
         let datagrams = contents.chunks(stride.max(1));
         if !self.peers.contains_key(&from) && !self.admit(now, from) {
             self.stats.dropped.unknown_peer += datagrams.len() as u64;
-            return;
+            return false;
         }
-        self.with_peer(now, from, |peer, cx| {
-            for datagram in datagrams {
-                peer.handle_datagram(cx, datagram);
-            }
+        let believed = self.with_peer(now, from, |peer, cx| {
+            let handled = datagrams.map(|datagram| peer.handle_datagram(cx, datagram));
+            handled.fold(false, |all, one| all | one)
         });
+        believed.unwrap_or(false)
     }
 
     /// Fills `batch` with the next segments of equal size and returns whom they are for.

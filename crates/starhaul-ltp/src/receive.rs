@@ -14,8 +14,10 @@ use crate::{
     send::Cancelling,
 };
 
-/// Greatest number of reports without acknowledgement, and of checkpoints and reports remembered, per session.
+/// Greatest number of checkpoints and reports remembered, per session.
 const MOST_REPORTS: usize = 4096;
+/// Bytes of memory of the reports without acknowledgement of a session: no more than some of its pages.
+const MOST_REPORT_BYTES: usize = 64 << 10;
 /// Greatest number of separate runs of green bytes remembered.
 const MOST_GREEN_RUNS: usize = 1024;
 
@@ -316,7 +318,9 @@ impl ReceiveSession {
                 .map(|(serial, _)| *serial)
                 .collect();
         }
-        if self.reports.len() >= MOST_REPORTS {
+        // What is left out is answered when the checkpoint comes again.
+        let unacknowledged: usize = self.reports.values().map(SentReport::cost).sum();
+        if unacknowledged >= MOST_REPORT_BYTES {
             return Vec::new();
         }
         let lower = match at.report {
@@ -395,6 +399,11 @@ impl ReceiveSession {
 }
 
 impl SentReport {
+    /// Bytes of memory that it takes, with its places in the tables of reports.
+    fn cost(&self) -> usize {
+        self.claims.len() + 200
+    }
+
     /// The report as a segment's content.
     pub(crate) fn content(&self, serial: u64) -> Report<'_> {
         Report {

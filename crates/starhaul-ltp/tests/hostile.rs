@@ -10,8 +10,8 @@ use bytes::Bytes;
 use pair::{Pair, RECEIVER, SENDER, SERVICE, content};
 use starhaul_ltp::{
     AuthKey, Batch, Body, CancelReason, Checkpoint, Data, DataKind, End, Engine, EngineConfig,
-    EngineId, Event, Extensions, LinkState, NumberWidth, Outgoing, PeerConfig, Segment, SessionId,
-    UnknownPeers,
+    EngineId, Event, Extensions, LinkState, NumberWidth, Outgoing, PeerConfig, Repair, Segment,
+    SessionId, UnknownPeers,
 };
 
 fn engine(id: EngineId, seed: u8, peers: &[EngineId], config: &PeerConfig, now: Instant) -> Engine {
@@ -73,10 +73,12 @@ fn converse(a: &mut Engine, b: &mut Engine, now: Instant) {
         if to_a.is_empty() && to_b.is_empty() {
             return;
         }
-        to_b.iter()
-            .for_each(|segment| b.handle_datagrams(now, a.id(), segment, segment.len()));
-        to_a.iter()
-            .for_each(|segment| a.handle_datagrams(now, b.id(), segment, segment.len()));
+        for segment in &to_b {
+            b.handle_datagrams(now, a.id(), segment, segment.len());
+        }
+        for segment in &to_a {
+            a.handle_datagrams(now, b.id(), segment, segment.len());
+        }
     }
 }
 
@@ -649,4 +651,74 @@ fn a_red_part_counts_as_received_when_its_client_accepts_it() {
         assert_eq!((sender.sessions(), receiver.sessions()), ((0, 0), (0, 0)));
         assert_eq!(sender.timers() + receiver.timers(), 0);
     }
+}
+
+/// A symbol of a byte takes a place in a table, too.
+#[test]
+fn tiny_repair_symbols_cost_what_they_hold() {
+    let now = Instant::now();
+    let config = PeerConfig::new(Duration::ZERO, None);
+    let mut receiver = engine(RECEIVER, 1, &[SENDER], &config, now);
+    for number in 0..10_000_u64 {
+        let segment = Segment {
+            session: SessionId {
+                originator: SENDER,
+                number: 7,
+            },
+            header: Extensions::default(),
+            body: Body::Repair(Repair {
+                service: SERVICE,
+                offset: 2 * number,
+                red: 1 << 20,
+                is_whole: true,
+                symbols: 2,
+                repairs: 1,
+                index: 2,
+                payload: b"x",
+            }),
+            trailer: Extensions::default(),
+        };
+        let mut bytes = Vec::new();
+        segment.write(&mut bytes);
+        receiver.handle_datagrams(now, SENDER, &bytes, bytes.len());
+    }
+    let held = receiver.receive_memory();
+    assert!(held >= 10_000 * 280, "{held} bytes for 10 000 symbols");
+}
+
+/// Each checkpoint asks for a report of all that is missing, which is kept until it is acknowledged.
+#[test]
+fn endless_checkpoints_make_few_reports() {
+    let now = Instant::now();
+    let config = PeerConfig::new(Duration::ZERO, None);
+    let mut receiver = engine(RECEIVER, 1, &[SENDER], &config, now);
+    for offset in 0..600 {
+        let segment = red(7, 2 * offset, b"x", false);
+        receiver.handle_datagrams(now, SENDER, &segment, segment.len());
+    }
+    for serial in 1..=4096 {
+        let segment = Segment {
+            session: SessionId {
+                originator: SENDER,
+                number: 7,
+            },
+            header: Extensions::default(),
+            body: Body::Data(Data {
+                kind: DataKind::RedCheckpoint,
+                service: SERVICE,
+                offset: 1198,
+                checkpoint: Some(Checkpoint { serial, report: 0 }),
+                payload: b"x",
+            }),
+            trailer: Extensions::default(),
+        };
+        let mut bytes = Vec::new();
+        segment.write(&mut bytes);
+        receiver.handle_datagrams(now, SENDER, &bytes, bytes.len());
+    }
+    let reports: usize = output(&mut receiver, now).iter().map(Vec::len).sum();
+    assert!(
+        (1000..200_000).contains(&reports),
+        "{reports} bytes of reports"
+    );
 }

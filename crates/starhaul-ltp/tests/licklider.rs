@@ -137,7 +137,7 @@ impl Mixed {
                     ),
                     false => {
                         self.ours
-                            .handle_datagrams(self.now, RECEIVER, &datagram, datagram.len())
+                            .handle_datagrams(self.now, RECEIVER, &datagram, datagram.len());
                     }
                 }
             }

@@ -139,3 +139,74 @@ fn timers_stand_still_while_the_contact_plan_says_that_nobody_transmits() {
     // Hundreds of timeouts passed in the outages; the few attempts there are answer losses.
     assert!(pair.sender().count(Kind::RedEnd) <= 3);
 }
+
+/// A light time that nobody stated is learnt with the first report, so that later checkpoints are sent once.
+#[test]
+fn an_unknown_light_time_costs_repetitions_once() {
+    let config = PeerConfig::new(Duration::ZERO, None);
+    let link = "rate=200mbit,delay=300ms,queue=100000p";
+    let mut pair = Pair::new(3, &config, link, link);
+    for number in 0..30 {
+        let block = content(50_000, number);
+        pair.send(&block, block.len());
+        pair.sim.run_for(Duration::from_secs(1));
+    }
+    pair.finish();
+    assert_eq!(pair.receiver().delivered().len(), 30);
+    let resent = pair.sender().engine.stats().data_segments_resent;
+    assert!(resent <= 4, "{resent} checkpoints were sent again");
+}
+
+/// Below 100 kbit/s a segment and its report take longer to leave than the margin for processing.
+#[test]
+fn over_a_slow_link_checkpoints_are_sent_once() {
+    for kbit in [16, 64] {
+        let config = PeerConfig::new(Duration::from_secs(1), Some(Bandwidth::from_kbit(kbit)));
+        let link = format!("rate={kbit}kbit,delay=1s,queue=100000p");
+        let mut pair = Pair::new(4, &config, &link, &link);
+        for number in 0..10 {
+            let block = content(1300, number);
+            pair.send(&block, block.len());
+        }
+        pair.finish();
+        assert_eq!(pair.receiver().delivered().len(), 10);
+        let resent = pair.sender().engine.stats().data_segments_resent;
+        assert_eq!(resent, 0, "{kbit} kbit/s");
+    }
+}
+
+/// The way back opens hours after the way there has closed.
+#[test]
+fn reports_wait_for_a_contact_of_their_own() {
+    let config = PeerConfig::new(Duration::from_secs(1), None);
+    let mut pair = Pair::new(6, &config, "delay=1s", "delay=1s");
+    let links = |pair: &mut Pair, forward: bool, back: bool| {
+        let now = pair.sim.now();
+        let of = |may_transmit, peer_transmits| LinkState {
+            may_transmit,
+            peer_transmits,
+        };
+        pair.sender()
+            .engine
+            .set_link(now, RECEIVER, of(forward, back));
+        pair.receiver()
+            .engine
+            .set_link(now, SENDER, of(back, forward));
+    };
+    links(&mut pair, true, false);
+    let block = content(200_000, 1);
+    pair.send(&block, block.len());
+    pair.sim.run_for(Duration::from_secs(900));
+    assert_eq!(pair.receiver().delivered().len(), 1);
+    links(&mut pair, false, false);
+    pair.sim.run_for(Duration::from_secs(3600));
+    links(&mut pair, false, true);
+    pair.sim.run_for(Duration::from_secs(60));
+    assert!(matches!(
+        pair.sender().happened().last(),
+        Some(Event::Sent { .. })
+    ));
+    links(&mut pair, true, true);
+    pair.finish();
+    assert_eq!(pair.receiver().delivered(), [block]);
+}

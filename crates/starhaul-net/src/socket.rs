@@ -22,12 +22,14 @@ use crate::{
 /// Local address, interface and buffers of a socket.
 #[derive(Clone, Debug)]
 pub struct BindOptions {
-    /// Local address; port 0 lets the kernel choose. An IPv6 wildcard takes no IPv4.
+    /// Local address; port 0 lets the kernel choose.
     pub address: SocketAddr,
     /// Network interface that all datagrams must use (`SO_BINDTODEVICE`).
     pub interface: Option<String>,
     /// Kernel buffer for each direction in bytes; the system may limit it.
     pub buffer_bytes: usize,
+    /// Whether an IPv6 wildcard takes IPv4, too: such addresses are mapped into IPv6 then.
+    pub takes_ipv4: bool,
     /// Whether it may take and send for addresses that are not of this host (`IP_TRANSPARENT`).
     pub is_transparent: bool,
 }
@@ -39,6 +41,7 @@ impl BindOptions {
             address,
             interface: None,
             buffer_bytes: 4 << 20,
+            takes_ipv4: false,
             is_transparent: false,
         }
     }
@@ -119,7 +122,8 @@ impl UdpSocket {
         use_interface(&socket, options.interface.as_deref())?;
         if address.is_ipv6() {
             // So that an IPv4 listener can use the same port, and no address has two forms.
-            socket.set_only_v6(true).map_err(Error::System)?;
+            let takes_ipv4 = options.takes_ipv4 && address.ip().is_unspecified();
+            socket.set_only_v6(!takes_ipv4).map_err(Error::System)?;
         }
         if options.is_transparent {
             let (level, name) = match address {

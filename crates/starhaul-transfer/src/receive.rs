@@ -67,26 +67,20 @@ impl FileReceiver {
         })
     }
 
-    /// Handles what the engine tells, and returns a file that is complete now.
-    ///
-    /// # Errors
-    /// [`Error::Ltp`] when the answer cannot be sent. What is wrong with a file is told to its sender.
-    pub fn handle(
-        &mut self,
-        driver: &mut LtpDriver,
-        event: Event,
-    ) -> Result<Option<Received>, Error> {
+    /// Handles what the engine tells, and returns a file that is complete now. What is wrong with a file is told to its sender; one to whom
+    /// nothing can be told has patience of its own.
+    pub fn handle(&mut self, driver: &mut LtpDriver, event: Event) -> Option<Received> {
         let Event::RedPart { session, block, .. } = event else {
-            return Ok(None);
+            return None;
         };
         let from = session.originator;
         let Some(chunk) = Chunk::parse(&block.into_bytes()) else {
             tracing::warn!(%session, "a block that is no part of a file");
-            return Ok(None);
+            return None;
         };
         let transfer = chunk.transfer;
         let (received, result) = match self.store(from, &chunk) {
-            Ok(None) => return Ok(None),
+            Ok(None) => return None,
             Ok(Some(received)) => (Some(received.clone()), Ok(received.hash)),
             Err(error) => {
                 tracing::warn!(%from, %error, "a file cannot be stored");
@@ -102,8 +96,10 @@ impl FileReceiver {
             block,
             red,
         };
-        driver.engine().send(Instant::now(), outgoing)?;
-        Ok(received)
+        if let Err(error) = driver.engine().send(Instant::now(), outgoing) {
+            tracing::warn!(%from, %error, "the sender is not told what became of its file");
+        }
+        received
     }
 
     fn store(&mut self, from: EngineId, chunk: &Chunk) -> io::Result<Option<Received>> {

@@ -53,7 +53,7 @@ fn exchange(
             while !is_over.load(Ordering::SeqCst) {
                 receiver.turn(None).unwrap();
                 while let Some(event) = receiver.poll_event() {
-                    stored.extend(store.handle(&mut receiver, event).unwrap());
+                    stored.extend(store.handle(&mut receiver, event));
                 }
             }
             stored

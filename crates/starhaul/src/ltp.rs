@@ -47,7 +47,7 @@ enum Action {
 /// What is known of the link; all else follows from it.
 #[derive(clap::Args)]
 struct Link {
-    /// Number of this engine
+    /// Number of this engine [default: 2 to receive, a random one to send]
     #[arg(long, value_name = "N")]
     engine: Option<u64>,
     /// One-way light time; learnt from answers if not given
@@ -94,7 +94,7 @@ struct ReceiveArguments {
     #[arg(long, value_name = "DIR")]
     into: PathBuf,
     /// UDP address to listen on
-    #[arg(long, value_name = "ADDR", default_value_t = SocketAddr::from(([0, 0, 0, 0], PORT)))]
+    #[arg(long, value_name = "ADDR", default_value_t = SocketAddr::from(([0_u16; 8], PORT)))]
     listen: SocketAddr,
     /// End after the first file
     #[arg(long)]
@@ -162,14 +162,22 @@ impl Link {
         Ok(config)
     }
 
-    fn engine_config(&self, otherwise: u64) -> anyhow::Result<EngineConfig> {
+    /// Without a number of its own an engine has `otherwise`, or a random one, so that a receiver tells senders apart.
+    fn engine_config(&self, otherwise: Option<u64>) -> anyhow::Result<EngineConfig> {
         let mut seed = [0; 32];
         let filled = SystemRandom::new().fill(&mut seed);
         filled.map_err(|_| anyhow::anyhow!("the system has no randomness"))?;
+        let random = u64::from(u32::from_be_bytes([seed[0], seed[1], seed[2], seed[3]]));
+        let otherwise = otherwise.unwrap_or(random.max(FIRST_RANDOM));
         let id = EngineId(self.engine.unwrap_or(otherwise));
+        let filled = SystemRandom::new().fill(&mut seed);
+        filled.map_err(|_| anyhow::anyhow!("the system has no randomness"))?;
         Ok(EngineConfig::new(id, seed))
     }
 }
+
+/// Random numbers of engines begin here: those below are chosen by people.
+const FIRST_RANDOM: u64 = 1 << 16;
 
 fn explain(config: &PeerConfig) -> anyhow::Result<()> {
     let rows = config.explain();
@@ -187,7 +195,7 @@ fn send(arguments: &SendArguments) -> anyhow::Result<()> {
     }
     let to = address::resolve("--to", &arguments.to, PORT)?;
     let peer = EngineId(arguments.peer);
-    let mut engine = Engine::new(arguments.link.engine_config(1)?);
+    let mut engine = Engine::new(arguments.link.engine_config(None)?);
     // What fills the path until the first report is back, twice over for repairs.
     let round_trip = config.one_way_light_time * 4 + config.margin;
     let under_way = config.rate.map_or(0, |rate| rate.bytes_in(round_trip));
@@ -221,7 +229,7 @@ fn receive(arguments: &ReceiveArguments) -> anyhow::Result<()> {
     if arguments.link.explain {
         return explain(&config);
     }
-    let mut engine_config = arguments.link.engine_config(2)?;
+    let mut engine_config = arguments.link.engine_config(Some(2))?;
     engine_config.unknown_peers = UnknownPeers::Accept {
         most: MOST_PEERS,
         config: Box::new(config),
@@ -236,7 +244,7 @@ fn receive(arguments: &ReceiveArguments) -> anyhow::Result<()> {
     while !is_done || driver.engine().sessions() != (0, 0) {
         driver.turn(None)?;
         while let Some(event) = driver.poll_event() {
-            if let Some(file) = files.handle(&mut driver, event)? {
+            if let Some(file) = files.handle(&mut driver, event) {
                 let hash: String = file.hash.iter().map(|byte| format!("{byte:02x}")).collect();
                 print(format!("{hash}  {}\n", file.path.display()))?;
                 is_done = arguments.once;

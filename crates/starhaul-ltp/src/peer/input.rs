@@ -6,6 +6,7 @@ use super::{Context, Control, Peer};
 use crate::{
     CancelReason, End, Event, PeerConfig, SessionId,
     clock::Timer,
+    coding::SYMBOL_COST,
     integrity,
     receive::{ReceiveSession, Refusal},
     segment::{Body, Checkpoint, Data, Extensions, Repair, Report, Segment, parse},
@@ -16,13 +17,13 @@ use crate::{
 const REPORT_HEADER: usize = 86;
 
 impl Peer {
-    /// Takes a datagram, which may hold several segments.
-    pub(crate) fn handle_datagram(&mut self, cx: &mut Context<'_>, datagram: &[u8]) {
-        let mut rest = datagram;
+    /// Takes a datagram, which may hold several segments; returns whether one was well-formed, and signed if it must be.
+    pub(crate) fn handle_datagram(&mut self, cx: &mut Context<'_>, datagram: &[u8]) -> bool {
+        let (mut rest, mut is_believed) = (datagram, false);
         while !rest.is_empty() {
             let Ok((segment, behind)) = parse(rest) else {
                 cx.stats.dropped.malformed += 1;
-                return;
+                break;
             };
             let raw = &rest[..rest.len() - behind.len()];
             rest = behind;
@@ -32,8 +33,10 @@ impl Peer {
                 cx.stats.dropped.unauthenticated += 1;
                 continue;
             }
+            is_believed = true;
             self.handle_segment(cx, &segment);
         }
+        is_believed
     }
 
     fn handle_segment(&mut self, cx: &mut Context<'_>, segment: &Segment<'_>) {
@@ -203,7 +206,7 @@ impl Peer {
         };
         session.heard = now;
         // A symbol, and the data that it may recover.
-        let cost = repair.payload.len() * (1 + usize::from(repair.repairs));
+        let cost = repair.payload.len() * (1 + usize::from(repair.repairs)) + SYMBOL_COST;
         if !has_room(&self.config, self.memory, cx, cost, repair.red) && !session.is_delivered() {
             cx.stats.dropped.no_room += 1;
             return;
@@ -355,8 +358,11 @@ impl Peer {
             if let Some(at) = checkpoint.timer {
                 self.timers.cancel(at, Timer::Checkpoint(number, serial));
             }
+            // Karn's rule, but for the first answer: where the light time is unknown each checkpoint is repeated before its answer comes,
+            // and the time since it was first sent is too long at most.
             let was_sent_once = checkpoint.attempts == 0 && checkpoint.timer.is_some();
-            let took = was_sent_once.then(|| now.since(checkpoint.sent));
+            let is_measured = self.answer.smoothed().is_some();
+            let took = (was_sent_once || !is_measured).then(|| now.since(checkpoint.sent));
             took.into_iter().for_each(|took| self.answer.measure(took));
             if let Some(window) = &mut self.window {
                 window.settle(checkpoint.mark, took);

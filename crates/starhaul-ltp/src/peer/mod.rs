@@ -108,7 +108,7 @@ pub(crate) struct Peer {
 
 impl Peer {
     pub(crate) fn new(id: EngineId, config: PeerConfig, is_guest: bool, now: Instant) -> Self {
-        let answer = AnswerTime::new(config.one_way_light_time, config.margin);
+        let answer = config.answer_time();
         Self {
             id,
             is_guest,

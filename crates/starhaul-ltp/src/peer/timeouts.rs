@@ -99,7 +99,14 @@ impl Peer {
         let Some(session) = self.receives.get(&number) else {
             return;
         };
+        // A session whose client has not decided yet, or whose reports the sender has not acknowledged, is not over: the client decides
+        // always, and the reports have timers of their own.
+        let is_over = !session.is_held() && session.reports.is_empty();
         let due = session.heard.plus(self.patience(session));
+        let due = match is_over {
+            true => due,
+            false => due.max(now.plus(self.answer.timeout(0))),
+        };
         if due > now {
             self.timers.set(due, Timer::SilentSender(number));
             if let Some(session) = self.receives.get_mut(&number) {

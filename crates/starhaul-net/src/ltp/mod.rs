@@ -1,11 +1,15 @@
 //! LTP over UDP: one segment per datagram, as other engines do (port 1113 of IANA).
 
-use std::{collections::BTreeMap, net::SocketAddr, time::Instant};
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    time::Instant,
+};
 
 use starhaul_ltp::{Batch, Body, Engine, EngineId, Event, parse};
 
 use crate::{
-    BulkSocket, Error, IoMode, Poller, RecvBuffer, Waker,
+    BindOptions, BulkSocket, Error, IoMode, Poller, RecvBuffer, Waker,
     bulk::{MOST_BYTES, MOST_DATAGRAMS},
 };
 
@@ -33,12 +37,12 @@ pub struct LtpDriver {
 }
 
 impl LtpDriver {
-    /// An engine at this address.
+    /// An engine at this address; the IPv6 wildcard takes IPv4, too.
     ///
     /// # Errors
     /// As [`crate::UdpSocket::bind`].
     pub fn bind(address: SocketAddr, mode: IoMode, engine: Engine) -> Result<Self, Error> {
-        let socket = BulkSocket::bind(address, mode)?;
+        let socket = bind(address, mode)?;
         Ok(Self {
             engine,
             address: socket.local_addr(),
@@ -71,10 +75,12 @@ impl LtpDriver {
 
     /// Tells where a peer of the engine is. Segments of it from elsewhere are dropped from now on.
     pub fn set_address(&mut self, peer: EngineId, address: SocketAddr) {
-        if let Some(previous) = self.addresses.insert(peer, address) {
-            self.engines.remove(&previous);
-        }
-        self.engines.insert(address, peer);
+        learn(
+            &mut self.addresses,
+            &mut self.engines,
+            peer,
+            canonical(address),
+        );
     }
 
     /// Datagrams of addresses without a peer.
@@ -101,7 +107,7 @@ impl LtpDriver {
     pub fn turn(&mut self, deadline: Option<Instant>) -> Result<(), Error> {
         let socket = match self.socket.take() {
             Some(socket) => socket,
-            None => BulkSocket::bind(self.address, self.mode)?,
+            None => bind(self.address, self.mode)?,
         };
         let turned = self.turn_with(&socket, deadline);
         // A socket that is gone has the address until it is closed.
@@ -139,28 +145,22 @@ impl LtpDriver {
                     .chunks(message.stride)
                     .next()
                     .unwrap_or_default();
-                let known = self.engines.get(&message.remote).copied();
-                let Some(from) = known.or_else(|| self.introduced(first)) else {
+                let remote = canonical(message.remote);
+                let known = self.engines.get(&remote).copied();
+                let Some(from) = known.or_else(|| introduced(&self.engine, &self.addresses, first))
+                else {
                     self.from_nobody += 1;
                     continue;
                 };
-                self.engine
-                    .handle_datagrams(now, from, message.contents, message.stride);
-                if known.is_none() && self.engine.has_peer(from) {
-                    self.addresses.insert(from, message.remote);
-                    self.engines.insert(message.remote, from);
+                let (contents, stride) = (message.contents, message.stride);
+                let is_believed = self.engine.handle_datagrams(now, from, contents, stride);
+                // Whoever has not the key of a peer is not told what is for it.
+                if known.is_none() && is_believed {
+                    learn(&mut self.addresses, &mut self.engines, from, remote);
                 }
             }
         }
         Ok(true)
-    }
-
-    /// The engine that a datagram of an unknown address comes from by its own words, unless that engine is elsewhere.
-    fn introduced(&self, datagram: &[u8]) -> Option<EngineId> {
-        let (segment, _) = parse(datagram).ok()?;
-        let id = segment.session.originator;
-        let is_data = matches!(segment.body, Body::Data(_));
-        (is_data && !self.addresses.contains_key(&id)).then_some(id)
     }
 
     /// Returns whether anything was sent.
@@ -180,13 +180,78 @@ impl LtpDriver {
                 continue;
             };
             let contents = self.batch.contents().get(done..).unwrap_or_default();
-            let sent = socket.try_send(address, contents, self.batch.segment_size())?;
+            let to = of_socket(address, self.address);
+            let sent = socket.try_send(to, contents, self.batch.segment_size())?;
             self.rest = (sent < contents.len()).then_some((address, done + sent));
             if self.rest.is_some() {
                 return Ok(batches > 0);
             }
         }
         Ok(true)
+    }
+}
+
+/// A wildcard of IPv6 takes IPv4, too, and is one of IPv4 where there is no IPv6.
+fn bind(address: SocketAddr, mode: IoMode) -> Result<BulkSocket, Error> {
+    let options = BindOptions {
+        takes_ipv4: true,
+        ..BindOptions::new(address)
+    };
+    let bound = BulkSocket::bind_with(&options, mode);
+    let is_any = address.is_ipv6() && address.ip().is_unspecified();
+    match bound {
+        Err(Error::System(error)) if is_any && !has_ipv6(&error) => {
+            let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, address.port()));
+            BulkSocket::bind(any, mode)
+        }
+        bound => bound,
+    }
+}
+
+fn has_ipv6(error: &std::io::Error) -> bool {
+    rustix::io::Errno::from_io_error(error) != Some(rustix::io::Errno::AFNOSUPPORT)
+}
+
+/// The engine that a datagram of an unknown address comes from by its own words, unless that engine is elsewhere.
+fn introduced(
+    engine: &Engine,
+    addresses: &BTreeMap<EngineId, SocketAddr>,
+    datagram: &[u8],
+) -> Option<EngineId> {
+    let (segment, _) = parse(datagram).ok()?;
+    let id = segment.session.originator;
+    let is_data = matches!(segment.body, Body::Data(_));
+    (is_data && (!addresses.contains_key(&id) || engine.may_move(id))).then_some(id)
+}
+
+/// Notes where an engine is.
+fn learn(
+    addresses: &mut BTreeMap<EngineId, SocketAddr>,
+    engines: &mut BTreeMap<SocketAddr, EngineId>,
+    engine: EngineId,
+    address: SocketAddr,
+) {
+    if let Some(previous) = addresses.insert(engine, address) {
+        engines.remove(&previous);
+    }
+    engines.insert(address, engine);
+}
+
+/// An address of IPv4 as such, also where a socket of IPv6 received from it.
+fn canonical(address: SocketAddr) -> SocketAddr {
+    match address.ip().to_canonical() {
+        IpAddr::V4(ip) => SocketAddr::new(ip.into(), address.port()),
+        IpAddr::V6(_) => address,
+    }
+}
+
+/// An address as a socket bound to `local` takes it.
+fn of_socket(address: SocketAddr, local: SocketAddr) -> SocketAddr {
+    match (address.ip(), local) {
+        (IpAddr::V4(ip), SocketAddr::V6(_)) => {
+            SocketAddr::new(ip.to_ipv6_mapped().into(), address.port())
+        }
+        _ => address,
     }
 }
 
@@ -199,7 +264,12 @@ mod tests {
     use super::*;
 
     fn driver(own: u64, peer: u64) -> LtpDriver {
-        let mut engine = Engine::new(EngineConfig::new(EngineId(own), [7; 32]));
+        driver_of(own, peer, 7)
+    }
+
+    /// Each life of an engine has numbers of its own.
+    fn driver_of(own: u64, peer: u64, life: u8) -> LtpDriver {
+        let mut engine = Engine::new(EngineConfig::new(EngineId(own), [life; 32]));
         engine.open_service(1);
         let peer_config = PeerConfig::new(Duration::ZERO, None);
         let now = Instant::now();
@@ -237,5 +307,122 @@ mod tests {
                 return;
             }
         }
+    }
+
+    fn until_sent(drivers: &mut [&mut LtpDriver], session: starhaul_ltp::SessionId) {
+        let limit = Instant::now() + Duration::from_secs(20);
+        loop {
+            assert!(Instant::now() < limit, "the block does not arrive");
+            for driver in drivers.iter_mut() {
+                let soon = Instant::now() + Duration::from_millis(1);
+                driver.turn(Some(soon)).unwrap();
+                while let Some(event) = driver.poll_event() {
+                    match event {
+                        Event::Sent { session: sent } if sent == session => return,
+                        _ => {}
+                    }
+                }
+            }
+        }
+    }
+
+    fn send(driver: &mut LtpDriver, to: u64) -> starhaul_ltp::SessionId {
+        let block: bytes::Bytes = vec![7; 100_000].into();
+        let outgoing = Outgoing {
+            to: EngineId(to),
+            service: 1,
+            red: block.len() as u64,
+            block,
+        };
+        driver.engine().send(Instant::now(), outgoing).unwrap()
+    }
+
+    #[test]
+    fn the_ipv6_wildcard_reaches_and_takes_ipv4() {
+        let mut one = driver(1, 2);
+        let mut engine = Engine::new(EngineConfig::new(EngineId(2), [7; 32]));
+        engine.open_service(1);
+        let config = PeerConfig::new(Duration::ZERO, None);
+        engine
+            .add_peer(Instant::now(), EngineId(1), config)
+            .unwrap();
+        let any = SocketAddr::from(([0_u16; 8], 0));
+        let mut two = LtpDriver::bind(any, IoMode::default(), engine).unwrap();
+        let port = two.local_addr().port();
+        one.set_address(EngineId(2), ([127, 0, 0, 1], port).into());
+        two.set_address(EngineId(1), one.local_addr());
+        for from in [1, 2] {
+            let session = match from {
+                1 => send(&mut one, 2),
+                _ => send(&mut two, 1),
+            };
+            until_sent(&mut [&mut one, &mut two], session);
+        }
+        assert_eq!((one.from_nobody(), two.from_nobody()), (0, 0));
+    }
+
+    /// An engine that accepts others, and those that send to it.
+    fn host() -> LtpDriver {
+        let mut config = EngineConfig::new(EngineId(2), [7; 32]);
+        config.unknown_peers = starhaul_ltp::UnknownPeers::Accept {
+            most: 4,
+            config: Box::new(PeerConfig::new(Duration::ZERO, None)),
+        };
+        let mut engine = Engine::new(config);
+        engine.open_service(1);
+        LtpDriver::bind(([127, 0, 0, 1], 0).into(), IoMode::default(), engine).unwrap()
+    }
+
+    #[test]
+    fn a_guest_may_come_again_from_elsewhere() {
+        let mut host = host();
+        for life in 0..3 {
+            let mut guest = driver_of(1, 2, life);
+            guest.set_address(EngineId(2), host.local_addr());
+            let session = send(&mut guest, 2);
+            until_sent(&mut [&mut guest, &mut host], session);
+            // The host's session ends with the acknowledgement of its report.
+            let limit = Instant::now() + Duration::from_secs(20);
+            while host.engine().sessions() != (0, 0) {
+                assert!(Instant::now() < limit, "a session stays");
+                for driver in [&mut guest, &mut host] {
+                    driver
+                        .turn(Some(Instant::now() + Duration::from_millis(1)))
+                        .unwrap();
+                    while driver.poll_event().is_some() {}
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn an_address_is_believed_only_of_who_has_the_key() {
+        let key = |secret: &[u8]| starhaul_ltp::AuthKey::new(secret, b"");
+        let with_key = |own: u64, peer: u64, secret: &[u8]| {
+            let mut engine = Engine::new(EngineConfig::new(EngineId(own), [7; 32]));
+            engine.open_service(1);
+            let mut config = PeerConfig::new(Duration::ZERO, None);
+            config.auth = key(secret);
+            engine
+                .add_peer(Instant::now(), EngineId(peer), config)
+                .unwrap();
+            LtpDriver::bind(([127, 0, 0, 1], 0).into(), IoMode::default(), engine).unwrap()
+        };
+        let mut two = with_key(2, 1, b"secret");
+        let mut forger = with_key(1, 2, b"another");
+        forger.set_address(EngineId(2), two.local_addr());
+        send(&mut forger, 2);
+        for _ in 0..20 {
+            for driver in [&mut forger, &mut two] {
+                driver
+                    .turn(Some(Instant::now() + Duration::from_millis(1)))
+                    .unwrap();
+            }
+        }
+        assert!(two.engine().stats().dropped.unauthenticated > 0);
+        let mut one = with_key(1, 2, b"secret");
+        one.set_address(EngineId(2), two.local_addr());
+        let session = send(&mut one, 2);
+        until_sent(&mut [&mut one, &mut two], session);
     }
 }
