@@ -3,7 +3,7 @@
 use std::{
     cell::RefCell,
     io,
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     sync::atomic::{AtomicUsize, Ordering},
 };
 
@@ -29,6 +29,8 @@ thread_local! {
 pub(crate) struct BatchSocket {
     socket: UdpSocket,
     batches: Batches,
+    /// Whether it has all addresses of this host.
+    is_wildcard: bool,
     /// Datagrams of this length or more go one by one: the kernel refuses several in one call, and takes each alone.
     too_large: AtomicUsize,
 }
@@ -37,8 +39,10 @@ impl BatchSocket {
     /// Takes over a socket that is bound, and perhaps connected.
     pub(crate) fn new(socket: UdpSocket) -> io::Result<Self> {
         let batches = Batches::new(&socket)?;
+        let is_wildcard = socket.local_addr()?.ip().is_unspecified();
         Ok(Self {
             socket,
+            is_wildcard,
             batches,
             too_large: AtomicUsize::new(usize::MAX),
         })
@@ -52,9 +56,10 @@ impl BatchSocket {
         let _ = self.socket.readable().await;
     }
 
-    /// Receives what has arrived, up to a few hundred datagrams, and calls `take` for each with its sender. If nothing has, it
-    /// clears the readiness for which [`BatchSocket::readable`] waits.
-    pub(crate) fn try_recv(&self, mut take: impl FnMut(SocketAddr, &[u8])) {
+    /// Receives what has arrived, up to a few hundred datagrams, and calls `take` for each with its sender and the address of
+    /// this host that it was sent to, if the socket has several. If nothing has, it clears the readiness for which
+    /// [`BatchSocket::readable`] waits.
+    pub(crate) fn try_recv(&self, mut take: impl FnMut(SocketAddr, Option<IpAddr>, &[u8])) {
         RECEIVED.with_borrow_mut(|buffer| {
             // An error is an ICMP message about an earlier datagram; it says nothing about the socket.
             for _ in 0..RECEIVE_TURNS {
@@ -63,19 +68,20 @@ impl BatchSocket {
                     return;
                 }
                 for message in buffer.messages() {
+                    let local = message.local.filter(|_| self.is_wildcard);
                     if message.contents.is_empty() {
-                        take(message.remote, &[]);
+                        take(message.remote, local, &[]);
                     }
                     let datagrams = message.contents.chunks(message.stride);
-                    datagrams.for_each(|datagram| take(message.remote, datagram));
+                    datagrams.for_each(|datagram| take(message.remote, local, datagram));
                 }
             }
         });
     }
 
-    /// Sends datagrams, equally long ones in one call; waits while the socket is full. What the kernel refuses is dropped: the
-    /// receiver may be gone, and come back.
-    pub(crate) async fn send(&self, to: SocketAddr, datagrams: &[Bytes]) {
+    /// Sends datagrams, equally long ones in one call, from an address of this host if one is given; waits while the socket is full.
+    /// What the kernel refuses is dropped: the receiver may be gone, and come back.
+    pub(crate) async fn send(&self, to: SocketAddr, from: Option<IpAddr>, datagrams: &[Bytes]) {
         let mut rest = datagrams;
         // How many of the rest are sent one by one.
         let mut singly = 0_usize;
@@ -89,7 +95,7 @@ impl BatchSocket {
             let batch = first_batch(rest, most);
             let sent = self
                 .socket
-                .async_io(Interest::WRITABLE, || self.try_send(to, batch));
+                .async_io(Interest::WRITABLE, || self.try_send(to, from, batch));
             let sent = sent.await;
             if let Err(error) = &sent
                 && batch.len() > 1
@@ -118,7 +124,7 @@ impl BatchSocket {
         }
     }
 
-    fn try_send(&self, to: SocketAddr, batch: &[Bytes]) -> io::Result<()> {
+    fn try_send(&self, to: SocketAddr, from: Option<IpAddr>, batch: &[Bytes]) -> io::Result<()> {
         // Otherwise the report of an earlier datagram that did not arrive (ICMP) would take the place of this call.
         let _ = self.socket.take_error();
         match batch {
@@ -127,13 +133,24 @@ impl BatchSocket {
                 let socket = SockRef::from(&self.socket);
                 socket.send_to(&[], &to.into()).map(|_| ())
             }
-            [single] => self.batches.send(&self.socket, to, single, single.len()),
+            [single] => {
+                let length = single.len();
+                let sent = self.batches.send(&self.socket, (from, to), single, length);
+                match sent {
+                    // What was sent to all hosts of a network cannot be answered from that address.
+                    Err(_) if from.is_some() => {
+                        self.batches.send(&self.socket, (None, to), single, length)
+                    }
+                    sent => sent,
+                }
+            }
             [first, ..] => BATCH.with_borrow_mut(|contents| {
                 contents.clear();
                 batch
                     .iter()
                     .for_each(|datagram| contents.extend_from_slice(datagram));
-                self.batches.send(&self.socket, to, contents, first.len())
+                self.batches
+                    .send(&self.socket, (from, to), contents, first.len())
             }),
         }
     }
@@ -190,12 +207,12 @@ mod tests {
             .collect();
         // Few at once, which the kernel's buffer holds.
         for sent in datagrams.chunks(40) {
-            sender.send(to, sent).await;
+            sender.send(to, None, sent).await;
             let mut received: Vec<Bytes> = Vec::new();
             while received.len() < sent.len() {
                 let readable = tokio::time::timeout(HANG, receiver.readable()).await;
                 readable.expect("a datagram is missing");
-                receiver.try_recv(|remote, payload| {
+                receiver.try_recv(|remote, _, payload| {
                     assert_eq!(remote, from);
                     received.push(Bytes::copy_from_slice(payload));
                 });
@@ -226,7 +243,7 @@ mod tests {
         let runtime = runtime.enable_all().build().unwrap();
         runtime.block_on(async {
             let sender = BatchSocket::new(UdpSocket::from_std(sender).unwrap()).unwrap();
-            sender.send(to, &datagrams).await;
+            sender.send(to, None, &datagrams).await;
             let [small, large] = [1000, 4000].map(|length| sender.most_at_once(length));
             assert!(small > 1, "offload is given up");
             assert_eq!(large, 1, "each batch is refused again");
@@ -247,7 +264,9 @@ mod tests {
             Bytes::from_static(b"nowhere"),
             Bytes::from_static(b"nowhere"),
         ];
-        sender.send(SocketAddr::new(from.ip(), 0), &datagrams).await;
+        sender
+            .send(SocketAddr::new(from.ip(), 0), None, &datagrams)
+            .await;
         assert_eq!(sender.batches.most_at_once(), most);
     }
 
@@ -261,9 +280,9 @@ mod tests {
         let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
         socket.connect(to).await.unwrap();
         let sender = BatchSocket::new(socket).unwrap();
-        sender.send(to, &[Bytes::from_static(b"lost")]).await;
+        sender.send(to, None, &[Bytes::from_static(b"lost")]).await;
         let target = UdpSocket::bind(to).await.unwrap();
-        sender.send(to, &[Bytes::from_static(b"here")]).await;
+        sender.send(to, None, &[Bytes::from_static(b"here")]).await;
         let mut buffer = [0; 9];
         let received = tokio::time::timeout(HANG, target.recv(&mut buffer)).await;
         assert_eq!(received.expect("nothing arrives").unwrap(), 4);

@@ -10,8 +10,9 @@ use std::{
 use bytes::Bytes;
 use socket2::TcpKeepalive;
 use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    io::{AsyncReadExt as _, AsyncWriteExt as _, Interest},
     net::{TcpStream, tcp::WriteHalf},
+    sync::watch,
     task::coop::consume_budget,
 };
 
@@ -94,6 +95,8 @@ pub(crate) fn unsettle(tcp: &TcpStream) {
     // These fail only for what is no socket.
     let _ = socket.set_linger(Some(Duration::ZERO));
     let _ = tcp.set_nodelay(true);
+    // Otherwise the kernel takes the byte of an urgent message out of the stream.
+    let _ = socket.set_out_of_band_inline(true);
     let keepalive = TcpKeepalive::new()
         .with_time(KEEPALIVE_AFTER)
         .with_interval(KEEPALIVE_INTERVAL)
@@ -123,8 +126,18 @@ pub(crate) async fn relay(
     unsettle(&tcp);
     let activity = Activity::new();
     let (from_application, mut to_application) = tcp.split();
+    // Whether the far side has answered, and whether all that it sent was passed on.
+    let (answered, is_answered) = watch::channel(!expect_answer);
+    let (ended, is_ended) = watch::channel(false);
+    // The far side stops reading just after it has answered that it does not connect: the answer says why.
+    let refused = async |error: io::Error| {
+        _ = is_answered.clone().wait_for(|answered| *answered).await;
+        error
+    };
     let outward = async {
-        writer.write_all(early).await?;
+        if let Err(error) = writer.write_all(early).await {
+            return Err(refused(error).await);
+        }
         let mut buffer = Vec::new();
         loop {
             // Waiting for readiness costs no budget: a busy connection would keep other tasks from running.
@@ -132,19 +145,28 @@ pub(crate) async fn relay(
             // A far side that reads no more has been reset; our application is told at once, not when it next sends.
             tokio::select! {
                 readable = from_application.readable() => readable?,
-                () = writer.stopped() => return Err(io::ErrorKind::ConnectionReset.into()),
+                () = writer.stopped() => return Err(refused(io::ErrorKind::ConnectionReset.into()).await),
             };
             buffer.reserve(BUFFER_BYTES);
             match from_application.try_read_buf(&mut buffer) {
-                Ok(0) => return writer.shutdown().await,
+                Ok(0) => break,
                 Ok(_) => {
-                    writer.write_all(&buffer).await?;
+                    if let Err(error) = writer.write_all(&buffer).await {
+                        return Err(refused(error).await);
+                    }
                     buffer.clear();
                     activity.touch();
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => buffer = Vec::new(),
                 Err(error) => return Err(error),
             }
+        }
+        writer.shutdown().await?;
+        // Nothing else notices an application that vanishes while the far side is silent.
+        let mut is_ended = is_ended.clone();
+        tokio::select! {
+            error = broken(from_application.as_ref()) => Err(error),
+            _ = is_ended.wait_for(|ended| *ended) => Ok(()),
         }
     };
     let inward = async {
@@ -153,11 +175,14 @@ pub(crate) async fn relay(
             if answer.reply != Reply::Succeeded {
                 return Err(NotConnected(answer.reply).into());
             }
+            answered.send_replace(true);
         }
         loop {
             let chunks = reader.read_chunks().await?;
             if chunks.is_empty() {
-                return to_application.shutdown().await;
+                to_application.shutdown().await?;
+                ended.send_replace(true);
+                return Ok(());
             }
             write_all(&mut to_application, &chunks).await?;
             activity.touch();
@@ -180,6 +205,23 @@ pub(crate) async fn relay(
         }
     }
     result.map(|_| ())
+}
+
+/// Waits until a connection breaks: a reset, or keepalive that nobody answers. Its end in order is no error.
+pub(crate) async fn broken(tcp: &TcpStream) -> io::Error {
+    loop {
+        match tcp.ready(Interest::ERROR).await {
+            Err(error) => return error,
+            Ok(_) => match tcp.take_error() {
+                Ok(None) => {
+                    // Ready for another reason: that is forgotten, so that the next wait is one.
+                    let none = || Err::<(), _>(io::ErrorKind::WouldBlock.into());
+                    _ = tcp.try_io(Interest::ERROR, none);
+                }
+                Ok(Some(error)) | Err(error) => return error,
+            },
+        }
+    }
 }
 
 /// Writes chunks, as many at once as the system takes.

@@ -1,7 +1,11 @@
 //! Batched sending and receiving over a UDP socket that another library owns, such as an async runtime: the socket of an
 //! application, or of a target.
 
-use std::{io, net::SocketAddr, os::fd::AsFd};
+use std::{
+    io,
+    net::{IpAddr, SocketAddr},
+    os::fd::AsFd,
+};
 
 use noq_udp::Transmit;
 use rustix::io::Errno;
@@ -30,7 +34,7 @@ impl Batches {
         self.0.most_at_once()
     }
 
-    /// Sends datagrams of `length` bytes each, the last of which may be shorter, one behind the other in `contents`: at most
+    /// Sends, from an address of this host if one is given, datagrams of `length` bytes each, the last of which may be shorter, one behind the other in `contents`: at most
     /// [`Batches::most_at_once`], with at most 65 507 bytes.
     ///
     /// # Errors
@@ -39,7 +43,7 @@ impl Batches {
     pub fn send(
         &self,
         socket: &impl AsFd,
-        to: SocketAddr,
+        (from, to): (Option<IpAddr>, SocketAddr),
         contents: &[u8],
         length: usize,
     ) -> io::Result<()> {
@@ -48,7 +52,7 @@ impl Batches {
             ecn: None,
             contents,
             segment_size: (contents.len() > length).then_some(length),
-            src_ip: None,
+            src_ip: from,
         };
         let sent = self.0.state().try_send(socket.into(), &transmit);
         if let Err(error) = &sent
@@ -91,7 +95,9 @@ mod tests {
             let discovery = sockopt::ip_mtu_discover(&sender).unwrap();
             assert_eq!(discovery, Ipv4PathMtuDiscovery::WANT);
             let (contents, to) = (vec![7; 65_000], receiver.local_addr().unwrap());
-            batches.send(&sender, to, &contents, 65_000).unwrap();
+            batches
+                .send(&sender, (None, to), &contents, 65_000)
+                .unwrap();
             let mut received = vec![0; 70_000];
             let (length, from) = receiver.recv_from(&mut received).unwrap();
             assert_eq!(from, sender.local_addr().unwrap());
@@ -108,11 +114,15 @@ mod tests {
             let most = batches.most_at_once();
             let nowhere = SocketAddr::new(sender.local_addr().unwrap().ip(), 0);
             for contents in [vec![7; 2000], vec![7; 1000]] {
-                batches.send(&sender, nowhere, &contents, 1000).unwrap_err();
+                batches
+                    .send(&sender, (None, nowhere), &contents, 1000)
+                    .unwrap_err();
             }
             assert_eq!(batches.most_at_once(), most, "{address}");
             let to = receiver.local_addr().unwrap();
-            batches.send(&sender, to, &vec![7; 65_000], 65_000).unwrap();
+            batches
+                .send(&sender, (None, to), &vec![7; 65_000], 65_000)
+                .unwrap();
             let discovery = sockopt::ip_mtu_discover(&sender).unwrap();
             assert_eq!(discovery, Ipv4PathMtuDiscovery::WANT, "{address}");
         }

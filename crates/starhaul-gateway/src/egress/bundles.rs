@@ -10,7 +10,7 @@ use starhaul_dtn_client::carriage::{Accepted, Begun, DatagramFlow};
 use tokio::task::JoinSet;
 
 use super::{
-    datagrams::connect,
+    datagrams::{connect, is_same},
     outlet::{FULL, Outlet, Permit, Slots},
     tcp::{self, Opener},
 };
@@ -106,14 +106,18 @@ async fn carry(opener: &Opener, permit: Permit, target: &Target, mut flow: Datag
             datagrams = flow.recv() => {
                 let Some(datagrams) = datagrams else { return };
                 for burst in datagrams.chunks(BURST) {
-                    socket.send(address, burst).await;
+                    socket.send(address, None, burst).await;
                     if burst.len() == BURST {
                         tokio::time::sleep(PAUSE).await;
                     }
                 }
             }
             () = socket.readable() => {
-                socket.try_recv(|_, datagram| received.push(Bytes::copy_from_slice(datagram)));
+                socket.try_recv(|from, _, datagram| {
+                    if is_same(from, address) {
+                        received.push(Bytes::copy_from_slice(datagram));
+                    }
+                });
                 flow.send_all(received.drain(..));
             }
         }

@@ -142,7 +142,7 @@ async fn carry(
                     tracing::warn!(peer = session.peer, %error, others, "block dropped");
                 }
             }
-            socket.send(target, &datagrams).await;
+            socket.send(target, None, &datagrams).await;
         }
     };
     let backward = async {
@@ -150,7 +150,11 @@ async fn carry(
         loop {
             tokio::select! {
                 () = socket.readable() => {
-                    socket.try_recv(|_, datagram| received.push(Bytes::copy_from_slice(datagram)));
+                    socket.try_recv(|from, _, datagram| {
+                        if is_same(from, target) {
+                            received.push(Bytes::copy_from_slice(datagram));
+                        }
+                    });
                     replies.send_all(received.drain(..)).await;
                 }
                 () = replies.wait() => replies.send_due(),
@@ -163,9 +167,15 @@ async fn carry(
     }
 }
 
-/// A socket connected to a target: it receives from no other address.
+/// A socket for a target that there is a route to. It is not connected: that would fix the address that datagrams leave from, also
+/// when this host gets another one or reaches the target over another interface.
 pub(super) async fn connect(address: SocketAddr) -> io::Result<(BatchSocket, SocketAddr)> {
+    bind_like(address).await?.connect(address).await?;
     let socket = bind_like(address).await?;
-    socket.connect(address).await?;
     Ok((BatchSocket::new(socket)?, address))
+}
+
+/// Whether a datagram comes from the target.
+pub(super) fn is_same(from: SocketAddr, target: SocketAddr) -> bool {
+    (from.ip(), from.port()) == (target.ip(), target.port())
 }

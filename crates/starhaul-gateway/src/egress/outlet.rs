@@ -3,10 +3,13 @@
 use std::{
     io,
     net::SocketAddr,
+    pin::Pin,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
+    task::Poll,
+    time::Duration,
 };
 
 use crate::{
@@ -34,6 +37,9 @@ pub(super) const FULL: &str = "the peer has as many streams through us as [egres
 /// The number of streams that one session has through this gateway.
 #[derive(Debug, Default)]
 pub(super) struct Slots(AtomicUsize);
+
+/// How long an address may be silent before the next one is tried, too (RFC 8305 §8).
+const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 
 /// Counts one of them until dropped.
 #[derive(Debug)]
@@ -97,31 +103,36 @@ impl Permit {
         }
     }
 
-    /// Connects to a target that `peer` may reach, at the first of its addresses where `connect` succeeds.
+    /// Connects to a target that `peer` may reach, at the first of its addresses where `connect` succeeds. The next address is tried
+    /// when one before has failed, or was silent for a while (RFC 8305 §5).
     pub(super) async fn connect<T, F: Future<Output = io::Result<T>>>(
         &self,
         peer: &str,
         target: &Target,
         connect: impl Fn(SocketAddr) -> F,
     ) -> Result<T, Reply> {
+        let mut addresses = self.addresses(peer, target).await?.into_iter();
+        let mut attempts: Vec<Pin<Box<F>>> = Vec::new();
         let mut last = Reply::HostUnreachable;
-        for address in self.addresses(peer, target).await? {
-            match connect(address).await {
+        loop {
+            match addresses.next() {
+                Some(address) => attempts.push(Box::pin(connect(address))),
+                None if attempts.is_empty() => return Err(last),
+                None => {}
+            }
+            let is_last = addresses.len() == 0;
+            let ended = tokio::select! {
+                ended = first(&mut attempts) => ended,
+                () = tokio::time::sleep(ATTEMPT_DELAY), if !is_last => continue,
+            };
+            match ended {
                 Ok(connected) => return Ok(connected),
                 Err(error) => {
                     self.limits().note_io(peer, &error);
-                    last = match error.kind() {
-                        io::ErrorKind::ConnectionRefused => Reply::ConnectionRefused,
-                        io::ErrorKind::NetworkUnreachable => Reply::NetworkUnreachable,
-                        io::ErrorKind::HostUnreachable | io::ErrorKind::TimedOut => {
-                            Reply::HostUnreachable
-                        }
-                        _ => Reply::GeneralFailure,
-                    };
+                    last = reply_to(&error);
                 }
             }
         }
-        Err(last)
     }
 
     async fn look_up(&self, peer: &str, name: &str, port: u16) -> Result<Vec<SocketAddr>, Reply> {
@@ -143,5 +154,30 @@ impl Permit {
     /// The bounds that all peers share.
     pub(super) fn limits(&self) -> &Limits {
         &self.outlet.limits
+    }
+}
+
+/// The first of some attempts to end, which is taken out of them.
+async fn first<F: Future>(attempts: &mut Vec<Pin<Box<F>>>) -> F::Output {
+    std::future::poll_fn(|context| {
+        for index in 0..attempts.len() {
+            if let Some(attempt) = attempts.get_mut(index)
+                && let Poll::Ready(ended) = attempt.as_mut().poll(context)
+            {
+                drop(attempts.swap_remove(index));
+                return Poll::Ready(ended);
+            }
+        }
+        Poll::Pending
+    })
+    .await
+}
+
+fn reply_to(error: &io::Error) -> Reply {
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => Reply::ConnectionRefused,
+        io::ErrorKind::NetworkUnreachable => Reply::NetworkUnreachable,
+        io::ErrorKind::HostUnreachable | io::ErrorKind::TimedOut => Reply::HostUnreachable,
+        _ => Reply::GeneralFailure,
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashMap,
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -20,9 +20,16 @@ const MOST_REQUESTS: u64 = 4;
 /// A client gives way to a new one after this silence, though it may send again later.
 const GIVES_WAY: Duration = Duration::from_secs(1);
 
+/// Who sends: where a client is, and to which of this host's addresses it sends, if the rule has several. Answers leave from there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Ends {
+    pub(super) client: SocketAddr,
+    pub(super) local: Option<IpAddr>,
+}
+
 /// The clients of one rule.
 #[derive(Debug, Default)]
-pub(super) struct Clients(HashMap<SocketAddr, Client>);
+pub(super) struct Clients(HashMap<Ends, Client>);
 
 /// A client as the receiving loop sees it.
 #[derive(Debug)]
@@ -43,12 +50,12 @@ pub(super) struct Life {
 }
 
 impl Clients {
-    pub(super) fn get(&self, address: SocketAddr) -> Option<&Client> {
-        self.0.get(&address)
+    pub(super) fn get(&self, ends: Ends) -> Option<&Client> {
+        self.0.get(&ends)
     }
 
-    pub(super) fn insert(&mut self, address: SocketAddr, client: Client) {
-        self.0.insert(address, client);
+    pub(super) fn insert(&mut self, ends: Ends, client: Client) {
+        self.0.insert(ends, client);
     }
 
     /// Forgets all; their tasks wait for replies only.
@@ -74,8 +81,8 @@ impl Clients {
         // Answered clients go first, and of these the one that has been silent longest.
         let least = candidates
             .max_by_key(|(_, client)| (client.life.is_answered(), client.life.silence(now)));
-        let address = least.map(|(address, _)| *address)?;
-        self.0.remove(&address);
+        let ends = least.map(|(ends, _)| *ends)?;
+        self.0.remove(&ends);
         Some(true)
     }
 }
@@ -142,17 +149,19 @@ mod tests {
     fn add(clients: &mut Clients, port: u16, life: Life) -> mpsc::Receiver<Bytes> {
         let (queue, receiver) = mpsc::channel(1);
         let life = Arc::new(life);
-        clients.insert(
-            SocketAddr::from(([127, 0, 0, 1], port)),
-            Client { queue, life },
-        );
+        clients.insert(ends(port), Client { queue, life });
         receiver
     }
 
+    fn ends(port: u16) -> Ends {
+        Ends {
+            client: SocketAddr::from(([127, 0, 0, 1], port)),
+            local: None,
+        }
+    }
+
     fn has(clients: &Clients, port: u16) -> bool {
-        clients
-            .get(SocketAddr::from(([127, 0, 0, 1], port)))
-            .is_some()
+        clients.get(ends(port)).is_some()
     }
 
     #[test]

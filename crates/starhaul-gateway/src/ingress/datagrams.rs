@@ -20,14 +20,14 @@ use tokio::{
 
 use super::{
     CountedClient, DatagramWay, Rule, Service, bundles,
-    clients::{Client, Clients, Life},
+    clients::{Client, Clients, Ends, Life},
     count, count_all, enlarge_buffers,
 };
 use crate::{
     batch_socket::BatchSocket,
     config::{DatagramService, Framing},
     label::{Flow, Label},
-    peer::{OpenFlow, PeerSession},
+    peer::{OpenFlow, PeerSession, PeerState},
     policy::{BlockSender, stream_config},
     status,
 };
@@ -62,7 +62,9 @@ impl Service for DatagramService {
                 () = socket.readable() => {
                     let now = Instant::now();
                     // An empty batch clears the readiness that the loop waits for.
-                    socket.try_recv(|client, datagram| ingress.take(now, client, datagram));
+                    socket.try_recv(|client, local, datagram| {
+                        ingress.take(now, Ends { client, local }, datagram);
+                    });
                 }
                 Some(_) = ingress.tasks.join_next() => {
                     while ingress.tasks.try_join_next().is_some() {}
@@ -97,11 +99,11 @@ struct Ingress {
 
 impl Ingress {
     /// Passes a datagram of a client to its task.
-    fn take(&mut self, now: Instant, client: SocketAddr, datagram: &[u8]) {
+    fn take(&mut self, now: Instant, ends: Ends, datagram: &[u8]) {
         let (rule, limits) = (&self.rule, self.rule.config.service.clients);
         count(&rule.counters.datagrams_in);
         let datagram = Bytes::copy_from_slice(datagram);
-        let refused = match self.clients.get(client) {
+        let refused = match self.clients.get(ends) {
             Some(known) => {
                 known.life.sent(now);
                 known.queue.try_send(datagram)
@@ -122,7 +124,7 @@ impl Ingress {
         let session = match &rule.way {
             DatagramWay::Bundle(_) => None,
             DatagramWay::Peer(peer) => match peer.session() {
-                Some(session) => Some(session),
+                Some(session) => Some((peer.clone(), session)),
                 None => return count(&rule.counters.dropped_no_session),
             },
         };
@@ -140,37 +142,35 @@ impl Ingress {
         // There is room: the queue is new.
         let _ = queue.try_send(datagram);
         let (rule, life) = (rule.clone(), Arc::new(Life::new(now)));
-        let (socket, address) = (self.socket.clone(), client);
+        let socket = self.socket.clone();
         let known = Client {
             queue,
             life: life.clone(),
         };
-        if let Some(session) = session {
+        if let Some((peer, session)) = session {
             let serving = Serving {
+                peer,
                 session,
                 socket,
-                client,
+                ends,
                 life,
             };
             self.tasks.spawn(serve_client(rule, serving, datagrams));
         } else if let DatagramWay::Bundle(way) = rule.way.clone() {
-            let client = bundles::Client {
-                socket,
-                address,
-                life,
-            };
+            let client = bundles::Client { socket, ends, life };
             let task = bundles::serve_client(rule, way, client, datagrams);
             self.tasks.spawn(task);
         }
-        self.clients.insert(address, known);
+        self.clients.insert(ends, known);
     }
 }
 
-/// The task of a client: its session, socket and address.
+/// The task of a client: its peer and session, socket and address.
 struct Serving {
+    peer: Arc<PeerState>,
     session: Arc<PeerSession>,
     socket: Arc<BatchSocket>,
-    client: SocketAddr,
+    ends: Ends,
     life: Arc<Life>,
 }
 
@@ -180,9 +180,10 @@ async fn serve_client(
     datagrams: mpsc::Receiver<Bytes>,
 ) {
     let Serving {
+        peer,
         session,
         socket,
-        client,
+        ends: Ends { client, local },
         life,
     } = serving;
     let _counted = CountedClient::new(&rule.counters);
@@ -214,6 +215,7 @@ async fn serve_client(
     // When another rule or client took its place: since then it only waits for replies.
     let mut replaced: Option<Instant> = None;
     let mut closed = std::pin::pin!(session.inner.closed());
+    let mut other = std::pin::pin!(peer.wait_for_other(&session));
     loop {
         let ends = life.ends(limits);
         let ends = replaced.map_or(ends, |since| ends.min(since + REPLY_WAIT));
@@ -239,10 +241,16 @@ async fn serve_client(
                 }
                 count_all(&rule.counters.datagrams_out, datagrams.len());
                 life.answered(Instant::now(), datagrams.len());
-                socket.send(client, &datagrams).await;
+                socket.send(client, local, &datagrams).await;
                 Ok(())
             }
             _ = &mut closed => return,
+            // The peer began anew, and this side may notice the end of the session before a minute later: what the client sends from
+            // now on begins a flow in the new one.
+            () = &mut other, if !datagrams.is_closed() => {
+                datagrams.close();
+                Ok(())
+            }
             () = tokio::time::sleep_until(ends.into()) => {
                 let over = replaced.is_some() || life.ends(limits) <= Instant::now();
                 if over && datagrams.is_empty() {

@@ -16,10 +16,11 @@ use super::{
     ConnectionWay, Rule, SESSION_WAIT, count, datagrams::Replies, enlarge_buffers, stream::open,
 };
 use crate::{
+    byte_stream::{Reader, Writer},
     config::{ConnectionService, Credentials, Delivery, Framing},
     label::{Flow, Label},
     policy::{BlockSender, stream_config},
-    relay::{ConnectAnswer, NotConnected, relay, settle},
+    relay::{ConnectAnswer, NotConnected, broken, relay, settle},
     socks5::{
         Command, Handshake, Reply, Request, Step, read_address, read_datagram, write_address,
         write_datagram,
@@ -75,23 +76,14 @@ async fn connect(
     target: &Target,
     early: &[u8],
 ) -> io::Result<()> {
-    let opened = open(rule, target, None).await;
-    let (mut reader, writer) = match opened {
-        Ok(halves) => halves,
-        Err(error) => {
-            // Anything but a missing session means that it takes no further stream.
-            let reply = match error.kind() {
-                io::ErrorKind::NetworkUnreachable => Reply::NetworkUnreachable,
-                _ => Reply::GeneralFailure,
-            };
-            refuse(&mut tcp, &reply.message(NOWHERE)).await?;
-            return Err(error);
-        }
+    let begun = tokio::select! {
+        begun = begin(rule, target) => begun,
+        () = gave_up(&tcp) => return Err(io::ErrorKind::UnexpectedEof.into()),
     };
-    let answer = match ConnectAnswer::read(&mut reader).await {
-        Ok(answer) => answer,
-        Err(error) => {
-            refuse(&mut tcp, &Reply::GeneralFailure.message(NOWHERE)).await?;
+    let ((reader, writer), answer) = match begun {
+        Ok(begun) => begun,
+        Err((reply, error)) => {
+            refuse(&mut tcp, &reply.message(NOWHERE)).await?;
             return Err(error);
         }
     };
@@ -102,6 +94,35 @@ async fn connect(
     tcp.write_all(&answer.reply.message(answer.bound)).await?;
     let idle = rule.config.service.limits.idle_timeout;
     relay(tcp, reader, writer, early, false, idle).await
+}
+
+/// Opens a stream to the target and waits for the far side's answer, which over bundles may take hours. An error comes with what the
+/// client is told.
+async fn begin(
+    rule: &Rule<ConnectionService>,
+    target: &Target,
+) -> Result<((Reader, Writer), ConnectAnswer), (Reply, io::Error)> {
+    let opened = open(rule, target, None).await;
+    let (mut reader, writer) = opened.map_err(|error| {
+        // Anything but a missing session means that it takes no further stream.
+        let reply = match error.kind() {
+            io::ErrorKind::NetworkUnreachable => Reply::NetworkUnreachable,
+            _ => Reply::GeneralFailure,
+        };
+        (reply, error)
+    })?;
+    let answer = ConnectAnswer::read(&mut reader).await;
+    let answer = answer.map_err(|error| (Reply::GeneralFailure, error))?;
+    Ok(((reader, writer), answer))
+}
+
+/// Waits until a client that has no answer yet closes its connection. What it sent early stays where it is.
+async fn gave_up(tcp: &TcpStream) {
+    match tcp.peek(&mut [0]).await {
+        Ok(0) | Err(_) => {}
+        // Its end shows behind that data only when it was reset.
+        Ok(_) => _ = broken(tcp).await,
+    }
 }
 
 /// Sends a last message and closes in order, so that the client can read it.
@@ -153,6 +174,7 @@ async fn associate(
     let mut buffer = vec![0; MAX_DATAGRAM];
     let mut ignored = [0; 256];
     let mut closed = std::pin::pin!(session.inner.closed());
+    let mut other = std::pin::pin!(peer.wait_for_other(&session));
     loop {
         tokio::select! {
             received = socket.recv_from(&mut buffer) => {
@@ -185,6 +207,8 @@ async fn associate(
             // RFC 1928 §7: the association ends with the connection that asked for it.
             read = tcp.read(&mut ignored) => if matches!(read, Ok(0) | Err(_)) { break },
             _ = &mut closed => break,
+            // The peer began anew; the session may be found to have ended a minute later.
+            () = &mut other => break,
         }
     }
     settle(&tcp);

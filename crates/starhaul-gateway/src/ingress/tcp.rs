@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tokio::{net::TcpStream, sync::watch, task::JoinSet};
+use tokio::{net::TcpStream, sync::watch, task::JoinSet, time::MissedTickBehavior};
 
 use super::{
     ConnectionWay, CountedClient, Rule, Service, count, socks,
@@ -40,6 +40,8 @@ impl Service for ConnectionService {
     async fn serve(mut listener: Listener, mut current: watch::Receiver<Arc<Rule<Self>>>) {
         let mut connections = JoinSet::new();
         let mut is_followed = true;
+        let mut retry = tokio::time::interval(FOLLOW_PAUSE);
+        retry.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let most = current.borrow().config.service.limits.max_connections;
             let accepted = tokio::select! {
@@ -50,7 +52,7 @@ impl Service for ConnectionService {
                     is_followed = follow(&mut listener, &current).await;
                     continue;
                 }
-                () = tokio::time::sleep(FOLLOW_PAUSE), if !is_followed => {
+                _ = retry.tick(), if !is_followed => {
                     is_followed = follow(&mut listener, &current).await;
                     continue;
                 }

@@ -60,6 +60,7 @@ impl Lane {
     pub(super) async fn carry(self: Arc<Self>, tunnel: Arc<Tunnel>) {
         loop {
             tunnel.peer.wait_for_session().await;
+            *tunnel.alone_since.lock() = None;
             let Some(session) = tunnel.peer.session() else {
                 continue;
             };

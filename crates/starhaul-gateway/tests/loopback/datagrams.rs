@@ -364,3 +364,24 @@ fn rtp_frames_arrive_packet_by_packet_as_they_were_sent() {
         pair.end().await;
     });
 }
+
+/// A client that is connected to one of several addresses of this host takes answers from nowhere else.
+#[test]
+fn answers_leave_from_the_address_that_was_asked() {
+    run(async {
+        let echo = udp_echo().await;
+        let rule = rule("udp", echo, "").replace("127.0.0.1:0", "0.0.0.0:0");
+        let pair = pair(&rule, ALLOW_LOOPBACK).await;
+        let port = pair.near.ingress_address("r").unwrap().port();
+        let client = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        for address in ["127.0.0.1", "127.0.0.2"] {
+            client.connect((address, port)).await.unwrap();
+            for _ in 0..2 {
+                client.send(address.as_bytes()).await.unwrap();
+                assert_eq!(receive(&client).await, address.as_bytes());
+            }
+        }
+        assert_eq!(pair.near.report().ingress[0].clients, 2);
+        pair.end().await;
+    });
+}

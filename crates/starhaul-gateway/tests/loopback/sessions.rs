@@ -272,3 +272,64 @@ fn the_control_socket_tells_what_the_gateway_knows() {
         far.shutdown().await;
     });
 }
+
+/// As a peer does that was killed and begins anew: its former session is found to have ended a minute later only.
+#[test]
+fn a_client_that_goes_on_sending_is_carried_by_the_newest_session() {
+    run(async {
+        let (near_identity, far_identity) = (Identity::generate(), Identity::generate());
+        let echo = udp_echo().await;
+        let rule = format!(
+            "[[udp]]\nname = \"u\"\nlisten = \"127.0.0.1:0\"\ntarget = \"{echo}\"\ndeadline = \"20s\"\n"
+        );
+        let far = start(&format!(
+            "listen = \"127.0.0.1:0\"\n{}{rule}",
+            head(&far_identity, "near", &near_identity)
+        ))
+        .await;
+        let near = format!(
+            "{}{}{ALLOW_LOOPBACK}",
+            head(&near_identity, "far", &far_identity),
+            session("far", &far.listen_addresses())
+        );
+        let former = start(&near).await;
+        far.connected("near").await;
+        let client = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        client
+            .connect(far.ingress_address("u").unwrap())
+            .await
+            .unwrap();
+        let ask = async |message: &[u8]| {
+            client.send(message).await.unwrap();
+            let mut buffer = [0; 100];
+            let length = client.recv(&mut buffer).await.unwrap();
+            assert_eq!(&buffer[..length], message);
+        };
+        ask(b"over the former").await;
+        let streams = |report: &starhaul_gateway::status::Status| {
+            report
+                .sessions
+                .iter()
+                .map(|session| session.streams.len())
+                .sum::<usize>()
+        };
+        let before = streams(&former.report());
+        let newest = start(&near).await;
+        until(|| far.report().sessions.len() == 2).await;
+        // What is sent while the flow moves may be lost.
+        while streams(&newest.report()) == 0 {
+            client.send(b"moves").await.unwrap();
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+        assert!(before > 0 && streams(&newest.report()) > 0);
+        // Answers to what was sent meanwhile.
+        let mut buffer = [0; 100];
+        let quiet = std::time::Duration::from_millis(200);
+        while tokio::time::timeout(quiet, client.recv(&mut buffer))
+            .await
+            .is_ok()
+        {}
+        ask(b"over the newest").await;
+        tokio::join!(former.shutdown(), newest.shutdown(), far.shutdown());
+    });
+}

@@ -6,7 +6,7 @@ use fast_socks5::{
     ReplyError, SocksError,
     client::{Config, Socks5Datagram, Socks5Stream},
 };
-use starhaul_gateway::Gateway;
+use starhaul_gateway::{Gateway, Resolver};
 use starhaul_needs::Need;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -14,7 +14,8 @@ use tokio::{
 };
 
 use super::gateways::{
-    ALLOW_LOOPBACK, Pair, ask, closed_port, pair, pattern, run, tcp_echo_after_end, udp_echo, until,
+    ALLOW_LOOPBACK, Pair, ask, closed_port, pair, pair_with, pattern, run, tcp_echo_after_end,
+    udp_echo, until,
 };
 
 const RULE: &str = "[[socks5]]\nname = \"proxy\"\nlisten = \"127.0.0.1:0\"\ndeadline = \"20s\"\n";
@@ -218,6 +219,76 @@ fn what_is_not_socks_is_closed() {
         // With data unread, the close may come as a reset.
         let _ = tcp.read_to_end(&mut answer).await;
         assert!(answer.is_empty());
+        pair.end().await;
+    });
+}
+
+/// The far side is still looking for the target.
+#[test]
+fn a_client_that_gives_up_before_it_has_an_answer_leaves_nothing() {
+    run(async {
+        let (_answer, silence) = std::sync::mpsc::channel::<SocketAddr>();
+        let silence = std::sync::Mutex::new(silence);
+        let resolver = Resolver::new(move |_, _| {
+            let found = silence.lock().unwrap().recv();
+            found
+                .map(|found| vec![found])
+                .map_err(std::io::Error::other)
+        });
+        let pair = pair_with(
+            "",
+            RULE,
+            "[egress]\nallow = [\"127.0.0.0/8:*\", \"slow.test=127.0.0.0/8:*\"]\n",
+            resolver,
+        )
+        .await;
+        for is_hasty in [false, true] {
+            let mut client = TcpStream::connect(proxy(&pair)).await.unwrap();
+            client.write_all(&[5, 1, 0, 5, 1, 0, 3, 9]).await.unwrap();
+            client.write_all(b"slow.test\x00\x50").await.unwrap();
+            until(|| pair.near.report().ingress[0].clients == 1).await;
+            until(|| !pair.far.report().sessions[0].streams.is_empty()).await;
+            if is_hasty {
+                // With data on their way, a reset tells of its end.
+                client.write_all(b"early").await.unwrap();
+                super::gateways::reset(client);
+            } else {
+                drop(client);
+            }
+            until(|| pair.near.report().ingress[0].clients == 0).await;
+        }
+        pair.end().await;
+    });
+}
+
+/// The first address of a name takes no connection, and refuses none.
+#[test]
+fn a_silent_address_of_a_name_does_not_hide_the_others() {
+    run(async {
+        let server = tcp_echo_after_end("127.0.0.1:0").await;
+        let silent =
+            socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+        let any: SocketAddr = ([127, 0, 0, 1], 0).into();
+        silent.bind(&any.into()).unwrap();
+        silent.listen(1).unwrap();
+        let address = silent.local_addr().unwrap().as_socket().unwrap();
+        // Until its queue is full.
+        let mut queued = Vec::new();
+        let soon = std::time::Duration::from_millis(300);
+        while let Ok(tcp) = tokio::time::timeout(soon, TcpStream::connect(address)).await {
+            queued.push(tcp.unwrap());
+        }
+        let resolver = Resolver::new(move |_, _| Ok(vec![address, server]));
+        let pair = pair_with(
+            "",
+            RULE,
+            "[egress]\nallow = [\"two.test=127.0.0.0/8:*\", \"127.0.0.0/8:*\"]\n",
+            resolver,
+        )
+        .await;
+        let stream = connect(&pair, "two.test", 80).await.unwrap();
+        assert_eq!(ask(stream, b"second").await, b"second");
+        drop(queued);
         pair.end().await;
     });
 }

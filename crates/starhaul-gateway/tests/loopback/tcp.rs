@@ -137,3 +137,28 @@ fn the_end_of_the_far_gateway_resets_connections() {
         pair.near.shutdown().await;
     });
 }
+
+/// An urgent byte, as of an interrupt of telnet, is one of the stream.
+#[test]
+fn urgent_bytes_stay_where_they_were_sent() {
+    run(async {
+        let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let pair = pair(&rule(server.local_addr().unwrap()), ALLOW_LOOPBACK).await;
+        let near = pair.near.ingress_address("r").unwrap();
+        let (mut client, mut target) = connect(near, &server).await;
+        for end in [&mut client, &mut target] {
+            end.write_all(b"before ").await.unwrap();
+            let sent = socket2::SockRef::from(&*end).send_out_of_band(b"!");
+            assert_eq!(sent.unwrap(), 1);
+            end.write_all(b" after").await.unwrap();
+            end.shutdown().await.unwrap();
+        }
+        for end in [&mut client, &mut target] {
+            // What urgent bytes the gateway itself sends is not asked for: it sends none.
+            let mut received = Vec::new();
+            end.read_to_end(&mut received).await.unwrap();
+            assert_eq!(received, b"before ! after");
+        }
+        pair.end().await;
+    });
+}
