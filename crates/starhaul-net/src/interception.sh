@@ -31,10 +31,22 @@ refusal=$(printf '%s' "$rules" | nft -f - 2>&1) || {
     exit 1
 }
 [ -z "$undo" ] || echo "$commands" >"$undo" || undo=
-ip $family route add local default dev lo table $number && ip $family rule add fwmark $number lookup $number || {
+route() { ip $family route add local default dev lo table $number; }
+rule() { ip $family rule add fwmark $number lookup $number; }
+route && rule || {
     end
     exit 1
 }
 echo ready
-cat >/dev/null
+# Other programs flush all rules when they load theirs, or remove routes that are not theirs: what is missing is made again.
+restore() {
+    nft list table inet starhaul_$number >/dev/null || printf '%s' "$rules" | nft -f -
+    [ -n "$(ip $family route show table $number)" ] || route
+    [ -n "$(ip $family rule show fwmark $number)" ] || rule
+}
+if command -v timeout >/dev/null; then
+    until timeout -s KILL 5 cat >/dev/null; do restore; done 2>/dev/null
+else
+    cat >/dev/null
+fi
 end

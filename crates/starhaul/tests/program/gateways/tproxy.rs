@@ -182,6 +182,34 @@ fn passing_connections_arrive_from_their_clients_and_no_rule_is_left() {
     });
 }
 
+/// As the firewall of a distribution does when its rules are loaded again.
+#[test]
+fn rules_that_another_program_removes_come_again() {
+    let Some(network) = Network::create(1) else {
+        return;
+    };
+    if !can_intercept(&network) {
+        return;
+    }
+    let _hosts = Hosts::create(&network);
+    let ground = "clients = [\"10.88.1.0/24\"]\n";
+    let pair = Pair::start_with(&network, &paths(&network), RULE, ground);
+    pair.wait_until_up(&["link0"]);
+    for side in [Side::Field, Side::Ground] {
+        let before = rules(&network, side);
+        let mark = before.split("fwmark ").nth(1).unwrap();
+        let mark = mark.split_whitespace().next().unwrap().to_owned();
+        let mut nft = Command::new("nft");
+        let flushed = network.run(side, nft.args(["flush", "ruleset"])).unwrap();
+        assert!(flushed.status.success());
+        network.ip(side, &format!("rule del fwmark {mark}"));
+        assert_ne!(rules(&network, side), before);
+        wait_for("the rules come again", || {
+            (rules(&network, side) == before).then_some(())
+        });
+    }
+}
+
 /// All processes below one, each before those below it.
 fn below(process: u32) -> Vec<u32> {
     let threads = std::fs::read_dir(format!("/proc/{process}/task")).unwrap();
