@@ -93,8 +93,8 @@ pub(crate) struct LeoCc {
     round_lost_bytes: u64,
     /// The share of bytes lost in a round without a queue beyond the target, averaged over about a cycle.
     mean_loss: f64,
-    /// The round since which every RTT has been beyond the band.
-    beyond_band: Option<u64>,
+    /// The round since which every RTT has been beyond the band, and the target rate then.
+    beyond_band: Option<(u64, Bandwidth)>,
     updated_at: Option<Instant>,
 }
 

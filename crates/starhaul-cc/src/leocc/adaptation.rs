@@ -48,8 +48,13 @@ impl LeoCc {
                 .is_some_and(|last| now.saturating_duration_since(last) > after);
         }
         let round = self.rounds.count();
-        let since = *self.beyond_band.get_or_insert(round);
-        round.saturating_sub(since) > BEYOND_BAND_ROUNDS
+        let target = self.target_rate().unwrap_or(self.pacing_rate);
+        let (since, _) = *self.beyond_band.get_or_insert((round, target));
+        let is_recent = self.options.target_queue
+            && self
+                .last_adaptation
+                .is_some_and(|at| self.is_recent(now, at));
+        round.saturating_sub(since) > BEYOND_BAND_ROUNDS && !is_recent
     }
 
     pub(super) fn enter_adaptation(&mut self, now: Instant) {
@@ -68,7 +73,8 @@ impl LeoCc {
             window_bytes(cap, self.min_cwnd())
         };
         self.last_adaptation = Some(now);
-        self.beyond_band = None;
+        let beyond_band = self.beyond_band.take();
+        self.emptying.before = beyond_band.map_or(rate, |(_, before)| before.max(rate));
         self.mode = Mode::Adaptation {
             since: now,
             rate,
@@ -131,7 +137,8 @@ impl LeoCc {
             self.restored_rate = rate;
             self.begin_burst(0);
             if let Some((low, _)) = self.estimate.band() {
-                self.competition.on_drained(now, low, self.target_queue());
+                let (target, told) = (self.target_queue(), self.emptying.was_told());
+                self.competition.on_drained(now, low, target, told);
             }
             self.mode = Mode::Cruise { phase: 0 };
         }

@@ -8,6 +8,9 @@ use std::{
 
 /// Maximum number of samples; longer times are sampled more sparsely.
 const MAX_SAMPLES: usize = 256;
+/// The window is at least so many RTTs: longer than from one Adaptation without a signal to the next, which alone finds RTTs without a
+/// queue on a long path.
+const WINDOW_RTTS: u32 = 125;
 /// Resolution of a band as a share of the RTT, at least 1 ms.
 const BIN_SHARE: f64 = 1.0 / 32.0;
 const MIN_BIN: Duration = Duration::from_millis(1);
@@ -46,8 +49,9 @@ impl RttBand {
 
     /// Adds a sample from a path that was not full.
     pub(crate) fn update(&mut self, now: Instant, rtt: Duration) {
+        let window = self.window.max(rtt.saturating_mul(WINDOW_RTTS));
         let age = now.saturating_duration_since(*self.since.get_or_insert(now));
-        let spacing = age.min(self.window) / u32::try_from(MAX_SAMPLES).unwrap_or(u32::MAX);
+        let spacing = age.min(window) / u32::try_from(MAX_SAMPLES).unwrap_or(u32::MAX);
         if let Some(&(last, _)) = self.samples.back()
             && now.saturating_duration_since(last) < spacing
         {
@@ -58,7 +62,7 @@ impl RttBand {
             || self
                 .samples
                 .front()
-                .is_some_and(|&(at, _)| now.saturating_duration_since(at) > self.window)
+                .is_some_and(|&(at, _)| now.saturating_duration_since(at) > window)
         {
             self.samples.pop_front();
         }

@@ -36,11 +36,16 @@ impl Default for Competition {
 impl Competition {
     /// `low` is the path's least RTT, measured while all `leocc2` flows had drained it. One within the target queue above the former
     /// least RTT ended Adaptation as that of an empty path.
-    pub(super) fn on_drained(&mut self, now: Instant, low: Duration, target: Duration) {
+    /// Where a signal told of another path, and no others were there before, that is the path's own: others show by a queue that grows.
+    pub(super) fn on_drained(&mut self, now: Instant, low: Duration, target: Duration, told: bool) {
+        let own = target.saturating_add(STANDING);
+        if told && !self.present {
+            self.floor = WindowedFilter::min(FLOOR_WINDOW);
+        }
         self.floor.update(now, low);
         let floor = self.floor.best().unwrap_or(low);
         self.standing = None;
-        self.present = low > floor.saturating_add(target).saturating_add(STANDING);
+        self.present = low > floor.saturating_add(own);
     }
 
     /// Takes the present queue and RTT, and the queue that this flow and others like it would leave.
@@ -84,7 +89,7 @@ mod tests {
     /// The state after a queue of `queue_ms` for `for_ms`, where `leocc2` flows would leave 10 ms.
     fn after(start: Instant, queue_ms: u32, for_ms: u32) -> Competition {
         let mut competition = Competition::default();
-        competition.on_drained(start, 30 * MS, 7 * MS);
+        competition.on_drained(start, 30 * MS, 7 * MS, false);
         for n in 0..=for_ms / 20 {
             let rtt = MS * (30 + queue_ms);
             competition.on_queue(start + 20 * MS * n, rtt, MS * queue_ms, 10 * MS);
@@ -115,11 +120,11 @@ mod tests {
         let start = Instant::now();
         let mut competition = after(start, 60, 1500);
         let later = start + Duration::from_secs(15);
-        competition.on_drained(later, 90 * MS, 7 * MS);
+        competition.on_drained(later, 90 * MS, 7 * MS, false);
         assert!(competition.is_present());
-        competition.on_drained(later + Duration::from_secs(15), 38 * MS, 7 * MS);
+        competition.on_drained(later + Duration::from_secs(15), 38 * MS, 7 * MS, false);
         assert!(!competition.is_present());
-        competition.on_drained(later + Duration::from_secs(30), 72 * MS, 40 * MS);
+        competition.on_drained(later + Duration::from_secs(30), 72 * MS, 40 * MS, false);
         assert!(!competition.is_present(), "within the target");
     }
 
@@ -130,12 +135,27 @@ mod tests {
         let mut competition = after(start, 0, 1000);
         let interval = Duration::from_secs(15);
         let present = (1..8u32).map(|n| {
-            competition.on_drained(start + interval * n, 90 * MS, 7 * MS);
+            competition.on_drained(start + interval * n, 90 * MS, 7 * MS, false);
             competition.is_present()
         });
         assert_eq!(
             present.collect::<Vec<_>>(),
             [true, true, true, true, false, false, false]
         );
+    }
+
+    #[test]
+    fn a_longer_path_that_was_told_of_is_believed_at_once() {
+        let start = Instant::now();
+        let mut competition = after(start, 0, 1000);
+        let interval = Duration::from_secs(15);
+        for (n, low) in [(1, 90), (2, 30), (3, 140)] {
+            competition.on_drained(start + interval * n, low * MS, 7 * MS, true);
+            assert!(!competition.is_present(), "{low} ms");
+        }
+        // Who is there stays there whatever is told.
+        let mut competition = after(start, 60, 1500);
+        competition.on_drained(start + interval, 90 * MS, 7 * MS, true);
+        assert!(competition.is_present());
     }
 }

@@ -21,6 +21,8 @@ pub(super) struct Deviation {
     deviation_s: f64,
     averaged_s: f64,
     last: Option<Instant>,
+    /// When acknowledgements came again after a silence.
+    resumed: Option<Instant>,
 }
 
 impl Deviation {
@@ -29,10 +31,17 @@ impl Deviation {
         let elapsed = self
             .last
             .map_or(Duration::ZERO, |last| now.saturating_duration_since(last));
-        if elapsed > SILENCE.max(rtt) {
+        // The first packet after an outage waited through it: its own RTT is as long as the silence.
+        let usual = self.mean_s.map_or(rtt, seconds);
+        if elapsed > SILENCE.max(usual) {
             self.pause();
+            self.resumed = Some(now);
         }
         self.last = Some(now);
+        let resumed = self.resumed;
+        if resumed.is_some_and(|at| rtt > now.saturating_duration_since(at)) {
+            return;
+        }
         let (elapsed_s, rtt_s) = (elapsed.as_secs_f64(), rtt.as_secs_f64());
         let Some(mean) = self.mean_s else {
             self.mean_s = Some(rtt_s);
@@ -55,9 +64,12 @@ impl Deviation {
 
     /// The mean deviation, once it is known.
     pub(super) fn get(&self) -> Option<Duration> {
-        (self.averaged_s >= LEAST.as_secs_f64())
-            .then(|| Duration::try_from_secs_f64(self.deviation_s).unwrap_or_default())
+        (self.averaged_s >= LEAST.as_secs_f64()).then(|| seconds(self.deviation_s))
     }
+}
+
+fn seconds(seconds: f64) -> Duration {
+    Duration::try_from_secs_f64(seconds).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -109,5 +121,25 @@ mod tests {
         fed(&mut deviation, start, 5000, |_| 40 * MS);
         fed(&mut deviation, start + 20_000 * MS, 100, |_| 90 * MS);
         assert_eq!(deviation.get(), Some(Duration::ZERO));
+    }
+
+    /// What waited through an outage arrives when it is over, and its RTTs are the longer the earlier it was sent.
+    #[test]
+    fn what_an_outage_held_back_is_no_deviation() {
+        for outage in [100_u32, 300, 1000] {
+            let start = Instant::now();
+            let mut deviation = Deviation::default();
+            fed(&mut deviation, start, 5000, |_| 40 * MS);
+            let over = start + (4999 + outage) * MS;
+            for held in 0..40 {
+                deviation.update(over, MS * (40 + outage - held));
+            }
+            fed(&mut deviation, over, 1000, |n| match n {
+                0..40 => MS * (40 + outage),
+                _ => 40 * MS,
+            });
+            let found = deviation.get().unwrap();
+            assert!(found < MS, "{outage} ms: {found:?}");
+        }
     }
 }

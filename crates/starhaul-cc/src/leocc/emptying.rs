@@ -24,6 +24,8 @@ const MAX_DOUBLINGS: u32 = 8;
 /// queue need that: who joined later takes the others' queue for a part of the path, and a target alone would not drain
 /// it.
 const CHEAP_SHARE: u32 = 800;
+/// A rate that fell to this share of what it was while RTTs were beyond the band fell by itself.
+const FALLEN: f64 = 0.85;
 /// Signals that follow the last one sooner than this many times the RTT and [`SAMPLED`], an Adaptation without a queue,
 /// start none. All flows over a path hear the same signals and so empty it together.
 const SPACING: u32 = 8;
@@ -40,6 +42,10 @@ pub(super) struct Emptying {
     deficit: Duration,
     /// When a signal began the last one that a signal began.
     told: Option<Instant>,
+    /// Whether a signal began this one.
+    by_signal: bool,
+    /// The target rate before RTTs were beyond the band.
+    pub(super) before: Bandwidth,
     attempts: u32,
     /// The bytes delivered when the flight fell below its bound.
     delivered_before: u64,
@@ -53,6 +59,11 @@ impl Emptying {
         let doubled = 1 << self.attempts.min(MAX_DOUBLINGS);
         let deficit = self.deficit.saturating_mul(doubled);
         self.floor.saturating_sub(deficit).max(self.floor / 2)
+    }
+
+    /// Whether a signal told of another path.
+    pub(super) fn was_told(&self) -> bool {
+        self.by_signal
     }
 
     /// Whether the link did not idle although the flight was below the BDP at the least RTT known: the RTT shrank with the flight, by
@@ -85,6 +96,7 @@ impl LeoCc {
             target,
             deficit: target.max(since_last / CHEAP_SHARE),
             told: self.emptying.told,
+            by_signal: self.emptying.told == Some(now),
             ..Emptying::default()
         };
         self.emptied_bytes(rate)
@@ -101,7 +113,7 @@ impl LeoCc {
         recent
     }
 
-    fn is_recent(&self, now: Instant, at: Instant) -> bool {
+    pub(super) fn is_recent(&self, now: Instant, at: Instant) -> bool {
         let emptied = self.emptying.floor.saturating_add(SAMPLED);
         now.saturating_duration_since(at) < emptied.saturating_mul(SPACING)
     }
@@ -161,6 +173,16 @@ impl LeoCc {
             if busy || !self.is_emptied(least.min(rtt)) {
                 return self.try_again(now, since, rate, least.min(rtt), delivered);
             }
+            // The path became longer, and was no queue: a window that was too short for it made the rate fall further and further. Others,
+            // who also keep an RTT above the band, make a rate fall less.
+            let is_longer = least.min(rtt) > self.emptying.floor + self.emptying.target;
+            let before = self.emptying.before;
+            let has_fallen = rate < before.scaled(FALLEN);
+            let rate = if is_longer && has_fallen {
+                before
+            } else {
+                rate
+            };
             self.leave_adaptation(now, rate);
         }
     }

@@ -20,6 +20,8 @@ const TARGET_DEVIATIONS: f64 = 1.4;
 const BUNCHING_SHARE: f64 = 0.25;
 /// Additional packets queued per flow at any rate, which makes rates equal (FAST TCP's α).
 const FAIR_PACKETS: u64 = 6;
+/// At higher rates more: there they wait for less than 1.4 ms.
+const FAIR_RATE: Bandwidth = Bandwidth::from_mbit(50);
 /// At low rates fewer, at least one, since six would wait for longer than a user notices.
 const LONGEST_FAIR: Duration = Duration::from_millis(100);
 /// Signals count as absent without a prober and without a reconfiguration for this long, four intervals of Starlink's. The
@@ -71,9 +73,8 @@ impl LeoCc {
         if phase == 0 {
             time += self.burst_queue(time);
         }
-        window_bytes(real(rate.bytes_in(time)), self.min_cwnd())
-            .saturating_add(self.fair_bytes(rate))
-            .min(MAX_CWND_BYTES)
+        let bytes = rate.bytes_in(time).saturating_add(self.fair_bytes(rate));
+        window_bytes(real(bytes), self.min_cwnd()).min(MAX_CWND_BYTES)
     }
 
     /// The queue that keeps the link busy while the RTT moves as it does by itself.
@@ -119,7 +120,11 @@ impl LeoCc {
 
     fn fair_bytes(&self, rate: Bandwidth) -> u64 {
         let packet = self.max_datagram_bytes;
+        // Each round trip brings the rates nearer by this share of the window: at high rates six packets would take minutes. By the root of
+        // the flow's own rate, equal rates are still where it leads to.
+        let faster = real(rate.bits_per_second()) / real(FAIR_RATE.bits_per_second());
+        let most = real(FAIR_PACKETS * packet) * faster.max(1.0).sqrt();
         rate.bytes_in(LONGEST_FAIR)
-            .clamp(packet, FAIR_PACKETS * packet)
+            .clamp(packet, window_bytes(most, packet))
     }
 }
