@@ -345,6 +345,7 @@ mod tests {
             folder: None,
             sync: false,
             database: None,
+            bucket: None,
             bytes: 1 << 20,
             bundles: 10,
             bundle_bytes: 1 << 10,

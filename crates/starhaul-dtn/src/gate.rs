@@ -200,16 +200,26 @@ impl Cla for Gate {
             .get(address)
             .map(|neighbour| neighbour.node.clone());
         let now = Schedule::now();
-        let has_room =
-            node.is_none_or(|node| self.door.schedule.book(&node, now, bundle.len() as u64));
-        if !has_room {
-            self.door.stock.changes.again();
-            return Ok(ForwardBundleResult::NoNeighbour);
-        }
+        let schedule = &self.door.schedule;
+        let booking = match node {
+            Some(node) => match schedule.book(&node, now, bundle.len() as u64) {
+                Some(booking) => Some(booking),
+                None => {
+                    self.door.stock.changes.again();
+                    return Ok(ForwardBundleResult::NoNeighbour);
+                }
+            },
+            None => None,
+        };
         let forwarded = self.layer.forward(queue, address, bundle).await;
         match forwarded {
             Ok(ForwardBundleResult::Sent) => drop(self.door.sent.fetch_add(1, Ordering::Relaxed)),
-            _ => self.door.stock.changes.again(),
+            _ => {
+                if let Some(booking) = &booking {
+                    schedule.give_back(booking, Schedule::now());
+                }
+                self.door.stock.changes.again();
+            }
         }
         forwarded
     }

@@ -29,13 +29,18 @@ struct Held {
     is_torn: bool,
     /// Whether the file's name is on the medium.
     is_named: bool,
+    /// The file is not written anew with fewer lines, since that has failed.
+    lines_to_try: usize,
 }
 
 /// Lines of expired bundles that are kept before the file is written anew.
 const MOST_USELESS: usize = 10_000;
+/// So many lines later it is tried again.
+const TRY_AGAIN: usize = 1000;
 
 impl Journal {
-    /// Reads the journal of a former life. A line that a crash has cut off was not confirmed to its application.
+    /// Reads the journal of a former life. A line that a crash has cut off was not confirmed to its application. The file is written
+    /// anew without what has expired, if the disk has room for that.
     ///
     /// # Errors
     /// The file cannot be read or written.
@@ -47,6 +52,7 @@ impl Journal {
             lines: 0,
             is_torn: false,
             is_named: true,
+            lines_to_try: 0,
         };
         if let Some(path) = &path {
             let text = match std::fs::read(path) {
@@ -57,7 +63,13 @@ impl Journal {
             let text = String::from_utf8_lossy(&text);
             let lines = text.split_inclusive('\n').filter_map(parse);
             held.until = lines.filter(|(_, until)| *until > now).collect();
-            held.write_anew(path)?;
+            match held.write_anew(path) {
+                Err(error) if held.file.is_none() => {
+                    tracing::warn!(%error, "the journal of delivered bundles is not written anew, but goes on");
+                    held.go_on(path, &text)?;
+                }
+                written => written?,
+            }
         }
         Ok(Self {
             held: Mutex::new(held),
@@ -91,7 +103,8 @@ impl Journal {
         }
         held.until.insert(id.to_owned(), until);
         held.lines += 1;
-        if held.lines > MOST_USELESS + 2 * held.until.len() {
+        let most = MOST_USELESS + 2 * held.until.len();
+        if held.lines > most.max(held.lines_to_try) {
             held.until.retain(|_, until| *until > now);
             match &self.path {
                 // The bundle is in the old file, or in the new one, whose name the next call brings to the medium.
@@ -112,16 +125,39 @@ impl Journal {
 impl Held {
     fn write_anew(&mut self, path: &Path) -> io::Result<()> {
         let new = path.with_extension("new");
-        let lines = self
-            .until
-            .iter()
-            .map(|(id, until)| format!("{id} {}\n", until.0.as_millis()));
-        std::fs::write(&new, lines.collect::<String>())?;
-        let file = OpenOptions::new().append(true).open(&new)?;
-        file.sync_all()?;
-        std::fs::rename(&new, path)?;
+        let renamed = self.write_to(&new).and_then(|file| {
+            std::fs::rename(&new, path)?;
+            Ok(file)
+        });
+        let file = renamed.inspect_err(|_| {
+            // On a full disk it would take the room of acknowledgements.
+            let _ = std::fs::remove_file(&new);
+            self.lines_to_try = self.lines + TRY_AGAIN;
+        })?;
         // What is written from now on would be lost in the old one, which has no name any more.
         (self.file, self.lines, self.is_torn) = (Some(file), self.until.len(), false);
+        self.is_named = false;
+        self.name(path)
+    }
+
+    fn write_to(&self, new: &Path) -> io::Result<File> {
+        let all = self.until.iter();
+        let lines = all.map(|(id, until)| format!("{id} {}\n", until.0.as_millis()));
+        std::fs::write(new, lines.collect::<String>())?;
+        let file = OpenOptions::new().append(true).open(new)?;
+        file.sync_all()?;
+        Ok(file)
+    }
+
+    /// Appends to the file of a former life from now on, which holds this text.
+    fn go_on(&mut self, path: &Path, text: &str) -> io::Result<()> {
+        let file = OpenOptions::new().append(true).create(true).open(path)?;
+        // What that life was killed in the middle of may not be there yet.
+        file.sync_all()?;
+        self.file = Some(file);
+        self.lines = text.lines().count();
+        self.lines_to_try = self.lines + TRY_AGAIN;
+        self.is_torn = !text.is_empty() && !text.ends_with('\n');
         self.is_named = false;
         self.name(path)
     }
@@ -180,10 +216,39 @@ mod tests {
         journal.held().lines = 2 * MOST_USELESS;
         journal.record("one", at(100), at(0)).unwrap();
         std::fs::remove_dir(&new).unwrap();
+        let lines = journal.held().lines;
         journal.record("two", at(100), at(0)).unwrap();
-        assert_eq!(journal.held().lines, 2);
+        assert_eq!(journal.held().lines, lines + 1, "it is tried at once");
+        journal.held().lines += TRY_AGAIN;
+        journal.record("three", at(100), at(0)).unwrap();
+        assert_eq!(journal.held().lines, 3);
         drop(journal);
         let journal = Journal::open(Some(folder.path()), at(50)).unwrap();
-        assert!(journal.contains("one") && journal.contains("two"));
+        let is_there = |id| journal.contains(id);
+        assert!(["one", "two", "three"].into_iter().all(is_there));
+    }
+
+    #[test]
+    fn a_journal_that_cannot_be_written_anew_goes_on_and_leaves_no_second_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |seconds| Moment(Duration::from_secs(seconds));
+        let (file, new) = (
+            folder.path().join("delivered"),
+            folder.path().join("delivered.new"),
+        );
+        std::fs::write(&file, "one 100000\ntwo 10000\nthree 99").unwrap();
+        // A device that is always full.
+        std::os::unix::fs::symlink("/dev/full", &new).unwrap();
+        let journal = Journal::open(Some(folder.path()), at(50)).unwrap();
+        assert!(!new.is_symlink(), "the new file stays");
+        assert!(journal.contains("one") && !journal.contains("two") && !journal.contains("three"));
+        assert_eq!(journal.held().lines, 3);
+        journal.record("four", at(100), at(50)).unwrap();
+        drop(journal);
+        let text = std::fs::read_to_string(&file).unwrap();
+        assert!(text.starts_with("one 100000\n"), "it is written anew");
+        let journal = Journal::open(Some(folder.path()), at(60)).unwrap();
+        assert!(journal.contains("one") && journal.contains("four"));
+        assert_eq!(journal.held().lines, 2);
     }
 }

@@ -17,6 +17,7 @@ use hardy_bpa::{
 };
 use hardy_bpv7::eid::{Eid, Service};
 use starhaul_dtn_client::{self as client, random};
+use starhaul_ltp::LinkState;
 use tokio::{sync::mpsc, task::JoinSet};
 
 use crate::{
@@ -224,7 +225,7 @@ impl Parts {
             .await
             .map_err(agent_error)?;
         if let Some(config) = &self.config.ltp {
-            let layer = LtpLayer::start(config)?;
+            let layer = LtpLayer::start(config, self.config.storage.bundle_bytes)?;
             let known = config.peers.iter().map(|peer| peer.node.clone()).collect();
             let cla = Arc::new(LtpCla(layer.clone()));
             let gate = Gate::new(
@@ -243,7 +244,7 @@ impl Parts {
                 .unwrap_or(0)
                 .clamp(WINDOW_BYTES, MOST_WINDOW_BYTES);
             let policy = Window::new(self.stock.clone(), window);
-            layer.set_links(|node| self.schedule.link(node, Schedule::now()));
+            layer.set_links(|node| self.link(node, Schedule::now()));
             agent
                 .register_cla("ltp".to_owned(), gate.clone(), Some(policy))
                 .await
@@ -276,10 +277,17 @@ impl Parts {
         ltp.chain(self.tcp.iter().map(|(_, gate)| ("tcp", gate)))
     }
 
+    fn link(&self, node: &NodeId, now: Moment) -> (LinkState, bool) {
+        (
+            self.schedule.link(node, now),
+            self.schedule.is_over(node, now),
+        )
+    }
+
     /// Opens and closes contacts.
     async fn update(&self, now: Moment) {
         if let Some((layer, _)) = &self.ltp {
-            layer.set_links(|node| self.schedule.link(node, now));
+            layer.set_links(|node| self.link(node, now));
         }
         for (_, gate) in self.gates() {
             gate.update(now).await;

@@ -24,6 +24,13 @@ pub(crate) struct Schedule {
     bookings: Mutex<Bookings>,
 }
 
+/// The time of a contact that a bundle was given, if its neighbour is in the plan.
+#[derive(Debug)]
+pub(crate) struct Booking {
+    place: Option<usize>,
+    bytes: u64,
+}
+
 impl Schedule {
     /// The plan as seen from `node`.
     pub(crate) fn new(node: NodeId, plan: ContactPlan) -> Self {
@@ -92,16 +99,34 @@ impl Schedule {
         )
     }
 
-    /// Books the open contact to a neighbour for a bundle that leaves now; `false` if the rest of the contact is too short.
-    pub(crate) fn book(&self, neighbour: &NodeId, now: Moment, bytes: u64) -> bool {
+    /// Books the open contact to a neighbour for a bundle that leaves now; `None` if the rest of the contact is too short.
+    pub(crate) fn book(&self, neighbour: &NodeId, now: Moment, bytes: u64) -> Option<Booking> {
         if !self.is_planned(neighbour) {
-            return true;
+            return Some(Booking { place: None, bytes });
         }
-        let Some(place) = self.open(neighbour, now) else {
-            return false;
-        };
-        let booked = self.bookings().book(&self.plan, place, now, bytes);
-        booked.is_some()
+        let place = self.open(neighbour, now)?;
+        self.bookings().book(&self.plan, place, now, bytes)?;
+        let place = Some(place);
+        Some(Booking { place, bytes })
+    }
+
+    /// A bundle did not leave: others may have its time.
+    pub(crate) fn give_back(&self, booking: &Booking, now: Moment) {
+        if let Some(place) = booking.place {
+            self.bookings()
+                .give_back(&self.plan, place, now, booking.bytes);
+        }
+    }
+
+    /// Whether no contact with a neighbour is left in either direction.
+    pub(crate) fn is_over(&self, neighbour: &NodeId, now: Moment) -> bool {
+        let own = [(&self.node, neighbour), (neighbour, &self.node)];
+        let mut all = self.plan.contacts().iter();
+        self.is_planned(neighbour)
+            && !all.any(|contact| {
+                own.contains(&(&contact.from, &contact.to))
+                    && contact.end.plus(contact.light_time) > now
+            })
     }
 
     /// The place in the plan of the open contact that lasts longest.

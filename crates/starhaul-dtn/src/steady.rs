@@ -4,18 +4,20 @@
 
 use std::{
     cell::RefCell,
-    fs::File,
+    fs::{self, File},
     future::Future,
+    io,
     path::{Path, PathBuf},
     sync::{Arc, LazyLock},
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
 
 use hardy_bpa::{
     Bytes, async_trait,
     storage::{BundleStorage, RecoveryResponse, Result},
-    stream::Sender,
+    stream::{SendError, Sender},
 };
+use parking_lot::Mutex;
 use starhaul_log::Seldom;
 
 /// How long a store that failed is left alone.
@@ -85,6 +87,18 @@ pub(crate) async fn until_done<T, F: Future<Output = Result<T>>>(
     }
 }
 
+/// What can be read of a bundle within [`LOAD_PATIENCE`]: one bad sector must not keep the node from starting.
+pub(crate) async fn in_a_minute<T>(
+    name: impl std::fmt::Display,
+    reading: impl Future<Output = Option<T>>,
+) -> Option<T> {
+    let read = tokio::time::timeout(LOAD_PATIENCE, reading).await;
+    read.unwrap_or_else(|_| {
+        tracing::error!(%name, "a bundle cannot be read for a minute: it is given up");
+        None
+    })
+}
+
 /// Whether new data of so many bytes leave enough of the disk on which a folder is, or will be.
 pub(crate) fn check_room(folder: &Path, bytes: usize) -> Result<()> {
     // The library makes the folder with the first bundle.
@@ -106,67 +120,178 @@ pub(crate) fn check_room(folder: &Path, bytes: usize) -> Result<()> {
 /// The data of bundles.
 pub(crate) struct SteadyBundles {
     store: Arc<dyn BundleStorage>,
-    folder: Option<Folder>,
+    place: Place,
 }
 
 /// Where the data of bundles are.
-pub(crate) struct Folder {
-    /// The folder.
-    pub(crate) path: PathBuf,
-    /// Whether a bundle is on the medium before it is accepted.
-    pub(crate) is_synced: bool,
+pub(crate) enum Place {
+    /// In memory.
+    Memory,
+    /// In files.
+    Folder {
+        /// The folder.
+        path: PathBuf,
+        /// Whether a bundle is on the medium before it is accepted.
+        is_synced: bool,
+    },
+    /// On another machine, which may be away for any time.
+    Remote,
 }
 
 impl SteadyBundles {
-    /// What `store` keeps, in a folder if not in memory.
-    pub(crate) fn new(store: Arc<dyn BundleStorage>, folder: Option<Folder>) -> Arc<Self> {
-        Arc::new(Self { store, folder })
+    /// What `store` keeps.
+    pub(crate) fn new(store: Arc<dyn BundleStorage>, place: Place) -> Arc<Self> {
+        Arc::new(Self { store, place })
     }
 
     async fn try_save(&self, data: Bytes) -> Result<Arc<str>> {
         let name = self.store.save(data).await?;
-        let Some(folder) = self.folder.as_ref().filter(|folder| folder.is_synced) else {
-            return Ok(name);
+        let synced = self.sync_folders(&name).await;
+        if synced.is_err() {
+            // Otherwise the next life would take it in, although it is refused.
+            self.store.delete(&name).await?;
+        }
+        synced.map(|()| name)
+    }
+
+    async fn try_delete(&self, name: &str) -> Result<()> {
+        let deleted = self.store.delete(name).await;
+        let is_remote = matches!(self.place, Place::Remote);
+        match deleted {
+            // Some servers of S3 refuse to delete what is gone.
+            Err(_) if is_remote && self.store.load(name).await?.is_none() => Ok(()),
+            deleted => deleted,
+        }
+    }
+
+    async fn try_replace(&self, name: &str, data: Bytes) -> Result<()> {
+        self.store.replace(name, data).await?;
+        self.sync_folders(name).await
+    }
+
+    /// Brings the name of a file to the medium. The library only warns when it cannot, and does not care for new folders above.
+    async fn sync_folders(&self, name: &str) -> Result<()> {
+        let Place::Folder {
+            path,
+            is_synced: true,
+        } = &self.place
+        else {
+            return Ok(());
         };
-        let file = folder.path.join(&*name);
+        let file = path.join(name);
         // The library may have made the folder itself, too.
-        let top = folder.path.parent().unwrap_or(&folder.path).to_owned();
-        // The library brings the file and its folder to the medium, but not the new folders above.
-        let sync = move || -> std::io::Result<()> {
-            let above = file.ancestors().skip(2);
+        let top = path.parent().unwrap_or(path).to_owned();
+        let sync = move || -> io::Result<()> {
+            let above = file.ancestors().skip(1);
             for folder in above.take_while(|folder| folder.starts_with(&top)) {
                 File::open(folder)?.sync_all()?;
             }
             Ok(())
         };
-        let synced = tokio::task::spawn_blocking(sync).await?;
-        if synced.is_err() {
-            // Otherwise the next life would take it in, although it is refused.
-            self.store.delete(&name).await?;
+        Ok(tokio::task::spawn_blocking(sync).await??)
+    }
+
+    /// The data of former lives, if they are in files. Nothing that this life saves may be among them, since the agent would take
+    /// it for a copy: they are to be found before it gets the first.
+    pub(crate) async fn find_files(&self) -> Vec<RecoveryResponse> {
+        let Place::Folder { path, .. } = &self.place else {
+            return Vec::new();
+        };
+        // What is not found now is taken for lost.
+        let find = || async {
+            let path = path.clone();
+            Ok(tokio::task::spawn_blocking(move || files(&path)).await??)
+        };
+        until_done("find the bundles", find).await
+    }
+}
+
+/// The files of bundles in a folder, and when they were written. The library's search passes over what is younger than its start by a
+/// clock that may have been set back, and over what it cannot read.
+fn files(folder: &Path) -> io::Result<Vec<RecoveryResponse>> {
+    let (mut found, mut folders) = (Vec::new(), vec![folder.to_owned()]);
+    while let Some(next) = folders.pop() {
+        let Some(entries) = if_there(fs::read_dir(&next))? else {
+            continue;
+        };
+        for entry in entries {
+            let entry = entry?;
+            let Some(metadata) = if_there(entry.metadata())? else {
+                continue;
+            };
+            let file = entry.path();
+            let is_cut_short =
+                metadata.len() == 0 || file.extension().is_some_and(|end| end == "tmp");
+            if metadata.is_dir() {
+                folders.push(file);
+            } else if metadata.is_file() && is_cut_short {
+                // A life ended while it saved this. It need not go now.
+                if let Err(error) = fs::remove_file(&file) {
+                    tracing::warn!(file = %file.display(), %error, "a useless file stays");
+                }
+            } else if metadata.is_file()
+                && let Ok(name) = file.strip_prefix(folder)
+            {
+                let written = metadata.modified()?.min(SystemTime::now());
+                found.push((name.to_string_lossy().into(), written.into()));
+            }
         }
-        synced.map(|()| name).map_err(Into::into)
+        // Unless something is in it.
+        let _ = fs::remove_dir(&next);
+    }
+    Ok(found)
+}
+
+/// What may be gone in the meantime.
+fn if_there<T>(found: io::Result<T>) -> io::Result<Option<T>> {
+    match found {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Tells the agent of all of these.
+pub(crate) async fn tell(stream: &dyn Sender<RecoveryResponse>, found: Vec<RecoveryResponse>) {
+    for found in found {
+        if stream.send(found).await.is_err() {
+            return;
+        }
     }
 }
 
 #[async_trait]
 impl BundleStorage for SteadyBundles {
     async fn recover(&self, stream: &dyn Sender<RecoveryResponse>) -> Result<()> {
-        self.store.recover(stream).await
+        match self.place {
+            Place::Memory => return self.store.recover(stream).await,
+            Place::Folder { .. } => tell(stream, self.find_files().await).await,
+            Place::Remote => {
+                // What is not found now is taken for lost, and what is found twice for a copy: each attempt begins anew.
+                let search = || async {
+                    let found = Found::default();
+                    self.store.recover(&found).await?;
+                    Ok(found.0.into_inner())
+                };
+                tell(stream, until_done("find the bundles", search).await).await;
+            }
+        }
+        Ok(())
     }
 
     async fn load(&self, name: &str) -> Result<Option<Bytes>> {
         let loading = until_done("load a bundle", || self.store.load(name));
-        // One bad sector must not keep the node from starting.
-        let loaded = tokio::time::timeout(LOAD_PATIENCE, loading).await;
-        Ok(loaded.unwrap_or_else(|_| {
-            tracing::error!(name, "the data of a bundle cannot be read: it is given up");
-            None
-        }))
+        Ok(match self.place {
+            Place::Remote => loading.await,
+            Place::Memory | Place::Folder { .. } => in_a_minute(name, loading).await,
+        })
     }
 
     async fn save(&self, data: Bytes) -> Result<Arc<str>> {
-        let folder = self.folder.as_ref();
-        let room = folder.map_or(Ok(()), |folder| check_room(&folder.path, data.len()));
+        let room = match &self.place {
+            Place::Folder { path, .. } => check_room(path, data.len()),
+            Place::Memory | Place::Remote => Ok(()),
+        };
         if room.is_err_and(|error| refuse(&error)) {
             return Ok(REFUSED.into());
         }
@@ -178,17 +303,127 @@ impl BundleStorage for SteadyBundles {
     }
 
     async fn replace(&self, name: &str, data: Bytes) -> Result<()> {
-        until_done("replace a bundle", || {
-            self.store.replace(name, data.clone())
-        })
-        .await;
+        until_done("replace a bundle", || self.try_replace(name, data.clone())).await;
         Ok(())
     }
 
     async fn delete(&self, name: &str) -> Result<()> {
         if name != REFUSED {
-            until_done("delete a bundle", || self.store.delete(name)).await;
+            until_done("delete a bundle", || self.try_delete(name)).await;
         }
         Ok(())
+    }
+}
+
+/// Names that were found, until the search is complete.
+#[derive(Default)]
+struct Found(Mutex<Vec<RecoveryResponse>>);
+
+#[async_trait]
+impl Sender<RecoveryResponse> for Found {
+    async fn send(
+        &self,
+        found: RecoveryResponse,
+    ) -> std::result::Result<(), SendError<RecoveryResponse>> {
+        self.0.lock().push(found);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A store whose files are not where they should be.
+    struct Nowhere;
+
+    #[async_trait]
+    impl BundleStorage for Nowhere {
+        async fn recover(&self, _: &dyn Sender<RecoveryResponse>) -> Result<()> {
+            Ok(())
+        }
+        async fn load(&self, _: &str) -> Result<Option<Bytes>> {
+            Ok(None)
+        }
+        async fn save(&self, _: Bytes) -> Result<Arc<str>> {
+            Ok("aa/bb/1".into())
+        }
+        async fn replace(&self, _: &str, _: Bytes) -> Result<()> {
+            Ok(())
+        }
+        async fn delete(&self, _: &str) -> Result<()> {
+            Ok(())
+        }
+    }
+
+    #[derive(Default)]
+    struct All(Mutex<Vec<RecoveryResponse>>);
+
+    #[async_trait]
+    impl Sender<RecoveryResponse> for All {
+        async fn send(
+            &self,
+            found: RecoveryResponse,
+        ) -> std::result::Result<(), SendError<RecoveryResponse>> {
+            self.0.lock().push(found);
+            Ok(())
+        }
+    }
+
+    #[tokio::test]
+    async fn a_bundle_whose_own_folder_cannot_be_synced_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("data");
+        fs::create_dir_all(path.join("aa")).unwrap();
+        let is_synced = true;
+        let bundles = SteadyBundles::new(Arc::new(Nowhere), Place::Folder { path, is_synced });
+        let saved = accept(bundles.save(Bytes::from_static(b"data"))).await;
+        assert!(saved.is_err(), "it is accepted: {saved:?}");
+    }
+
+    #[tokio::test]
+    async fn all_files_are_found_whatever_their_times_as_soon_as_their_folder_can_be_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, away) = (folder.path().join("data"), folder.path().join("away"));
+        let (full, empty) = (path.join("aa/bb"), path.join("cc/dd"));
+        fs::create_dir_all(&full).unwrap();
+        fs::create_dir_all(&empty).unwrap();
+        for (name, content) in [("1", "data"), ("2.tmp", "part"), ("3", "")] {
+            fs::write(full.join(name), content).unwrap();
+        }
+        // The clock was set back since then.
+        let later = SystemTime::now() + Duration::from_secs(1_000_000);
+        let file = File::options().write(true).open(full.join("1")).unwrap();
+        file.set_modified(later).unwrap();
+        let settings = hardy_localdisk_storage::Config {
+            store_dir: path.clone(),
+            fsync: false,
+        };
+        let store = hardy_localdisk_storage::new(&settings, false);
+        let place = Place::Folder {
+            path: path.clone(),
+            is_synced: false,
+        };
+        let (bundles, all) = (SteadyBundles::new(store, place), All::default());
+        // Nobody can look into this.
+        fs::rename(&path, &away).unwrap();
+        std::os::unix::fs::symlink("data", &path).unwrap();
+        let recovering = bundles.recover(&all);
+        tokio::pin!(recovering);
+        tokio::select! {
+            biased;
+            _ = &mut recovering => panic!("a folder that cannot be read passes for an empty one"),
+            () = tokio::time::sleep(Duration::from_millis(100)) => {}
+        }
+        fs::remove_file(&path).unwrap();
+        fs::rename(&away, &path).unwrap();
+        recovering.await.unwrap();
+        let all = all.0.lock().clone();
+        let names: Vec<&str> = all.iter().map(|(name, _)| &**name).collect();
+        assert_eq!(names, ["aa/bb/1"]);
+        assert!(all.iter().all(|(_, time)| *time <= SystemTime::now()));
+        let left: Vec<_> = fs::read_dir(&full).unwrap().collect();
+        assert_eq!(left.len(), 1, "what was cut short stays");
+        assert!(!empty.exists());
     }
 }

@@ -75,6 +75,15 @@ fn content(number: u32) -> Vec<u8> {
     .concat()
 }
 
+/// Takes the next bundle.
+#[cfg(feature = "s3")]
+async fn take_one(client: &mut Client) -> Vec<u8> {
+    assert!(client.has_bundle(Duration::from_secs(20)).await.unwrap());
+    let bundle = client.next_bundle().await.unwrap();
+    client.acknowledge(&bundle.id).await.unwrap();
+    bundle.payload.to_vec()
+}
+
 /// Takes the bundles of all numbers, each once.
 async fn take_all(client: &mut Client) {
     let mut taken = BTreeSet::new();
@@ -280,6 +289,17 @@ async fn postgresql_and_files() {
     );
 }
 
+#[cfg(not(feature = "s3"))]
+#[tokio::test]
+async fn postgresql_and_s3() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "node = \"ipn:1.0\"\n[storage]\ns3 = \"s3://bundles\"\n[ltp]\n[[ltp.peer]]\nnode = \"ipn:2.0\"\n";
+    let file = folder.path().join("node.toml");
+    let error = Config::parse(text, &file, SystemTime::now().into()).unwrap_err();
+    assert!(error.to_string().contains("--features s3"), "{error}");
+    starhaul_needs::skip(starhaul_needs::Need::S3, "built without the feature s3");
+}
+
 #[cfg(feature = "postgres")]
 mod postgres {
     //! A database server of its own, of Debian's package `postgresql`.
@@ -344,6 +364,12 @@ mod postgres {
             server
         }
 
+        /// Writes how to connect into the file `url` of a folder.
+        fn write_url(&self, folder: &Path) {
+            let url = format!("postgres://node@127.0.0.1:{}/postgres\n", self.port);
+            fs::write(folder.join("url"), url).unwrap();
+        }
+
         fn run(&self, program: &str, arguments: &[&str]) {
             let program = self.programs.join(program);
             // The server does not run as root.
@@ -397,8 +423,138 @@ mod postgres {
         };
         let server = Server::start(programs);
         let folder = tempfile::tempdir().unwrap();
-        let url = format!("postgres://node@127.0.0.1:{}/postgres\n", server.port);
-        fs::write(folder.path().join("url"), url).unwrap();
+        server.write_url(folder.path());
         suite(folder.path(), "database = \"url\"", true).await;
+    }
+
+    #[cfg(feature = "s3")]
+    mod s3 {
+        //! Data in S3, on a server within the test. The access key comes from the environment, as for a node, so that the tests
+        //! run in a process of their own.
+
+        use std::{
+            env, fs,
+            net::SocketAddr,
+            path::Path,
+            process::Command,
+            time::{Duration, SystemTime},
+        };
+
+        use starhaul_dtn::{Config, Node};
+        use starhaul_dtn_client::Error;
+        use starhaul_needs::{Need, S3Server, skip};
+
+        use super::{
+            super::{LIFETIME, Running, client, suite, take_one},
+            Server, programs,
+        };
+
+        const KEY: (&str, &str) = ("lander", "a secret of the lander");
+        const ANY_PORT: SocketAddr =
+            SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
+
+        /// Runs an ignored test of this module with the access key.
+        fn run_with_key(test: &str) {
+            let mut command = Command::new(env::current_exe().unwrap());
+            command.args([
+                "--ignored",
+                "--exact",
+                "--nocapture",
+                &format!("postgres::s3::{test}"),
+            ]);
+            command
+                .env("AWS_ACCESS_KEY_ID", KEY.0)
+                .env("AWS_SECRET_ACCESS_KEY", KEY.1);
+            let output = command.env("AWS_REGION", "us-east-1").output().unwrap();
+            let text = String::from_utf8_lossy(&output.stdout);
+            assert!(
+                output.status.success() && text.contains("1 passed"),
+                "{text}\n{}",
+                String::from_utf8_lossy(&output.stderr)
+            );
+        }
+
+        /// Both servers and a folder with the file `url`, if this machine has them.
+        fn database(folder: &Path) -> Option<Server> {
+            let Some(programs) = programs() else {
+                skip(
+                    Need::Postgres,
+                    "Debian's package postgresql is not installed",
+                );
+                return None;
+            };
+            let server = Server::start(programs);
+            server.write_url(folder);
+            Some(server)
+        }
+
+        fn storage(server: &S3Server) -> String {
+            let address = server.address();
+            format!(
+                "database = \"url\"\ns3 = \"s3://bundles/of/lander\"\ns3_endpoint = \"http://{address}\""
+            )
+        }
+
+        #[test]
+        fn postgresql_and_s3() {
+            run_with_key("with_key");
+        }
+
+        #[test]
+        fn a_bucket_that_is_away_loses_nothing() {
+            run_with_key("away");
+        }
+
+        #[ignore = "run by postgresql_and_s3"]
+        #[tokio::test(flavor = "multi_thread")]
+        async fn with_key() {
+            let (folder, root) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+            let Some(_database) = database(folder.path()) else {
+                return;
+            };
+            fs::create_dir(root.path().join("bundles")).unwrap();
+            let server = S3Server::start(root.path(), ANY_PORT, KEY).await.unwrap();
+            suite(folder.path(), &storage(&server), true).await;
+            assert!(!folder.path().join("bundles/data").exists());
+        }
+
+        /// What is stored stays while the bucket is away, also over a restart; new bundles are refused meanwhile.
+        #[ignore = "run by a_bucket_that_is_away_loses_nothing"]
+        #[tokio::test(flavor = "multi_thread")]
+        async fn away() {
+            let (folder, root) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+            let Some(_database) = database(folder.path()) else {
+                return;
+            };
+            fs::create_dir(root.path().join("bundles")).unwrap();
+            let server = S3Server::start(root.path(), ANY_PORT, KEY).await.unwrap();
+            let address = server.address();
+            let text = format!(
+                "node = \"ipn:1.0\"\n[storage]\n{}\n[ltp]\nlisten = \"127.0.0.1:0\"\n[[ltp.peer]]\nnode = \"ipn:2.0\"\n",
+                storage(&server)
+            );
+            let running = Running::start(folder.path(), &text).await;
+            let mut sender = client(folder.path(), None).await;
+            sender.send("ipn:1.50", b"before", LIFETIME).await.unwrap();
+            drop(server);
+            let refused = sender.send("ipn:1.50", b"meanwhile", LIFETIME).await;
+            assert!(matches!(refused, Err(Error::NotNow(_))), "{refused:?}");
+            drop(sender);
+            running.stop().await;
+            // It waits for its bucket, and takes nothing for lost.
+            let starting = Running::start(folder.path(), &text);
+            tokio::pin!(starting);
+            let early = tokio::time::timeout(Duration::from_secs(3), &mut starting).await;
+            assert!(early.is_err(), "it started without its bucket");
+            let _server = S3Server::start(root.path(), address, KEY).await.unwrap();
+            let running = starting.await;
+            assert_eq!(running.node.handle().status().storage.bundles, 1);
+            let payload = take_one(&mut client(folder.path(), Some("50")).await).await;
+            assert_eq!(payload, b"before");
+            running
+                .until("all is gone", |status| status.storage.bundles == 0)
+                .await;
+            running.stop().await;
+        }
     }
 }

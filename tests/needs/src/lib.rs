@@ -13,6 +13,12 @@
 //! }
 //! ```
 
+#[cfg(feature = "s3")]
+mod s3;
+
+#[cfg(feature = "s3")]
+pub use s3::S3Server;
+
 use std::{
     env,
     fmt::{self, Display},
@@ -57,6 +63,8 @@ pub enum Need {
     Chromium,
     /// The server of Debian's package `postgresql`, and a build with the feature `postgres`.
     Postgres,
+    /// A server of S3, and a build with the feature `s3` of this crate and of the bundle node.
+    S3,
     /// The library of Debian's `libfaketime`, which sets a program's clock.
     Faketime,
     /// Permission to make a control group with a limit of processor time.
@@ -65,7 +73,7 @@ pub enum Need {
 
 impl Need {
     /// All needs.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::Netns,
         Self::Iperf3,
         Self::Traces,
@@ -82,6 +90,7 @@ impl Need {
         Self::Prometheus,
         Self::Chromium,
         Self::Postgres,
+        Self::S3,
         Self::Faketime,
         Self::Cgroup,
     ];
@@ -105,6 +114,7 @@ impl Need {
             Self::Prometheus => "prometheus",
             Self::Chromium => "chromium",
             Self::Postgres => "postgres",
+            Self::S3 => "s3",
             Self::Faketime => "faketime",
             Self::Cgroup => "cgroup",
         }

@@ -285,6 +285,7 @@ impl Folder {
     fn storage(&self, place: Place, node: &str) -> Storage {
         Storage {
             database: None,
+            bucket: None,
             folder: (place != Place::Memory).then(|| self.0.join(node)),
             sync: place == Place::Disk,
             bytes: 4 << 30,

@@ -14,7 +14,7 @@ use super::{
     prepared::milliseconds,
     queue::{Change, Log, State},
     record::Record,
-    segments::Held,
+    segments::{Held, Unread},
 };
 
 /// Bytes that are written again at a time, about.
@@ -77,7 +77,7 @@ impl Cleaning {
                     Record::Gone(_) | Record::GoneUnnumbered(_) => {
                         still_gone(log, segment, record, now)
                     }
-                    _ => copy(log, Place { segment, span }, record),
+                    _ => copy(log, Place { segment, span }, record, &self.held.unread),
                 };
                 bytes += copy.as_ref().map_or(0, Change::bytes);
                 copies.extend(copy);
@@ -93,12 +93,23 @@ impl Cleaning {
         self.at >= self.held.length
     }
 
+    /// Whether something of it must be written again, or is on its way.
+    pub(super) fn is_needed(&self, log: &Log) -> bool {
+        log.state.lock().index.live_in(self.segment) > 0
+    }
+
     /// Forgets the segment, of which all is on the medium elsewhere. Returns the name of its file, if all of that could be read, and
     /// how many bundles could not.
     pub(super) fn finish(self, log: &Log) -> (Option<String>, usize) {
         let mut state = log.state.lock();
         state.segments.remove(&self.segment);
-        let lost = state.index.drop_segment(self.segment);
+        let (lost, others) = state.index.drop_segment(self.segment);
+        let is_left = self.held.unread.is_noted();
+        if is_left {
+            // A later life that reads this needs the rest of its bundles, too.
+            let others = others.iter().filter_map(|other| state.segments.get(other));
+            others.for_each(|other| other.unread.note());
+        }
         drop(state);
         let segment = self.held.name;
         if lost > 0 {
@@ -108,7 +119,6 @@ impl Cleaning {
                 "bundles of the log cannot be read, and are lost"
             );
         }
-        let is_left = self.held.unread.is_noted();
         if is_left {
             tracing::error!(segment, "{LEFT}");
         }
@@ -122,12 +132,14 @@ fn is_due(log: &Log, state: &State, oldest: u32) -> bool {
     let total: u64 = state.segments.values().map(|held| held.length).sum();
     let (live, count) = (state.index.live(), state.segments.len() as u64);
     let settings = &log.settings;
+    // Otherwise each bundle that goes would have a segment cleaned.
+    let bound = settings.most_gone.saturating_add(settings.most_gone / 8);
     let has_many = total > live + live / 2 + settings.slack_bytes
-        || (state.index.gone_count() > settings.most_gone && count > 1)
+        || (state.index.gone_count() > bound && count > 1)
         || count > MOST_SMALL + 2 * total / u64::from(settings.segment_bytes);
     // On a full disk, a segment goes when so little of it is needed that the rest of the disk has room for that.
     let needed = state.index.live_in(oldest);
-    let has_room = |free| free > needed + MARGIN;
+    let has_room = |free| needed == 0 || free > needed + MARGIN;
     (is_wanted || has_many) && log.medium.free().is_ok_and(has_room)
 }
 
@@ -159,8 +171,9 @@ fn still_gone(log: &Log, segment: u32, record: &Record<'_>, now: i64) -> Option<
     (!kept.is_empty()).then_some(Change::StillGone(kept))
 }
 
-/// A bundle whose record this is, as a whole. If a part of it that is elsewhere cannot be read, it is lost with its segment.
-fn copy(log: &Log, place: Place, record: &Record<'_>) -> Option<Change> {
+/// A bundle whose record this is, as a whole. If a part of it that is elsewhere cannot be read, it is lost with its segment, and what
+/// may be read later is noted as `unread`.
+fn copy(log: &Log, place: Place, record: &Record<'_>, unread: &Unread) -> Option<Change> {
     let number = match record {
         Record::Bundle(known, _) | Record::Known(known) => known.number,
         Record::Data(number, _) => *number,
@@ -186,11 +199,11 @@ fn copy(log: &Log, place: Place, record: &Record<'_>) -> Option<Change> {
         (elsewhere(entry.known?), data)
     };
     let bundle = match known {
-        Some(reading) => logged(reading?.known())?.into(),
+        Some(reading) => logged(reading?.known(), unread)?.into(),
         None => Bytes::copy_from_slice(record.known()?.bundle),
     };
     let data = match data {
-        Some(Some(reading)) => Some(logged(reading?.data())?),
+        Some(Some(reading)) => Some(logged(reading?.data(), unread)?),
         Some(None) => Some(Bytes::copy_from_slice(record.data()?)),
         None => None,
     };
@@ -201,7 +214,12 @@ fn copy(log: &Log, place: Place, record: &Record<'_>) -> Option<Change> {
     })
 }
 
-fn logged<T>(read: io::Result<T>) -> Option<T> {
+fn logged<T>(read: io::Result<T>, unread: &Unread) -> Option<T> {
     let log = |error: &io::Error| tracing::error!(%error, "a part of a bundle is damaged");
-    read.inspect_err(log).ok()
+    let read = read.inspect_err(log);
+    match &read {
+        // No later life reads anything else.
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => None,
+        _ => unread.noted(read).ok(),
+    }
 }

@@ -301,11 +301,12 @@ impl Index {
         }
     }
 
-    /// Notes that a segment is not there any more. Returns how many bundles were still in it: those that could not be read.
-    pub(super) fn drop_segment(&mut self, segment: u32) -> usize {
+    /// Notes that a segment is not there any more. Returns how many bundles were still in it, those that could not be read, and in
+    /// which segments they have other records.
+    pub(super) fn drop_segment(&mut self, segment: u32) -> (usize, BTreeSet<u32>) {
         let is_needed = self.live.remove(&segment).is_some_and(|bytes| bytes > 0);
         if !is_needed {
-            return 0;
+            return (0, BTreeSet::new());
         }
         let is_there = |place: Place| place.segment == segment;
         let lost = self.entries.iter().filter(|(_, entry)| {
@@ -314,9 +315,14 @@ impl Index {
         });
         let lost: Vec<u64> = lost.map(|(number, _)| *number).collect();
         self.orphans.retain(|_, place| !is_there(*place));
-        lost.iter()
-            .filter_map(|number| self.remove(*number))
-            .count()
+        let mut others = BTreeSet::new();
+        for number in &lost {
+            let places = self.remove(*number).map(|entry| entry.places());
+            let places = places.into_iter().flatten().flatten();
+            others.extend(places.map(|place| place.segment));
+        }
+        others.remove(&segment);
+        (lost.len(), others)
     }
 
     /// Notes data of which nothing is known.

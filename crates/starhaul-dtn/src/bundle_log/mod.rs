@@ -20,6 +20,8 @@
 //! | `upgrade.rs` | takes over a folder with the database of earlier versions |
 
 mod batch;
+#[cfg(test)]
+mod cases;
 mod cleaner;
 #[cfg(test)]
 #[allow(

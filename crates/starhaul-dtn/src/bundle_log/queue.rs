@@ -3,12 +3,14 @@
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
+    io,
     sync::Arc,
 };
 
 use hardy_bpa::{
     Bytes,
     bundle::{Bundle, BundleStatus},
+    storage,
 };
 use hardy_bpv7::bundle::Id;
 use parking_lot::{Condvar, Mutex};
@@ -243,15 +245,18 @@ impl Log {
     }
 
     /// Begins to take a new bundle, of which the data have this number, or are in a file.
+    ///
+    /// # Errors
+    /// [`TooLong`], or why the data cannot be read.
     pub(super) fn begin_insert(
         &self,
         bundle: &Bundle,
         as_is: &Prepared,
         data: Option<u64>,
-    ) -> Result<Begun, Fault> {
+    ) -> storage::Result<Begun> {
         let number = data.unwrap_or_else(|| self.state.lock().index.next_number());
         let known = as_is.known(number, bundle, data.is_none());
-        let head = Bytes::from(known.body().map_err(too_long)?);
+        let head = Bytes::from(known.body()?);
         let mut state = self.state.lock();
         let state = &mut *state;
         if let Some(number) = state.index.number(&as_is.key) {
@@ -272,7 +277,7 @@ impl Log {
         let data = data.map(|number| data_of(state, number)).transpose()?;
         let data_bytes = data.as_ref().map_or(0, Bytes::len);
         if head.len() + data_bytes > MOST_BODY / 2 {
-            return Err(too_long(TooLong));
+            return Err(TooLong.into());
         }
         let young = Young {
             bundle: bundle.clone(),
@@ -515,19 +520,12 @@ impl Log {
 /// Useless bytes for which it is not worth while to clean.
 const LITTLE: u64 = 1 << 20;
 
-fn too_long(error: TooLong) -> Fault {
-    Fault(error.to_string().into())
-}
-
-fn data_of(state: &State, number: u64) -> Result<Bytes, Fault> {
+fn data_of(state: &State, number: u64) -> io::Result<Bytes> {
     if let Some(saved) = state.saved.get(&number) {
         return Ok(saved.data.clone());
     }
-    let reading = state
-        .index
-        .orphan(number)
-        .and_then(|place| state.reading(place));
-    let reading = reading.ok_or_else(|| Fault("the bundle has no data".into()))?;
-    let data = reading.data();
-    data.map_err(|error| Fault(error.to_string().into()))
+    let place = state.index.orphan(number);
+    let reading = place.and_then(|place| state.reading(place));
+    let none = || io::Error::new(io::ErrorKind::InvalidData, "the bundle has no data");
+    reading.ok_or_else(none)?.data()
 }

@@ -39,8 +39,12 @@ pub(super) struct Unread(Arc<AtomicBool>);
 
 impl Unread {
     /// The same result; an error is noted.
-    fn noted<T>(&self, read: io::Result<T>) -> io::Result<T> {
-        read.inspect_err(|_| self.0.store(true, Ordering::Relaxed))
+    pub(super) fn noted<T>(&self, read: io::Result<T>) -> io::Result<T> {
+        read.inspect_err(|_| self.note())
+    }
+
+    pub(super) fn note(&self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 
     pub(super) fn is_noted(&self) -> bool {

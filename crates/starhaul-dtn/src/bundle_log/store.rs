@@ -12,11 +12,11 @@ use hardy_bpv7::{bundle::Id, eid::Eid};
 use time::OffsetDateTime;
 
 use super::{
-    BundleLog,
+    BundleLog, Key,
     prepared::{Prepared, key, name, number},
     queue::{Begun, Found, Waiting},
 };
-use crate::steady::{REFUSED, SteadyBundles, check_room, refuse};
+use crate::steady::{REFUSED, SteadyBundles, check_room, in_a_minute, refuse, tell, until_done};
 
 /// Larger bundles get a file of their own.
 const LARGE: usize = 1 << 20;
@@ -45,6 +45,22 @@ impl BundleLog {
         }
         let reading = move || found.into_iter().filter_map(read).collect();
         Ok(tokio::task::spawn_blocking(reading).await?)
+    }
+
+    /// The bundle of this identity; `None` if there is none, or if it is damaged.
+    async fn try_get(&self, key: &Key) -> Result<Option<Bundle>> {
+        let found = {
+            let number = self.log.state.lock().index.number(key);
+            number.and_then(|number| self.log.find(&[number]).pop())
+        };
+        match found {
+            None => Ok(None),
+            Some(Found::Young(bundle)) => Ok(Some(*bundle)),
+            Some(Found::Old(reading, status)) => {
+                let reading = move || reading.bundle(&status);
+                unless_damaged(tokio::task::spawn_blocking(reading).await?)
+            }
+        }
     }
 
     async fn send(&self, stream: &dyn Sender<Bundle>, numbers: &[u64]) -> Result<()> {
@@ -76,6 +92,18 @@ impl BundleLog {
     }
 }
 
+/// `None` for what would be read the same again. Other errors may pass.
+fn unless_damaged<T>(read: io::Result<T>) -> Result<Option<T>> {
+    match read {
+        Ok(read) => Ok(Some(read)),
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+            tracing::error!(%error, "a bundle is given up");
+            Ok(None)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// Logs what cannot be read.
 fn read(found: Found) -> Option<Bundle> {
     match found {
@@ -93,11 +121,9 @@ fn read(found: Found) -> Option<Bundle> {
 #[async_trait]
 impl MetadataStorage for BundleLog {
     async fn get(&self, id: &Id) -> Result<Option<Bundle>> {
-        let number = self.log.state.lock().index.number(&key(id)?);
-        match number {
-            Some(number) => Ok(self.find(&[number]).await?.pop()),
-            None => Ok(None),
-        }
+        let key = key(id)?;
+        let finding = until_done("find a bundle", || self.try_get(&key));
+        Ok(in_a_minute(id, finding).await)
     }
 
     async fn insert(&self, bundle: &Bundle) -> Result<bool> {
@@ -207,6 +233,17 @@ impl LoggedBundles {
         Arc::new(Self { log, files, folder })
     }
 
+    /// Data by their number; `None` if there are none, or if they are damaged.
+    async fn try_load(&self, number: u64) -> Result<Option<Bytes>> {
+        let reading = match self.log.log.data(number) {
+            None => return Ok(None),
+            Some(Ok(data)) => return Ok(Some(data)),
+            Some(Err(reading)) => reading,
+        };
+        let read = tokio::task::spawn_blocking(move || reading.data()).await?;
+        unless_damaged(read)
+    }
+
     /// Whether there is room for new data; if not, what is useless is removed first.
     async fn check_room(&self, bytes: usize) -> Result<()> {
         // What waits to be written needs room, too.
@@ -222,33 +259,21 @@ impl LoggedBundles {
 #[async_trait]
 impl BundleStorage for LoggedBundles {
     async fn recover(&self, stream: &dyn Sender<RecoveryResponse>) -> Result<()> {
+        // Before the agent gets anything.
+        let (files, now) = (self.files.find_files().await, OffsetDateTime::now_utc());
         let numbers = self.log.log.state.lock().index.with_data();
-        for number in numbers {
-            let recovered = (name(number).into(), OffsetDateTime::now_utc());
-            if stream.send(recovered).await.is_err() {
-                return Ok(());
-            }
-        }
-        self.files.recover(stream).await
+        let in_log = numbers.into_iter().map(|number| (name(number).into(), now));
+        tell(stream, in_log.collect()).await;
+        tell(stream, files).await;
+        Ok(())
     }
 
     async fn load(&self, name: &str) -> Result<Option<Bytes>> {
         let Some(number) = number(name) else {
             return self.files.load(name).await;
         };
-        let reading = match self.log.log.data(number) {
-            None => return Ok(None),
-            Some(Ok(data)) => return Ok(Some(data)),
-            Some(Err(reading)) => reading,
-        };
-        let read = tokio::task::spawn_blocking(move || reading.data()).await?;
-        match read {
-            Ok(data) => Ok(Some(data)),
-            Err(error) => {
-                tracing::error!(name, %error, "the data of a bundle cannot be read: it is given up");
-                Ok(None)
-            }
-        }
+        let loading = until_done("load a bundle", || self.try_load(number));
+        Ok(in_a_minute(name, loading).await)
     }
 
     async fn save(&self, data: Bytes) -> Result<Arc<str>> {

@@ -86,11 +86,21 @@ impl Writer {
         next: u32,
         salt: impl FnMut() -> io::Result<u64> + Send + 'static,
     ) -> Self {
+        // A life that was killed may have copied what is in one to another, and not have brought it to the medium.
+        let unsynced = match log.settings.is_synced {
+            true => Vec::new(),
+            false => {
+                let state = log.state.lock();
+                let segments = state.segments.iter();
+                let segments = segments.map(|(number, held)| (*number, held.file.clone()));
+                segments.collect()
+            }
+        };
         Self {
             log,
             active: None,
             cleaning: None,
-            unsynced: Vec::new(),
+            unsynced,
             doubtful: None,
             useless: VecDeque::new(),
             next,
@@ -130,7 +140,16 @@ impl Writer {
         let copies = self.clean();
         // What is new must not outrun what is removed.
         let passed = self.cleaning.as_ref().map(|cleaning| cleaning.passed);
-        let most = passed.map_or(BATCH, |passed| (passed / 2).clamp(STEP / 2, BATCH));
+        // While nothing can be written, a segment of which nothing is needed goes first: that may make room.
+        let is_useless = |cleaning: &Cleaning| !cleaning.is_needed(&self.log);
+        let is_removing = self.failures > 0
+            && copies.is_empty()
+            && self.cleaning.as_ref().is_some_and(is_useless);
+        let most = match passed {
+            Some(_) if is_removing => 0,
+            Some(passed) => (passed / 2).clamp(STEP / 2, BATCH),
+            None => BATCH,
+        };
         let entries = self.take(copies, most);
         if entries.is_empty() && passed.is_none() && !self.has_useless() {
             self.settle(entries);
@@ -139,7 +158,9 @@ impl Writer {
         let written = self.write(entries).and_then(|()| self.finish_cleaning());
         match written {
             Ok(()) => {
-                self.failures = 0;
+                if !is_removing {
+                    self.failures = 0;
+                }
                 Turn::Done
             }
             Err(error) => {

@@ -71,6 +71,21 @@ static STORAGE: Definition = Definition {
             .such_as("\"database.url\"")
             .only_in("with PostgreSQL built in")
             .means("A file whose first line is `postgres://USER:PASSWORD@HOST/DATABASE`: [PostgreSQL](#postgresql) for metadata, and files, in place of the log."),
+        Key::text("s3", "s3://BUCKET/PREFIX")
+            .or_none("none")
+            .such_as("\"s3://bundles/lander\"")
+            .only_in("with S3 built in")
+            .means("The bucket, and the beginning of all names in it, where [S3](#s3) keeps the data of bundles, in place of files; with `database`."),
+        Key::text("s3_region", "region")
+            .or_none("what `AWS_REGION` says")
+            .such_as("\"eu-central-1\"")
+            .only_in("with S3 built in")
+            .means("The region of the bucket."),
+        Key::text("s3_endpoint", "URL")
+            .or_none("that of Amazon")
+            .such_as("\"http://127.0.0.1:9000\"")
+            .only_in("with S3 built in")
+            .means("A server other than Amazon's; the bucket is part of the path there, not of the name."),
         Key::flag("sync")
             .or_flag(true)
             .with(ON_DISK)
@@ -107,7 +122,7 @@ static LTP: Definition = Definition {
             .means("Number of our engine."),
         Key::text("listen", "address")
             .or("[::]:1113")
-            .means("UDP address where segments are received."),
+            .means("UDP address where segments are received; `[::]` takes IPv4, too."),
         Key::tables("peer", &LTP_PEER)
             .required()
             .means("The neighbours."),

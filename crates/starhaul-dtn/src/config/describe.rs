@@ -25,6 +25,10 @@ pub(super) fn describe(config: &Config, now: Moment) -> String {
         Some(folder) => folder.display().to_string(),
         None => "memory: no restart finds it again".to_owned(),
     };
+    let data = match &storage.bucket {
+        Some(bucket) => format!("; data in {bucket}"),
+        None => String::new(),
+    };
     let metadata = match &storage.database {
         Some(_) => ", known to PostgreSQL",
         None => "",
@@ -32,7 +36,7 @@ pub(super) fn describe(config: &Config, now: Moment) -> String {
     // Writing to a string cannot fail.
     let _ = writeln!(
         text,
-        "storage: {place}{metadata}; at most {} bundles, {}; one at most {}",
+        "storage: {place}{data}{metadata}; at most {} bundles, {}; one at most {}",
         storage.bundles,
         size::show(storage.bytes),
         size::show(storage.bundle_bytes)

@@ -62,6 +62,8 @@ pub struct Storage {
     pub sync: bool,
     /// How to connect to the PostgreSQL that keeps what is known of bundles, in place of the log in the folder.
     pub database: Option<DatabaseUrl>,
+    /// Where the data of bundles are, in place of files in the folder; with a database alone.
+    pub bucket: Option<Bucket>,
     /// Greatest sum of their payloads in bytes; beyond it, bundles are refused.
     pub bytes: u64,
     /// Greatest number of them.
@@ -77,6 +79,25 @@ pub struct DatabaseUrl(pub String);
 impl std::fmt::Debug for DatabaseUrl {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("DatabaseUrl(..)")
+    }
+}
+
+/// A bucket of S3.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bucket {
+    /// Its name.
+    pub name: String,
+    /// How the names of all objects begin, without a slash at either end; may be empty.
+    pub prefix: String,
+    /// Its region; without one, what the environment says.
+    pub region: Option<String>,
+    /// The server, if it is not Amazon's.
+    pub endpoint: Option<String>,
+}
+
+impl std::fmt::Display for Bucket {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "s3://{}/{}", self.name, self.prefix)
     }
 }
 

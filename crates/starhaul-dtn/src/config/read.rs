@@ -11,7 +11,7 @@ use starhaul_config::{Document, Table, secret_file, state_folder};
 use starhaul_ltp::{AuthKey, EngineId};
 
 use super::{
-    Config, DatabaseUrl, LtpConfig, LtpPeer, Storage, TcpConfig, TcpPeer,
+    Bucket, Config, DatabaseUrl, LtpConfig, LtpPeer, Storage, TcpConfig, TcpPeer,
     definition::{KINDS, TOP},
     read_file,
 };
@@ -27,7 +27,7 @@ pub(super) fn read(document: &Document<'_>, name: &Path, start: Moment) -> Resul
     let folder = name.parent().unwrap_or(Path::new(""));
     top.texts("include", |text| path(folder, text))?;
     let node = top.text("node", plan::node)?;
-    let config = Config {
+    let mut config = Config {
         control: top.text_if("control", |text| path(folder, text))?,
         metrics: top.text_if("metrics", starhaul_metrics::address)?,
         storage: read_storage(&top, folder)?,
@@ -45,6 +45,14 @@ pub(super) fn read(document: &Document<'_>, name: &Path, start: Moment) -> Resul
         status_reports: top.flag("status_reports")?,
         node,
     };
+    // What the plan says of the way to a neighbour holds for its link, too.
+    for peer in config.ltp.iter_mut().flat_map(|ltp| &mut ltp.peers) {
+        let ends = [(&config.node, &peer.node), (&peer.node, &config.node)];
+        let contacts = config.plan.contacts().iter();
+        let own = contacts.filter(|contact| ends.contains(&(&contact.from, &contact.to)));
+        let longest = own.map(|contact| contact.light_time).max();
+        peer.light_time = peer.light_time.max(longest.unwrap_or_default());
+    }
     if config.ltp.is_none() && config.tcp.is_none() {
         return Err(top
             .problem("the node talks to nobody: write [ltp] or [tcp]")
@@ -56,7 +64,7 @@ pub(super) fn read(document: &Document<'_>, name: &Path, start: Moment) -> Resul
 fn read_storage(top: &Table<'_>, folder: &Path) -> Result<Storage, Error> {
     let table = top.table("storage")?;
     let on_disk = table.choice("kind", &KINDS)?;
-    let of_disk = table.first_of(["folder", "sync", "database"]);
+    let of_disk = table.first_of(["folder", "sync", "database", "s3"]);
     if let Some(key) = of_disk.filter(|_| !on_disk) {
         return Err(table
             .key_problem(
@@ -66,6 +74,7 @@ fn read_storage(top: &Table<'_>, folder: &Path) -> Result<Storage, Error> {
             .into());
     }
     let database = table.text_if("database", |text| database(folder, text))?;
+    let bucket = read_bucket(&table, database.is_some())?;
     // A service may write nothing beside its configuration.
     let of_service = state_folder().filter(|_| !table.has("folder"));
     let folder = of_service.as_deref().unwrap_or(folder);
@@ -74,6 +83,7 @@ fn read_storage(top: &Table<'_>, folder: &Path) -> Result<Storage, Error> {
         folder: on_disk.then_some(folder),
         sync: table.flag("sync")?,
         database,
+        bucket,
         bytes: table.size("max_bytes")?,
         bundles: table.count("max_bundles")?,
         bundle_bytes: table.size("max_bundle_bytes")?,
@@ -87,6 +97,54 @@ fn read_storage(top: &Table<'_>, folder: &Path) -> Result<Storage, Error> {
             .into());
     }
     Ok(storage)
+}
+
+fn read_bucket(table: &Table<'_>, has_database: bool) -> Result<Option<Bucket>, Error> {
+    let text = |key| table.text_if(key, |text| Ok::<_, String>(text.to_owned()));
+    let (region, endpoint) = (text("s3_region")?, table.text_if("s3_endpoint", endpoint)?);
+    let Some((name, prefix)) = table.text_if("s3", bucket)? else {
+        let of_bucket = table.first_of(["s3_region", "s3_endpoint"]);
+        return match of_bucket {
+            Some(key) => Err(table
+                .key_problem(key, "there is no bucket: write s3, too")
+                .into()),
+            None => Ok(None),
+        };
+    };
+    if !has_database {
+        let problem = "what is known of these bundles must be in PostgreSQL: write database, too";
+        return Err(table.key_problem("s3", problem).into());
+    }
+    Ok(Some(Bucket {
+        name,
+        prefix,
+        region,
+        endpoint,
+    }))
+}
+
+/// The bucket and the prefix of `s3://BUCKET/PREFIX`.
+fn bucket(text: &str) -> Result<(String, String), String> {
+    if !cfg!(feature = "s3") {
+        return Err("this program was built without S3: build it with --features s3".to_owned());
+    }
+    let rest = text.strip_prefix("s3://").unwrap_or_default();
+    let (name, prefix) = rest.split_once('/').unwrap_or((rest, ""));
+    match name.is_empty() {
+        true => Err(format!("{text} is no s3://BUCKET/PREFIX")),
+        false => Ok((name.to_owned(), prefix.trim_matches('/').to_owned())),
+    }
+}
+
+fn endpoint(text: &str) -> Result<String, String> {
+    let is_url = ["http://", "https://"].iter().any(|scheme| {
+        let host = text.strip_prefix(scheme);
+        host.is_some_and(|host| !host.is_empty())
+    });
+    match is_url {
+        true => Ok(text.to_owned()),
+        false => Err(format!("{text} is no http:// or https:// of a server")),
+    }
 }
 
 /// The connection string in the first line of a file.
@@ -131,6 +189,14 @@ fn read_ltp(table: &Table<'_>, own: &NodeId, folder: &Path) -> Result<LtpConfig,
                 )
                 .into());
         }
+        let to = table.text_if("address", address)?;
+        if let Some(to) = to.filter(|to| !reaches(config.listen, *to)) {
+            let problem = format!(
+                "{to} cannot be reached from {}, where [ltp] listens: listen at an address of the same version of IP, or at [::]:PORT for both",
+                config.listen
+            );
+            return Err(table.key_problem("address", problem).into());
+        }
         let key = table.text_if("key", |text| secret(folder, text))?;
         let key = key.map(|file| {
             let key = std::fs::read(&file).map_err(|reason| Error::Read { file, reason })?;
@@ -140,7 +206,7 @@ fn read_ltp(table: &Table<'_>, own: &NodeId, folder: &Path) -> Result<LtpConfig,
         config.peers.push(LtpPeer {
             node,
             engine,
-            address: table.text_if("address", address)?,
+            address: to,
             light_time: table.duration("light_time")?,
             rate: table.rate_if("rate")?,
             key: key.transpose()?,
@@ -152,6 +218,12 @@ fn read_ltp(table: &Table<'_>, own: &NodeId, folder: &Path) -> Result<LtpConfig,
             .into());
     }
     Ok(config)
+}
+
+/// Whether a socket can send there.
+fn reaches(listen: SocketAddr, to: SocketAddr) -> bool {
+    let is_any = listen.is_ipv6() && listen.ip().is_unspecified();
+    is_any || listen.is_ipv4() == to.is_ipv4()
 }
 
 fn read_tcp(table: &Table<'_>, own: &NodeId) -> Result<TcpConfig, Error> {

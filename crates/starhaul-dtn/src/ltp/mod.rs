@@ -83,12 +83,18 @@ impl Counters {
     }
 }
 
+/// Bytes of a bundle beside its payload, at most.
+const BESIDE_PAYLOAD: u64 = 1 << 20;
+
 impl LtpLayer {
     /// Binds the socket and starts the engine's thread.
     ///
     /// # Errors
     /// The address cannot be bound, or the peers contradict each other.
-    pub(crate) fn start(config: &LtpConfig) -> std::result::Result<Arc<Self>, crate::Error> {
+    pub(crate) fn start(
+        config: &LtpConfig,
+        bundle_bytes: u64,
+    ) -> std::result::Result<Arc<Self>, crate::Error> {
         let listen = |reason: String| crate::Error::Listen {
             address: config.listen,
             reason,
@@ -96,6 +102,13 @@ impl LtpLayer {
         let mut engine_config =
             EngineConfig::new(config.engine, starhaul_dtn_client::random::bytes()?);
         engine_config.awaits_acceptance = true;
+        let two = usize::try_from(
+            bundle_bytes
+                .saturating_add(BESIDE_PAYLOAD)
+                .saturating_mul(2),
+        );
+        let receive_memory = engine_config.receive_memory;
+        engine_config.receive_memory = receive_memory.max(two.unwrap_or(usize::MAX));
         let mut engine = Engine::new(engine_config);
         engine.open_service(blocks::BUNDLE);
         engine.open_service(blocks::AGGREGATE);
@@ -103,6 +116,11 @@ impl LtpLayer {
         for peer in &config.peers {
             let mut settings = PeerConfig::new(peer.light_time, peer.rate);
             settings.auth = peer.key.clone();
+            // A block holds a bundle with all its blocks, and a second one can begin.
+            let block_bytes = bundle_bytes.saturating_add(BESIDE_PAYLOAD);
+            settings.block_bytes = settings.block_bytes.max(block_bytes);
+            let memory = usize::try_from(block_bytes.saturating_mul(2)).unwrap_or(usize::MAX);
+            settings.receive_memory = settings.receive_memory.max(memory);
             engine
                 .add_peer(now, peer.engine, settings)
                 .map_err(|error| listen(error.to_string()))?;
@@ -150,10 +168,16 @@ impl LtpLayer {
         &self.counters
     }
 
-    /// Tells what the contact plan says of the neighbours' links.
-    pub(crate) fn set_links(&self, link: impl Fn(&NodeId) -> LinkState) {
+    /// Tells what the contact plan says of the neighbours' links, and whether no contact is left.
+    pub(crate) fn set_links(&self, link: impl Fn(&NodeId) -> (LinkState, bool)) {
         for (engine, node) in &self.peers {
-            self.command(Command::Link(*engine, link(node)));
+            let (state, is_over) = link(node);
+            let peer = *engine;
+            self.command(Command::Link {
+                peer,
+                state,
+                is_over,
+            });
         }
     }
 

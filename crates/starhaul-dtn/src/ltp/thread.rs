@@ -46,8 +46,12 @@ pub(super) enum Command {
         is_stored: bool,
         bytes: usize,
     },
-    /// What the contact plan says of a peer.
-    Link(EngineId, LinkState),
+    /// What the contact plan says of a peer, and whether it has no contact left: what is for it is given back then.
+    Link {
+        peer: EngineId,
+        state: LinkState,
+        is_over: bool,
+    },
     /// End.
     Stop,
 }
@@ -73,7 +77,7 @@ pub(super) struct Worker {
     outbox: UnboundedSender<Arrived>,
     counters: Arc<Counters>,
     waiting: BTreeMap<EngineId, VecDeque<Waiting>>,
-    sending: BTreeMap<SessionId, Vec<Answer>>,
+    sending: BTreeMap<SessionId, (EngineId, Vec<Answer>)>,
     /// Peers that do not know aggregates.
     plain: BTreeSet<EngineId>,
     /// Aggregates by the peer they went to: a refusal says that it does not know them.
@@ -153,8 +157,15 @@ impl Worker {
                         false => engine.cancel(Instant::now(), session),
                     }
                 }
-                Ok(Command::Link(peer, state)) => {
-                    self.driver.engine().set_link(Instant::now(), peer, state)
+                Ok(Command::Link {
+                    peer,
+                    state,
+                    is_over,
+                }) => {
+                    self.driver.engine().set_link(Instant::now(), peer, state);
+                    if is_over {
+                        self.give_back(peer);
+                    }
                 }
                 Err(mpsc::TryRecvError::Empty) => return true,
                 Ok(Command::Stop) | Err(mpsc::TryRecvError::Disconnected) => return false,
@@ -222,10 +233,8 @@ impl Worker {
                 if service == AGGREGATE {
                     self.aggregates.insert(session, to);
                 }
-                self.sending.insert(
-                    session,
-                    block.into_iter().map(|waiting| waiting.answer).collect(),
-                );
+                let answers = block.into_iter().map(|waiting| waiting.answer);
+                self.sending.insert(session, (to, answers.collect()));
                 Ok(())
             }
             Err(Error::Full { .. }) => Err(block),
@@ -284,7 +293,24 @@ impl Worker {
 
     fn settle(&mut self, session: SessionId, result: &Result<(), String>) {
         self.aggregates.remove(&session);
-        answer(self.sending.remove(&session).unwrap_or_default(), result);
+        if let Some((_, answers)) = self.sending.remove(&session) {
+            answer(answers, result);
+        }
+    }
+
+    /// Gives up what is for a peer, whose timers would stand still for ever.
+    fn give_back(&mut self, peer: EngineId) {
+        let waiting = self.waiting.remove(&peer).unwrap_or_default();
+        let answers = waiting.into_iter().map(|waiting| waiting.answer);
+        answer(
+            answers,
+            &Err("no contact with the neighbour is left".to_owned()),
+        );
+        let own = self.sending.iter().filter(|(_, (to, _))| *to == peer);
+        let sessions: Vec<SessionId> = own.map(|(session, _)| *session).collect();
+        for session in sessions {
+            self.driver.engine().cancel(Instant::now(), session);
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 mod remote;
 
-use std::{fs, path::Path, sync::Arc};
+use std::{fs, io, path::Path, sync::Arc};
 
 use hardy_bpa::storage::{
     BundleMemStorage, BundleMemStorageConfig, BundleStorage, MetadataStorage,
@@ -16,7 +16,7 @@ use crate::{
     config::Storage,
     journal::Journal,
     schedule::Schedule,
-    steady::{Folder, SteadyBundles},
+    steady::{Place, SteadyBundles},
     stock::{Stock, counted::Counted, memory::Metadata},
 };
 
@@ -63,11 +63,16 @@ pub(super) async fn open(config: &Storage, stock: &Arc<Stock>) -> Result<Stores,
         match (folder, &config.database) {
             (None, _) => (
                 Arc::new(Metadata::new(config.bundles.saturating_mul(GONE))),
-                SteadyBundles::new(Arc::new(bundles_in_memory(config)), None),
+                SteadyBundles::new(Arc::new(bundles_in_memory(config)), Place::Memory),
             ),
             (Some(folder), Some(url)) => {
-                let files = files(folder, config.sync).await?;
-                (remote::database(url).await?, files)
+                let data = match &config.bucket {
+                    Some(bucket) => {
+                        SteadyBundles::new(remote::objects(bucket).await?, Place::Remote)
+                    }
+                    None => files(folder, config.sync).await?,
+                };
+                (remote::database(url).await?, data)
             }
             (Some(folder), None) => {
                 let files = files(folder, config.sync).await?;
@@ -94,7 +99,8 @@ async fn files(folder: &Path, is_synced: bool) -> Result<Arc<SteadyBundles>, Err
         fsync: is_synced,
     };
     let files = opened(move || hardy_localdisk_storage::new(&settings, true)).await?;
-    Ok(SteadyBundles::new(files, Some(Folder { path, is_synced })))
+    let place = Place::Folder { path, is_synced };
+    Ok(SteadyBundles::new(files, place))
 }
 
 /// The log writes as long as it holds the lock of the folder.
@@ -127,12 +133,34 @@ async fn opened<T: Send + 'static>(open: impl FnOnce() -> T + Send + 'static) ->
     })
 }
 
+/// Makes a folder, if it is not there, and brings its name to the medium.
+fn make(folder: &Path) -> io::Result<()> {
+    let there = folder.ancestors().find(|above| above.exists());
+    fs::create_dir_all(folder)?;
+    for above in folder.ancestors().skip(1) {
+        let path = match above.as_os_str().is_empty() {
+            true => Path::new("."),
+            false => above,
+        };
+        let synced = fs::File::open(path).and_then(|above| above.sync_all());
+        if there == Some(folder) {
+            // A former life may have ended before this; but who made it may not let us open what is above.
+            return Ok(());
+        }
+        synced?;
+        if there == Some(above) {
+            break;
+        }
+    }
+    Ok(())
+}
+
 fn lock(folder: &Path) -> Result<Lock, Error> {
     let write = |reason| Error::Write {
         file: folder.to_owned(),
         reason,
     };
-    fs::create_dir_all(folder).map_err(write)?;
+    make(folder).map_err(write)?;
     let in_use = || Error::StorageInUse(folder.to_owned());
     let file = fs::File::create(folder.join("lock")).map_err(write)?;
     match file.try_lock() {

@@ -58,6 +58,15 @@ impl Bookings {
         Some(leaves)
     }
 
+    /// Gives back what was booked for a bundle that did not leave, as far as it lies in the future.
+    pub fn give_back(&mut self, plan: &ContactPlan, place: usize, now: Moment, bytes: u64) {
+        if let (Some(booked), Some(contact)) = (self.0.get_mut(&place), plan.contacts().get(place))
+        {
+            let until = Moment(booked.0.saturating_sub(contact.rate.time_to_send(bytes)));
+            *booked = until.max(now).min(*booked);
+        }
+    }
+
     /// Whether a bundle that is there at `now` still fits into a contact.
     pub fn has_room(&self, plan: &ContactPlan, place: usize, now: Moment, bytes: u64) -> bool {
         let contact = plan.contacts().get(place);

@@ -2,19 +2,23 @@
 
 use std::{
     collections::HashSet,
+    io,
     sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering},
 };
 
 use hardy_bpa::{
     async_trait,
     bundle::{Bundle, BundleMetadata, BundleStatus},
-    storage::{MetadataStorage, Result},
+    storage::{Error, MetadataStorage, Result},
     stream::{SendError, Sender},
 };
 use hardy_bpv7::{bundle::Id, eid::Eid};
 
 use super::Stock;
-use crate::steady::{is_refused, refuse, until_done};
+use crate::{
+    bundle_log::record::TooLong,
+    steady::{is_refused, refuse, until_done},
+};
 
 /// The agent's store of metadata, counted.
 pub(crate) struct Counted {
@@ -43,6 +47,14 @@ impl Counted {
 
 /// Bundles that a recovery asks for at a time: all of them.
 const MOST_RECOVERED: usize = u32::MAX as usize;
+
+/// Whether another attempt to note a bundle would fail the same way.
+fn is_final(error: &Error) -> bool {
+    let read = error.downcast_ref::<io::Error>();
+    error.is::<TooLong>()
+        || error.is::<serde_json::Error>()
+        || read.is_some_and(|error| error.kind() == io::ErrorKind::InvalidData)
+}
 
 /// Collects the names of bundles.
 #[derive(Default)]
@@ -96,10 +108,20 @@ impl MetadataStorage for Counted {
         if is_refused() {
             return Ok(false);
         }
+        let attempt = || async {
+            match self.store.insert(bundle).await {
+                // The agent deletes its data then, as of a copy.
+                Err(error) if is_final(&error) => {
+                    tracing::error!(id = %bundle.bundle.id, %error, "a bundle cannot be stored, and is given up");
+                    Ok(false)
+                }
+                inserted => inserted,
+            }
+        };
         let is_new = match self.store.insert(bundle).await {
             Ok(is_new) => is_new,
             Err(error) if refuse(&error) => false,
-            Err(_) => until_done("note a bundle", || self.store.insert(bundle)).await,
+            Err(_) => until_done("note a bundle", attempt).await,
         };
         if is_new {
             self.stock.insert(bundle);
@@ -237,5 +259,45 @@ impl MetadataStorage for Counted {
         })
         .await;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use hardy_bpv7::{builder::Builder, creation_timestamp::CreationTimestamp};
+
+    use super::*;
+    use crate::{bundle_log::BundleLog, config::Storage};
+
+    #[tokio::test]
+    async fn a_bundle_that_no_store_can_note_is_given_up() {
+        let folder = tempfile::tempdir().unwrap();
+        let limits = Storage {
+            folder: Some(folder.path().to_owned()),
+            sync: false,
+            database: None,
+            bucket: None,
+            bytes: 1 << 30,
+            bundles: 100,
+            bundle_bytes: 1 << 20,
+        };
+        let log = BundleLog::open(folder.path(), &limits, ()).unwrap();
+        let counted = Counted::new(Arc::new(log), Stock::new(limits));
+        let builder = Builder::new("ipn:1.5".parse().unwrap(), "ipn:2.5".parse().unwrap());
+        let builder = builder.with_payload(b"x".as_slice().into());
+        let mut bundle = Bundle {
+            bundle: builder.build(CreationTimestamp::now()).unwrap().0,
+            metadata: BundleMetadata::default(),
+        };
+        // What is known of it is longer than a record may be.
+        let long = "a".repeat(20 << 20);
+        bundle.bundle.report_to = format!("dtn://{long}/a").parse().unwrap();
+        let inserting = counted.insert(&bundle);
+        let inserted = tokio::time::timeout(Duration::from_secs(30), inserting).await;
+        let is_new = inserted.expect("it is tried for ever").unwrap();
+        assert!(!is_new);
+        assert_eq!(counted.stock.total().bundles, 0);
     }
 }

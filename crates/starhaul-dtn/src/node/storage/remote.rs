@@ -1,13 +1,16 @@
-//! A store on another machine: PostgreSQL. A program may be built without it; then its configuration refuses its key.
+//! Stores on other machines: PostgreSQL and S3. A program may be built without them; then its configuration refuses their keys.
 
 #[cfg(feature = "postgres")]
 mod unbroken;
 
 use std::sync::Arc;
 
-use hardy_bpa::storage::MetadataStorage;
+use hardy_bpa::storage::{BundleStorage, MetadataStorage};
 
-use crate::{Error, config::DatabaseUrl};
+use crate::{
+    Error,
+    config::{Bucket, DatabaseUrl},
+};
 
 /// Connects to a database, and brings its tables to the present form.
 #[cfg(feature = "postgres")]
@@ -25,5 +28,28 @@ pub(super) async fn database(url: &DatabaseUrl) -> Result<Arc<dyn MetadataStorag
 pub(super) async fn database(_: &DatabaseUrl) -> Result<Arc<dyn MetadataStorage>, Error> {
     Err(Error::Agent(
         "this program was built without the feature postgres".to_owned(),
+    ))
+}
+
+/// The data of bundles in a bucket. Whether it is there shows when it is used.
+#[cfg(feature = "s3")]
+pub(super) async fn objects(bucket: &Bucket) -> Result<Arc<dyn BundleStorage>, Error> {
+    let settings = hardy_s3_storage::Config {
+        bucket: bucket.name.clone(),
+        prefix: bucket.prefix.clone(),
+        region: bucket.region.clone(),
+        endpoint_url: bucket.endpoint.clone(),
+        // The names of buckets are hosts at Amazon alone.
+        force_path_style: bucket.endpoint.is_some(),
+        ..hardy_s3_storage::Config::default()
+    };
+    let opened = hardy_s3_storage::new(&settings).await;
+    opened.map_err(|error| Error::Agent(format!("S3: {error}")))
+}
+
+#[cfg(not(feature = "s3"))]
+pub(super) async fn objects(_: &Bucket) -> Result<Arc<dyn BundleStorage>, Error> {
+    Err(Error::Agent(
+        "this program was built without the feature s3".to_owned(),
     ))
 }
