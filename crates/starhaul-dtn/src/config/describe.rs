@@ -6,7 +6,7 @@ use starhaul_config::{size, state_folder};
 
 use super::Config;
 use crate::plan::{
-    Moment,
+    Moment, NodeId,
     route::{Bookings, Query, earliest},
 };
 
@@ -130,5 +130,29 @@ fn describe_plan(config: &Config, now: Moment, text: &mut String) {
             None => "no route for 1 MB".to_owned(),
         };
         let _ = writeln!(text, "  {node}: {way}");
+        if is_unanswered(config, node, now) {
+            let _ = writeln!(
+                text,
+                "warning: {node} never answers in this plan, so that nothing counts as sent to it: write both_ways = true, or its contact back"
+            );
+        }
     }
+}
+
+/// Whether a neighbour is sent something and cannot acknowledge it.
+fn is_unanswered(config: &Config, neighbour: &NodeId, now: Moment) -> bool {
+    let to_come = |from: &NodeId, to: &NodeId| {
+        let ends = (from.clone(), to.clone());
+        let contacts = config.plan.contacts().iter();
+        contacts.filter(move |contact| {
+            (&contact.from, &contact.to) == (&ends.0, &ends.1) && contact.end > now
+        })
+    };
+    let first = to_come(&config.node, neighbour)
+        .map(|contact| contact.start)
+        .min();
+    let heard = to_come(neighbour, &config.node)
+        .map(|contact| contact.end.plus(contact.light_time))
+        .max();
+    first.is_some_and(|first| heard.is_none_or(|heard| heard <= first))
 }

@@ -92,3 +92,48 @@ fn where_the_unit_keeps_bundles_is_told_where_it_may_not_write() {
     let own = described("/home/operator/dtn.toml");
     assert!(!own.contains("/var/lib"), "{own}");
 }
+
+#[test]
+fn what_a_plan_says_of_the_way_to_a_neighbour_holds_for_its_link() {
+    let node = "node = \"ipn:1.0\"\n[ltp]\n[[ltp.peer]]\nnode = \"ipn:2.0\"\naddress = \"10.0.0.2:1113\"\n";
+    let contact = |more: &str| {
+        format!(
+            "{node}[[contact]]\nfrom = \"ipn:1.0\"\nto = \"ipn:2.0\"\nstart = \"+1s\"\nend = \"+9s\"\nrate = \"1mbit\"\nlight_time = \"600s\"\n{more}"
+        )
+    };
+    let parsed =
+        |text: &str| Config::parse(text, Path::new("dtn.toml"), Moment::default()).unwrap();
+    let config = parsed(&contact(""));
+    let light = config.ltp.as_ref().unwrap().peers[0].light_time;
+    assert_eq!(light, std::time::Duration::from_secs(600));
+    assert!(!config.describe(Moment::default()).contains("never answers"));
+    let config = parsed(&contact("both_ways = false"));
+    let told = config.describe(Moment::default());
+    assert!(told.contains("warning: ipn:2.0 never answers"), "{told}");
+}
+
+#[test]
+fn an_address_that_cannot_be_reached_from_where_ltp_listens_is_refused() {
+    let text = |listen: &str, address: &str| {
+        format!(
+            "node = \"ipn:1.0\"\n[ltp]\nlisten = \"{listen}\"\n[[ltp.peer]]\nnode = \"ipn:2.0\"\naddress = \"{address}\"\n"
+        )
+    };
+    for (listen, address, is_fine) in [
+        ("[::]:1113", "10.0.0.2:1113", true),
+        ("[::]:1113", "[2001:db8::2]:1113", true),
+        ("0.0.0.0:1113", "10.0.0.2:1113", true),
+        ("0.0.0.0:1113", "[2001:db8::2]:1113", false),
+        ("[2001:db8::1]:1113", "10.0.0.2:1113", false),
+    ] {
+        let text = text(listen, address);
+        let read = Config::parse(&text, Path::new("dtn.toml"), Moment::default());
+        match read {
+            Ok(_) => assert!(is_fine, "{listen} {address}"),
+            Err(error) => assert!(
+                !is_fine && error.to_string().contains("cannot be reached"),
+                "{error}"
+            ),
+        }
+    }
+}

@@ -253,6 +253,11 @@ mod tests {
         assert_eq!(bookings.book(&plan, 0, second(0), 7000), Some(second(7)));
         assert_eq!(bookings.book(&plan, 0, second(0), 4000), None);
         assert_eq!(earliest(&plan, query, &bookings)[&to].arrival, second(108));
+        // What did not leave leaves its time to others, as far as that has not passed.
+        bookings.give_back(&plan, 0, second(2), 4000);
+        assert_eq!(bookings.book(&plan, 0, second(2), 4000), Some(second(7)));
+        bookings.give_back(&plan, 0, second(5), 4000);
+        assert_eq!(bookings.book(&plan, 0, second(5), 4000), Some(second(9)));
         bookings.forget_past(&plan, second(10));
         assert_eq!(bookings, Bookings::default());
     }
