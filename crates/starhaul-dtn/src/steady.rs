@@ -356,20 +356,6 @@ mod tests {
         }
     }
 
-    #[derive(Default)]
-    struct All(Mutex<Vec<RecoveryResponse>>);
-
-    #[async_trait]
-    impl Sender<RecoveryResponse> for All {
-        async fn send(
-            &self,
-            found: RecoveryResponse,
-        ) -> std::result::Result<(), SendError<RecoveryResponse>> {
-            self.0.lock().push(found);
-            Ok(())
-        }
-    }
-
     #[tokio::test]
     async fn a_bundle_whose_own_folder_cannot_be_synced_is_refused() {
         let folder = tempfile::tempdir().unwrap();
@@ -404,7 +390,7 @@ mod tests {
             path: path.clone(),
             is_synced: false,
         };
-        let (bundles, all) = (SteadyBundles::new(store, place), All::default());
+        let (bundles, all) = (SteadyBundles::new(store, place), Found::default());
         // Nobody can look into this.
         fs::rename(&path, &away).unwrap();
         std::os::unix::fs::symlink("data", &path).unwrap();
