@@ -317,7 +317,7 @@ impl BundleStorage for SteadyBundles {
 
 /// Names that were found, until the search is complete.
 #[derive(Default)]
-struct Found(Mutex<Vec<RecoveryResponse>>);
+pub(crate) struct Found(pub(crate) Mutex<Vec<RecoveryResponse>>);
 
 #[async_trait]
 impl Sender<RecoveryResponse> for Found {

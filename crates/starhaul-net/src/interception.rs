@@ -14,7 +14,8 @@ use crate::{Error, Prefix};
 
 /// Numbers for marks and routing tables; the first that nothing uses is taken.
 const NUMBERS: std::ops::Range<u32> = 45_110..45_142;
-/// Ends the rules when its input ends: with the process that owns the other end, however that ends. It ignores signals, which a
+/// Makes the rules, again where another program removed them, and ends them when its input ends: with the process that owns the other
+/// end, however that ends. It ignores signals, which a
 /// terminal and a service manager send to it, too.
 const OWNER: &str = include_str!("interception.sh");
 

@@ -167,6 +167,19 @@ mod tests {
         assert!((20 * MS..22 * MS).contains(&middle), "{middle:?}");
     }
 
+    /// On a path of 600 ms only what is measured while it is emptied, once a minute, is without a queue.
+    #[test]
+    fn a_long_path_keeps_its_band_until_it_is_measured_again() {
+        let start = Instant::now();
+        let mut band = RttBand::new(20_000 * MS);
+        for n in 0..50u32 {
+            band.update(start + MS * 20 * n, MS * (600 + n % 30));
+        }
+        band.update(start + 55_000 * MS, 600 * MS);
+        let (low, high) = band.band().unwrap();
+        assert!(high >= low + 15 * MS, "{low:?} {high:?}");
+    }
+
     #[test]
     fn a_reset_forgets_all() {
         let start = Instant::now();

@@ -7,10 +7,8 @@ use std::{
 };
 
 use hardy_bpa::{
-    async_trait,
     bundle::{Bundle, BundleMetadata},
-    storage::{BundleMemStorage, BundleStorage as _, MetadataStorage as _, RecoveryResponse},
-    stream::{SendError, Sender},
+    storage::{BundleMemStorage, BundleStorage as _, MetadataStorage as _},
 };
 use hardy_bpv7::{builder::Builder, creation_timestamp::CreationTimestamp, dtn_time::DtnTime};
 use parking_lot::Mutex;
@@ -26,7 +24,7 @@ use super::{
 };
 use crate::{
     config::Storage,
-    steady::{Place, SteadyBundles},
+    steady::{Found, Place, SteadyBundles},
 };
 
 /// Bytes of a segment, which are a few bundles.
@@ -196,21 +194,16 @@ async fn large_data_of_a_former_life_are_found_whatever_their_times() {
     let later = SystemTime::now() + Duration::from_secs(1_000_000);
     let file = File::options().write(true).open(path.join(&*name));
     file.unwrap().set_modified(later).unwrap();
-    let ((log, data), found) = (open(), Names::default());
+    let ((log, data), found) = (open(), Found::default());
     data.recover(&found).await.unwrap();
-    assert_eq!(*found.0.lock(), [name]);
+    let found: Vec<_> = found
+        .0
+        .into_inner()
+        .into_iter()
+        .map(|(name, _)| name)
+        .collect();
+    assert_eq!(found, [name]);
     log.close();
-}
-
-#[derive(Default)]
-struct Names(Mutex<Vec<Arc<str>>>);
-
-#[async_trait]
-impl Sender<RecoveryResponse> for Names {
-    async fn send(&self, found: RecoveryResponse) -> Result<(), SendError<RecoveryResponse>> {
-        self.0.lock().push(found.0);
-        Ok(())
-    }
 }
 
 /// Without sync, a life that is killed leaves copies that are not on the medium; what they were copied from stays until they are.

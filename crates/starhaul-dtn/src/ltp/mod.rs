@@ -102,13 +102,10 @@ impl LtpLayer {
         let mut engine_config =
             EngineConfig::new(config.engine, starhaul_dtn_client::random::bytes()?);
         engine_config.awaits_acceptance = true;
-        let two = usize::try_from(
-            bundle_bytes
-                .saturating_add(BESIDE_PAYLOAD)
-                .saturating_mul(2),
-        );
-        let receive_memory = engine_config.receive_memory;
-        engine_config.receive_memory = receive_memory.max(two.unwrap_or(usize::MAX));
+        // A block holds a bundle with all its blocks, and a second one can begin.
+        let block_bytes = bundle_bytes.saturating_add(BESIDE_PAYLOAD);
+        let memory = usize::try_from(block_bytes.saturating_mul(2)).unwrap_or(usize::MAX);
+        engine_config.receive_memory = engine_config.receive_memory.max(memory);
         let mut engine = Engine::new(engine_config);
         engine.open_service(blocks::BUNDLE);
         engine.open_service(blocks::AGGREGATE);
@@ -116,10 +113,7 @@ impl LtpLayer {
         for peer in &config.peers {
             let mut settings = PeerConfig::new(peer.light_time, peer.rate);
             settings.auth = peer.key.clone();
-            // A block holds a bundle with all its blocks, and a second one can begin.
-            let block_bytes = bundle_bytes.saturating_add(BESIDE_PAYLOAD);
             settings.block_bytes = settings.block_bytes.max(block_bytes);
-            let memory = usize::try_from(block_bytes.saturating_mul(2)).unwrap_or(usize::MAX);
             settings.receive_memory = settings.receive_memory.max(memory);
             engine
                 .add_peer(now, peer.engine, settings)
