@@ -265,8 +265,8 @@ impl FlowNetwork {
         let now = self.sim.now();
         let capacity = self.capacity_bytes(self.start, now);
         for number in 0..self.figures.len() {
+            let under_way = self.under_way(number);
             let sending = &mut self.sending().flows[number];
-            let under_way = sending.sender.bytes_in_flight() / PACKET_BYTES;
             let sent = sending.sender.stats().sent;
             sending.round_trips = Delays::default();
             let receiving = &mut self.receiving().flows[number];
@@ -305,14 +305,13 @@ impl FlowNetwork {
         let capacity = self.capacity_bytes(self.start, now);
         let figures = std::mem::take(&mut self.figures);
         let reports = figures.into_iter().enumerate().map(|(number, figures)| {
+            let under_way = self.under_way(number);
             let receiving = &self.receiving().flows[number];
             let received = receiving.receiver.received();
             let deliveries = receiving.deliveries.clone();
             let sending = &mut self.sending().flows[number];
             let recovery = sending.sender.stats();
             let sent = recovery.sent.saturating_sub(figures.sent_before);
-            // Packets in flight are not lost.
-            let under_way = sending.sender.bytes_in_flight() / PACKET_BYTES;
             let arrived = received.saturating_sub(figures.received_before);
             let dropped = sent.saturating_sub(arrived + under_way);
             let time = now.saturating_duration_since(figures.since);
@@ -331,6 +330,14 @@ impl FlowNetwork {
             }
         });
         reports.collect()
+    }
+
+    /// How many packets of a flow may still arrive: they are not lost. Those that arrived and whose acknowledgements are under
+    /// way are none of them.
+    fn under_way(&mut self, flow: usize) -> u64 {
+        let numbers: Vec<u64> = self.sending().flows[flow].sender.in_flight().collect();
+        let receiver = &self.receiving().flows[flow].receiver;
+        numbers.into_iter().filter(|it| !receiver.has(*it)).count() as u64
     }
 
     /// Bytes that the narrowest forward link can carry between two instants.

@@ -59,6 +59,12 @@ impl Ranges {
         true
     }
 
+    /// Whether `value` is a member.
+    pub fn contains(&self, value: u64) -> bool {
+        let at = self.ranges.partition_point(|&(first, _)| first > value);
+        self.ranges.get(at).is_some_and(|&(_, last)| value <= last)
+    }
+
     /// The greatest member.
     pub fn greatest(&self) -> Option<u64> {
         self.ranges.front().map(|&(_, last)| last)
@@ -93,6 +99,9 @@ mod tests {
             for value in values {
                 prop_assert_eq!(ranges.insert(value), set.insert(value));
                 prop_assert_eq!(ranges.greatest(), set.last().copied());
+            }
+            for value in 0..61 {
+                prop_assert_eq!(ranges.contains(value), set.contains(&value));
             }
             let members: BTreeSet<u64> = ranges.iter().flat_map(|(first, last)| first..=last).collect();
             prop_assert_eq!(members, set);

@@ -91,6 +91,11 @@ impl Receiver {
         })
     }
 
+    /// Whether the packet of this number arrived.
+    pub fn has(&self, number: u64) -> bool {
+        self.numbers.contains(number)
+    }
+
     /// Number of packets that arrived, duplicates included.
     pub fn received(&self) -> u64 {
         self.received

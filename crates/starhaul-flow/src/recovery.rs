@@ -124,6 +124,13 @@ impl Recovery {
         self.in_flight * PACKET_BYTES
     }
 
+    pub(crate) fn in_flight(&self) -> impl Iterator<Item = u64> + '_ {
+        let numbered = (self.first..).zip(&self.sent);
+        numbered
+            .filter(|(_, sent)| sent.fate == PacketState::InFlight)
+            .map(|(number, _)| number)
+    }
+
     pub(crate) fn rtt(&self) -> &RttEstimator {
         &self.rtt
     }

@@ -165,6 +165,11 @@ impl Sender {
         self.recovery.bytes_in_flight()
     }
 
+    /// The numbers of packets with open fate.
+    pub fn in_flight(&self) -> impl Iterator<Item = u64> + '_ {
+        self.recovery.in_flight()
+    }
+
     /// The present pacing rate.
     pub fn pacing_rate(&self) -> Bandwidth {
         self.path.pacing_rate(self.recovery.rtt().smoothed())

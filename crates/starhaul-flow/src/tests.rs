@@ -82,6 +82,23 @@ fn random_loss_is_measured_and_repaired() {
 }
 
 #[test]
+fn loss_is_measured_on_long_paths_too() {
+    // More packets are under way than are lost, and as many acknowledgements.
+    let way = path("rate=10mbit,delay=300ms,loss=0.5%");
+    let mut world = FlowNetwork::new(&way, 7, Instant::now());
+    let config: ControllerConfig = "bbr".parse().unwrap();
+    world.add_flow(FlowSetup::saturating(config.build(Instant::now(), 1500)));
+    world.run(Duration::from_secs(10));
+    world.restart_figures();
+    world.run(Duration::from_secs(30));
+    let (_, link) = world.take_passages();
+    let told = world.reports()[0].metrics.loss_rate;
+    let dropped = (link.dropped_loss + link.dropped_queue) as f64 / link.enqueued as f64;
+    assert!((told - dropped).abs() < 1e-3, "{told} of {dropped}");
+    assert!(told > 3e-3, "{told}");
+}
+
+#[test]
 fn what_is_sent_twice_in_vain_counts_once() {
     // Packets overtaken by more than three others are declared lost, and arrive all the same.
     let reports = run(

@@ -50,13 +50,13 @@ fn the_table_of_a_small_run() {
     let table = "\
 recorded uplink, loss 0 %, one trace
 system   Mbit/s  use %  queue ms  p95 ms  rtt ms  p95 ms  lost %
-newreno    5.80   97.6    709.84  1521.1   741.6  1554.1   16.75
+newreno    5.80   97.6    709.84  1521.1   741.6  1554.1   16.97
 bbr        5.80   97.6     51.11   129.1    84.7   168.1    0.00
 
 recorded uplink, loss 1 %, one trace
 system   Mbit/s  use %  queue ms  p95 ms  rtt ms  p95 ms  lost %
-newreno    2.97   49.9     11.42    45.1    45.1    75.9    1.35
-bbr        5.72   96.2     54.13   129.1    87.6   168.1    0.86
+newreno    2.97   49.9     11.42    45.1    45.1    75.9    1.51
+bbr        5.72   96.2     54.13   129.1    87.6   168.1    1.15
 ";
     assert_eq!(results.table(), table);
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use starhaul_units::Bandwidth;
 
-use crate::{DelaySeries, OPPORTUNITY_BYTES, Opportunities, Recording, statistics::outages};
+use crate::{DelaySeries, OPPORTUNITY_BYTES, Opportunities, Recording};
 
 const SECOND: Duration = Duration::from_secs(1);
 const MS: Duration = Duration::from_millis(1);
@@ -155,7 +155,7 @@ fn outages_from(
     from: Duration,
     duration: Duration,
 ) -> Vec<(Duration, Duration)> {
-    let of_period = outages(capacity);
+    let of_period = capacity.outages();
     let periods = instants(from + duration, capacity.period().max(MS));
     let all = periods.flat_map(|period| {
         of_period

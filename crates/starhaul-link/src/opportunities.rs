@@ -110,7 +110,8 @@ impl Opportunities {
         )
     }
 
-    /// The gaps of one period longer than `longer_than` between two neighbouring opportunities: start and length.
+    /// The gaps of one period longer than `longer_than` between two neighbouring opportunities, or an opportunity and the
+    /// period's end: start and length.
     pub fn gaps(&self, longer_than: Duration) -> Vec<(Duration, Duration)> {
         let mut gaps = Vec::new();
         let (mut last_ms, mut last_count) = (0_u64, 0);
@@ -124,6 +125,18 @@ impl Opportunities {
             }
             (last_ms, last_count) = (ms, count);
         }
+        let last = Duration::from_millis(last_ms);
+        let length = self.period().saturating_sub(last);
+        if length > longer_than {
+            gaps.push((last, length));
+        }
+        gaps
+    }
+
+    /// The outages of one period, as [`Self::is_outage`] tells them from a slow link's regular gaps: start and length.
+    pub fn outages(&self) -> Vec<(Duration, Duration)> {
+        let mut gaps = self.gaps(OUTAGE);
+        gaps.retain(|(start, _)| self.is_outage(*start + Duration::from_millis(1)));
         gaps
     }
 
@@ -318,5 +331,27 @@ mod tests {
         let ms = Duration::from_millis;
         assert_eq!(trace.gaps(ms(45)), [(ms(11), ms(69))]);
         assert_eq!(trace.gaps(ms(69)), []);
+    }
+
+    #[test]
+    fn outages_are_no_regular_gaps_of_a_slow_link_and_may_end_a_trace() {
+        let (slow, none) = (Bandwidth::from_kbit(100), Bandwidth::ZERO);
+        let of = |parts: &[(u64, Bandwidth)]| {
+            let parts = parts
+                .iter()
+                .map(|(s, rate)| (Duration::from_secs(*s), *rate));
+            Opportunities::from_rates(parts).unwrap().outages()
+        };
+        assert_eq!(of(&[(60, slow)]), []);
+        let [(start, length)] = of(&[(30, slow), (2, none), (28, slow)])[..] else {
+            panic!("not one outage");
+        };
+        assert!(start > Duration::from_millis(29_800) && length >= Duration::from_secs(2));
+        let fast = Bandwidth::from_mbit(10);
+        let [(start, length)] = of(&[(8, fast), (3, none)])[..] else {
+            panic!("not one outage at the end");
+        };
+        assert_eq!(start + length, Duration::from_secs(11));
+        assert!(length >= Duration::from_secs(3), "{length:?}");
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use starhaul_units::Bandwidth;
 
-use crate::{DelaySeries, OUTAGE, Opportunities, Recording};
+use crate::{DelaySeries, Opportunities, Recording};
 
 /// The figures of one recording.
 #[derive(Clone, Debug, PartialEq)]
@@ -18,7 +18,7 @@ pub struct Summary {
     pub delay: Option<DelaySummary>,
     /// The mean probability of random loss.
     pub loss: Option<f64>,
-    /// Start and length of every [`OUTAGE`].
+    /// Those of [`Opportunities::outages`].
     pub outages: Vec<(Duration, Duration)>,
     /// Reconfigurations, if they are regular.
     pub reconfigurations: Option<Comb>,
@@ -94,7 +94,7 @@ impl Evidence {
 impl Summary {
     /// Computes the figures of a recording.
     pub fn of(recording: &Recording) -> Self {
-        let outages = recording.capacity.as_deref().map(outages);
+        let outages = recording.capacity.as_deref().map(Opportunities::outages);
         let delay = recording.delay.as_deref();
         Self {
             duration: recording.period(),
@@ -153,12 +153,6 @@ fn delay_summary(delay: &DelaySeries) -> DelaySummary {
         p99: quantile(99),
         greatest,
     }
-}
-
-/// Start and length of every [`OUTAGE`] of one period.
-pub(crate) fn outages(capacity: &Opportunities) -> Vec<(Duration, Duration)> {
-    let count = u32::try_from(capacity.per_period()).unwrap_or(u32::MAX);
-    capacity.gaps(OUTAGE.max(capacity.period() * 4 / count.max(1)))
 }
 
 /// The first of the three kinds of events that has a comb.

@@ -92,11 +92,7 @@ impl Recording {
                 delay(delays.len() / 2),
                 delay(delays.len().saturating_sub(1)),
             ],
-            outages_s: capacity
-                .gaps(Duration::from_millis(45))
-                .into_iter()
-                .map(seconds)
-                .collect(),
+            outages_s: capacity.outages().into_iter().map(seconds).collect(),
             loss: self.loss,
             loss_setting: self.loss.setting(),
             light_packets: self.light.0,

@@ -15,7 +15,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 pub use text::{
     ParseDurationError, ParseShareError, parse_decimal, parse_duration, parse_duration_in,
-    parse_share,
+    parse_number, parse_share,
 };
 
 /// A data rate in bits per second. Zero is allowed and means that the sender cannot send.

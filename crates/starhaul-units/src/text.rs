@@ -84,6 +84,16 @@ pub fn parse_decimal(text: &str) -> Option<f64> {
     number.filter(|number: &f64| number.is_finite())
 }
 
+/// Reads a number as programs write tables: that of [`parse_decimal`], or one with an exponent, `5e-05`.
+pub fn parse_number(text: &str) -> Option<f64> {
+    let Some((digits, exponent)) = text.split_once(['e', 'E']) else {
+        return parse_decimal(text);
+    };
+    parse_decimal(digits)?;
+    exponent.parse::<i16>().ok()?;
+    text.parse().ok().filter(|number: &f64| number.is_finite())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -117,6 +127,24 @@ mod tests {
         ] {
             assert!(parse_duration(bad).is_err(), "{bad:?} was read");
         }
+    }
+
+    #[test]
+    fn tables_may_have_exponents_and_no_other_notation() {
+        for (text, number) in [
+            ("5e-05", 5e-5),
+            ("1E3", 1e3),
+            ("2.5e+01", 25.0),
+            ("0.5", 0.5),
+        ] {
+            assert_eq!(parse_number(text), Some(number), "{text}");
+        }
+        for bad in [
+            "", "e", "1e", "e5", "-1", "-1e3", "+1", "1e400", "inf", "nan", "1e2e3", "1e1.5",
+        ] {
+            assert_eq!(parse_number(bad), None, "{bad:?} was read");
+        }
+        assert_eq!(parse_decimal("5e-05"), None);
     }
 
     #[test]

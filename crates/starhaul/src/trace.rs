@@ -291,6 +291,8 @@ impl Source {
             let spec: LinkSpec = format!("delay={delay}").parse()?;
             let period = recording.period();
             let delays = Recording::of_spec(&spec, period.max(Duration::from_millis(1)))?;
+            // A path log loses all packets where it has no path.
+            recording.loss = spec.loss_trace.or(recording.loss);
             if let Some(series) = delays.delay {
                 recording = recording.with_delay((*series).clone())?;
             }

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use starhaul_units::{Bandwidth, parse_decimal};
+use starhaul_units::{Bandwidth, parse_number};
 
 use super::{
     delay::{MAX_DELAY_MS, milliseconds},
@@ -15,6 +15,9 @@ use crate::{
     Error, MAX_TRACE_DURATION, OPPORTUNITY_BYTES, Opportunities, Recording, Trace,
     series::SeriesBuilder,
 };
+
+/// The greatest `t_s` in milliseconds: all whole numbers up to it are exact.
+const MAX_TIME_MS: f64 = 1e15;
 
 /// Parses a CSV table with a header line. Columns: `t_s` (increasing), `capacity_mbps`, and optionally `owd_ms` or else
 /// `rtt_ms` (halved), and `loss_p` (a probability); others are ignored. A row holds until the next one, the last one as
@@ -154,6 +157,20 @@ impl<R: BufRead> Rows<'_, R> {
     }
 }
 
+/// The nearest whole milliseconds, the grid of opportunities, so that rounding does not accumulate. Seconds since 1970 as
+/// a fraction would be no whole milliseconds.
+fn whole_ms(seconds: f64) -> Option<Duration> {
+    let ms = (seconds * 1e3).round();
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a whole number in this range"
+    )]
+    (0.0..=MAX_TIME_MS)
+        .contains(&ms)
+        .then(|| Duration::from_millis(ms as u64))
+}
+
 /// Indices of the columns in the table.
 struct Columns {
     time: usize,
@@ -181,11 +198,10 @@ impl Columns {
         let field = |column: usize, name| {
             line.split(',')
                 .nth(column)
-                .and_then(|value| parse_decimal(value.trim()))
+                .and_then(|value| parse_number(value.trim()))
                 .ok_or_else(|| format!("has no number in column {name}"))
         };
-        // Whole milliseconds, the grid of opportunities, so that rounding does not accumulate.
-        let time_ms = (field(self.time, "t_s")? * 1e3).round();
+        let time = whole_ms(field(self.time, "t_s")?).ok_or("has an impossible t_s")?;
         let mbit = field(self.capacity, "capacity_mbps")?;
         if mbit > 1e6 {
             return Err("has a capacity beyond 1 Tbit/s".to_owned());
@@ -202,7 +218,7 @@ impl Columns {
             return Err("has a loss_p that is no probability from 0 to 1".to_owned());
         }
         Ok(Row {
-            time: Duration::try_from_secs_f64(time_ms / 1e3).map_err(|e| e.to_string())?,
+            time,
             // Rounds to the nearest bit per second, so that written values are read back exactly.
             capacity: Bandwidth::from_mbit(1).scaled(mbit + 5e-7),
             delay: match delay {

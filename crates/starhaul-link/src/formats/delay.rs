@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use starhaul_units::parse_decimal;
+use starhaul_units::parse_number;
 
 use super::lines::Lines;
 use crate::{DelaySeries, Error, MAX_TRACE_DURATION};
@@ -68,6 +68,6 @@ pub(super) fn milliseconds(value: Duration) -> String {
 }
 
 pub(super) fn delay_ms(text: &str) -> Option<Duration> {
-    let ms = parse_decimal(text).filter(|ms| *ms <= MAX_DELAY_MS)?;
+    let ms = parse_number(text).filter(|ms| *ms <= MAX_DELAY_MS)?;
     Duration::try_from_secs_f64(ms / 1e3).ok()
 }

@@ -3,7 +3,7 @@
 
 use std::{io::BufRead, sync::Arc, time::Duration};
 
-use starhaul_units::parse_decimal;
+use starhaul_units::parse_number;
 
 use super::{delay::MAX_DELAY_MS, lines::Lines};
 use crate::{DelaySeries, Error, LossSeries, MAX_TRACE_DURATION, Recording};
@@ -67,7 +67,7 @@ fn parse_line(line: &str) -> Result<(Duration, Option<Duration>), &'static str> 
     if !list(nodes) || !list(delays) || hops.parse::<u16>().is_err() {
         return Err("has no list of nodes, number of hops and list of delays");
     }
-    parse_decimal(total)
+    parse_number(total)
         .filter(|seconds| seconds * 1e3 <= MAX_DELAY_MS)
         .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
         .map(|delay| (time, Some(delay)))

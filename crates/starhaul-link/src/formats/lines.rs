@@ -1,12 +1,14 @@
 //! The lines of a text file, counted and bounded.
 
-use std::io::{BufRead, Read as _, Take};
+use std::io::{self, BufRead, Read as _, Take};
 
 use super::read_error;
 use crate::Error;
 
 const MAX_FILE_BYTES: u64 = 1 << 30;
 const MAX_LINE_BYTES: usize = 4096;
+/// U+FEFF in UTF-8.
+pub(super) const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// Reads the lines of a file, with line numbers and bounded lengths.
 pub(super) struct Lines<'a, R> {
@@ -40,11 +42,19 @@ impl<'a, R: BufRead> Lines<'a, R> {
             };
         }
         self.number += 1;
+        // Some programs begin a file so (a byte order mark).
+        if self.number == 1 && self.line.starts_with(BYTE_ORDER_MARK) {
+            self.line.drain(..BYTE_ORDER_MARK.len());
+        }
         if read == MAX_LINE_BYTES {
             return Err(self.error(&format!("is longer than {MAX_LINE_BYTES} bytes")));
         }
         let line = self.line.strip_suffix(b"\n").unwrap_or(&self.line);
         let line = line.strip_suffix(b"\r").unwrap_or(line);
+        // Empty lines at the end of a file say nothing; elsewhere one is an error of whoever reads it.
+        if line.is_empty() && is_blank(&mut self.input).map_err(|e| read_error(self.file, &e))? {
+            return Ok(None);
+        }
         Ok(Some(std::str::from_utf8(line).unwrap_or("\u{fffd}")))
     }
 
@@ -64,6 +74,18 @@ impl<'a, R: BufRead> Lines<'a, R> {
         Error::Trace {
             file: self.file.to_owned(),
             reason,
+        }
+    }
+}
+
+/// Whether nothing but empty lines is left, which are taken.
+fn is_blank(input: &mut impl BufRead) -> io::Result<bool> {
+    loop {
+        let ahead = input.fill_buf()?;
+        let blank = ahead.iter().take_while(|byte| b"\r\n".contains(byte));
+        match blank.count() {
+            0 => return Ok(ahead.is_empty()),
+            count => input.consume(count),
         }
     }
 }

@@ -17,7 +17,8 @@ use std::{
 };
 
 use flate2::bufread::MultiGzDecoder;
-use starhaul_units::parse_decimal;
+use lines::BYTE_ORDER_MARK;
+use starhaul_units::parse_number;
 
 pub use csv::{parse_csv, write_csv};
 pub use delay::{parse_delay, write_delay};
@@ -61,6 +62,7 @@ impl Format {
     /// Numbers that never decrease are a capacity, unless one has a fraction or the file's name contains `delay` or
     /// `owd`; all other numbers are delays.
     pub fn detect(file: &Path, beginning: &[u8]) -> Self {
+        let beginning = beginning.strip_prefix(BYTE_ORDER_MARK).unwrap_or(beginning);
         let text = String::from_utf8_lossy(beginning);
         let first = text.lines().next().unwrap_or_default();
         if first.contains('$') {
@@ -81,7 +83,7 @@ impl Format {
                 Ok(stamp) if stamp >= last => last = stamp,
                 Ok(_) => return Self::Delay,
                 // A fraction; the reader reports an invalid number with its line.
-                Err(_) if parse_decimal(line.trim()).is_some() => return Self::Delay,
+                Err(_) if parse_number(line.trim()).is_some() => return Self::Delay,
                 Err(_) => break,
             }
         }

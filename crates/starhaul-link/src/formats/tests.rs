@@ -263,6 +263,65 @@ fn what_a_format_cannot_say_is_said_as_near_as_it_can() {
 }
 
 #[test]
+fn seconds_since_1970_give_the_same_table_as_seconds_from_zero() {
+    for step_ms in [1_u64, 10, 50] {
+        let read = |begin: u64| {
+            let row = |number: u64| {
+                let ms = number * step_ms;
+                let (seconds, rate) = (begin + ms / 1000, if number % 90 < 3 { 0 } else { 40 });
+                format!("{seconds}.{:03},{rate},{}\n", ms % 1000, 20 + number % 7)
+            };
+            let rows: String = (0..4000).map(row).collect();
+            let table = format!("t_s,capacity_mbps,owd_ms\n{rows}");
+            parse_csv("t", table.as_bytes()).unwrap()
+        };
+        let trace = read(0);
+        assert_eq!(
+            trace.capacity.period(),
+            Duration::from_millis(4000 * step_ms)
+        );
+        assert_eq!(read(1_700_000_000), trace, "each {step_ms} ms");
+    }
+    let beyond = "t_s,capacity_mbps\n1e13,4\n2e13,4\n";
+    assert_eq!(line_of(parse_csv("t", beyond.as_bytes()).unwrap_err()), 2);
+}
+
+#[test]
+fn tables_are_read_as_other_programs_write_them() {
+    let plain = "t_s,capacity_mbps,loss_p\n0,10,0.00005\n1,20,0\n";
+    let expected = parse_csv("t", plain.as_bytes()).unwrap();
+    let other = "\u{feff}t_s,capacity_mbps,loss_p\r\n0,1e1,5e-05\r\n1,2.0E+01,0\r\n\r\n\n";
+    assert_eq!(parse_csv("t", other.as_bytes()).unwrap(), expected);
+    let name = Path::new("t");
+    assert_eq!(Format::detect(name, other.as_bytes()), Format::Csv);
+    let delays = "\u{feff}2.5e+01\n2.4e+01\n\n";
+    assert_eq!(Format::detect(name, delays.as_bytes()), Format::Delay);
+    let delays = parse_delay("d", delays.as_bytes()).unwrap();
+    assert_eq!(delays.period(), Duration::from_millis(20));
+    assert_eq!(
+        parse_capacity("c", &b"1\n5\n\n\n"[..])
+            .unwrap()
+            .per_period(),
+        2
+    );
+    for bad in [
+        "0,10,0\n\n1,20,0\n",
+        "0,10,-5e-05\n1,20,0\n",
+        "0,10,nan\n1,20,0\n",
+    ] {
+        let table = format!("t_s,capacity_mbps,loss_p\n{bad}");
+        assert!(
+            parse_csv("t", table.as_bytes()).is_err(),
+            "{bad:?} was read"
+        );
+    }
+    assert_eq!(
+        line_of(parse_capacity("c", &b"1\n\n\n5\n"[..]).unwrap_err()),
+        2
+    );
+}
+
+#[test]
 fn tables_may_have_loss_and_need_no_delay() {
     let table = "t_s,capacity_mbps,loss_p\n0,12,0.5\n1,12,0\n";
     let trace = parse_csv("t", table.as_bytes()).unwrap();

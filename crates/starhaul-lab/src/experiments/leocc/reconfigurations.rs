@@ -5,8 +5,6 @@ use std::time::Duration;
 use serde::{Serialize, Serializer};
 use starhaul_link::Trace;
 
-/// LeoCC §4.1.1: an outage is longer than this.
-pub(super) const OUTAGE_THRESHOLD: Duration = Duration::from_millis(45);
 /// Where a grid of 50 ms has blurred the gaps, capacity falls below this share of the mean in their place.
 const DIP_SHARE: f64 = 0.12;
 const DIP_WINDOW: Duration = Duration::from_millis(50);
@@ -30,9 +28,10 @@ fn seconds<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Er
     serializer.serialize_f64(time.as_secs_f64())
 }
 
-/// The gaps in a trace's capacity; or, if it has none, its dips.
+/// The outages of a trace's capacity (LeoCC §4.1.1: more than 45 ms; a slow link's regular gaps are none); or, if it has none,
+/// its dips.
 pub(super) fn outages(trace: &Trace) -> Vec<Outage> {
-    let gaps = trace.capacity.gaps(OUTAGE_THRESHOLD);
+    let gaps = trace.capacity.outages();
     if !gaps.is_empty() {
         let outage = |(start, length)| Outage {
             start,
