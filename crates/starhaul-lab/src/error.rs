@@ -18,6 +18,9 @@ pub enum Error {
     /// An experiment did not go as it must for its figures to mean anything.
     #[error("{0}")]
     Failed(String),
+    /// A flow of a comparison failed by itself, which says nothing of the others.
+    #[error("{0}")]
+    Flow(String),
     /// The baseline or an application of the demo failed.
     #[error(transparent)]
     Demo(#[from] starhaul_demo::Error),

@@ -167,11 +167,8 @@ impl Bench {
             supervisor: self.supervisor.clone(),
         })?;
         if report.exit_code != 0 {
-            return Err(Error::Failed(format!(
-                "the flow of {} ended with exit code {}; what it said stands above",
-                run_of.sender.name(),
-                report.exit_code
-            )));
+            let what = format!("the flow of {}", run_of.sender.name());
+            return Err(ended(&what, report.exit_code, ""));
         }
         measured(&report, run_of)
     }
@@ -198,13 +195,23 @@ pub(crate) fn said(
             let name = command
                 .first()
                 .map_or_else(Default::default, |name| name.to_string_lossy());
-            Err(Error::Failed(format!(
-                "{name} ended with exit code {code}; what it said stands above{}{text}",
-                if text.is_empty() { "" } else { " and here: " }
-            )))
+            Err(ended(&name, code, &text))
         }
     }
 }
+
+/// How a program ended that should have ended well, and what it printed. One that was interrupted ends all.
+fn ended(what: &str, code: u8, text: &str) -> Error {
+    let here = if text.is_empty() { "" } else { " and here: " };
+    let said = format!("{what} ended with exit code {code}; what it said stands above{here}{text}");
+    match INTERRUPTED.contains(&code) {
+        true => Error::Failed(said),
+        false => Error::Flow(said),
+    }
+}
+
+/// Exit codes of SIGINT and SIGTERM, and of programs that handle them.
+const INTERRUPTED: [u8; 2] = [130, 143];
 
 fn measured(report: &ReplayReport, run: &RealRun<'_>) -> Result<Measured, Error> {
     let link = report.links.first();

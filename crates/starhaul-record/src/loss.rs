@@ -77,19 +77,23 @@ impl LossEstimate {
         self
     }
 
-    /// The loss as a setting of a link: `0.2%`, or `ge:1%:5` if losses come in bursts.
+    /// The loss as a setting of a link: `0.2%`, or `ge:1%:5` if losses come in bursts. `None` if no packet could be counted:
+    /// on links too slow for a flow that leaves the queue empty, for example.
     #[expect(
         clippy::cast_precision_loss,
         reason = "counts beyond 2^53 do not occur"
     )]
-    pub fn setting(&self) -> String {
+    pub fn setting(&self) -> Option<String> {
+        if self.packets == 0 {
+            return None;
+        }
         let percent = format!("{:.4}", self.share * 100.0);
         let percent = percent.trim_end_matches('0').trim_end_matches('.');
         let burst = self.lost as f64 / self.bursts.max(1) as f64;
-        match burst > 1.5 && self.bursts >= 5 {
+        Some(match burst > 1.5 && self.bursts >= 5 {
             true => format!("ge:{percent}%:{burst:.1}"),
             false => format!("{percent}%"),
-        }
+        })
     }
 }
 
@@ -134,7 +138,9 @@ mod tests {
             loss.low < 3e-4 && 3e-4 < loss.high && loss.high < 1e-3,
             "{loss:?}"
         );
-        assert_eq!(loss.setting(), "0.03%");
+        assert_eq!(loss.setting().as_deref(), Some("0.03%"));
+        let none = LossEstimate::of([below(1000, 9, 90_000)].iter(), 10_000, Some(50_000));
+        assert_eq!((none.packets, none.setting()), (0, None));
     }
 
     #[test]
@@ -148,6 +154,7 @@ mod tests {
         let single = LossEstimate::of(single.iter(), 0, None);
         let burst = LossEstimate::of(burst.iter(), 0, None);
         assert!(burst.high - burst.low > 2.0 * (single.high - single.low));
-        assert!(burst.setting().ends_with(":10.0") && !single.setting().contains("ge"));
+        let setting = |loss: &LossEstimate| loss.setting().unwrap();
+        assert!(setting(&burst).ends_with(":10.0") && !setting(&single).contains("ge"));
     }
 }

@@ -44,8 +44,8 @@ pub struct Summary {
     pub outages_s: Vec<(f64, f64)>,
     /// Random loss of this direction.
     pub loss: LossEstimate,
-    /// The loss as a setting of a link.
-    pub loss_setting: String,
+    /// The loss as a setting of a link; `None` if it could not be measured.
+    pub loss_setting: Option<String>,
     /// Packets of the light flow.
     pub light_packets: u64,
     /// Packets of the light flow without an answer, lost in either direction.
@@ -126,7 +126,9 @@ impl Recording {
     /// # Errors
     /// Errors of the writer.
     pub fn write_table(&self, out: impl Write) -> io::Result<()> {
-        let loss = LossSeries::from_steps([(self.trace.capacity.period(), self.loss.share)]);
+        let measured = (self.loss.packets > 0).then_some(self.loss.share);
+        let loss = measured
+            .and_then(|loss| LossSeries::from_steps([(self.trace.capacity.period(), loss)]));
         let trace = match loss {
             Some(loss) => self.trace.clone().with_loss(loss),
             None => self.trace.clone(),

@@ -53,6 +53,13 @@ impl<P: Clone> Conveyor<P> {
         Some(outcome)
     }
 
+    /// Notes that so many packets came to the link so much later than they were sent to it.
+    pub(crate) fn note_late(&mut self, late: Duration, packets: usize) {
+        for _ in 0..packets {
+            self.lateness.record(late);
+        }
+    }
+
     /// The next unreported drop by `now`; never an arrival.
     pub(crate) fn poll_dropped(&mut self, now: Instant) -> Option<Dropped<P>> {
         if self.link.untold_drops() == 0 {

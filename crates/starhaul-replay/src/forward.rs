@@ -27,6 +27,8 @@ use crate::{Second, conveyor::Conveyor};
 const READ_AT_ONCE: usize = 32;
 /// Least interval of rounds of reading and sending.
 const ROUND: Duration = Duration::from_micros(50);
+/// So long a burst of a paced sender keeps a thread busy at most.
+const LONGEST_BURST: Duration = Duration::from_millis(5);
 /// Records passed to the collector at once.
 const BATCH: usize = 1024;
 /// Size of the largest packet.
@@ -111,12 +113,17 @@ impl Direction {
         };
         let mut buffer = vec![0; MAX_PACKET_BYTES];
         let mut pause = Pause::new();
+        let mut backlog = Backlog::default();
         loop {
             while let Ok(loss) = self.losses.try_recv() {
                 forwarder.conveyor.link().set_loss(Instant::now(), loss);
             }
             let taken = forwarder.receive(&mut buffer)?;
             let next = forwarder.deliver();
+            let waited = backlog.after(Instant::now(), taken);
+            if !waited.is_zero() {
+                forwarder.conveyor.note_late(waited, taken);
+            }
             if taken == READ_AT_ONCE {
                 continue;
             }
@@ -125,6 +132,28 @@ impl Direction {
             }
         }
         Ok(forwarder.finish(Instant::now(), first))
+    }
+}
+
+/// For how long a device has always had more packets than are read at once: those that are read then may have waited there
+/// so long, unseen by the link, and beyond the device's queue the kernel drops others.
+#[derive(Debug, Default)]
+struct Backlog {
+    since: Option<Instant>,
+}
+
+impl Backlog {
+    /// Takes how many packets a round read; returns how long they may have waited, if that is more than a burst explains.
+    fn after(&mut self, now: Instant, taken: usize) -> Duration {
+        let since = *self.since.get_or_insert(now);
+        if taken < READ_AT_ONCE {
+            self.since = None;
+        }
+        let waited = now.saturating_duration_since(since);
+        if waited < LONGEST_BURST {
+            return Duration::ZERO;
+        }
+        waited
     }
 }
 
@@ -296,4 +325,29 @@ struct Packet {
     arrived: Instant,
     icmp: bool,
     contents: Box<[u8]>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_that_wait_unseen_are_late_and_bursts_are_not() {
+        let mut backlog = Backlog::default();
+        let (mut now, round) = (Instant::now(), Duration::from_micros(300));
+        let mut after = |rounds: u32, taken: usize| {
+            let mut last = Duration::ZERO;
+            for _ in 0..rounds {
+                now += round;
+                last = backlog.after(now, taken);
+            }
+            last
+        };
+        assert_eq!(after(10, READ_AT_ONCE), Duration::ZERO);
+        assert_eq!(after(1, 3), Duration::ZERO);
+        // Never empty from here on.
+        assert_eq!(after(100, READ_AT_ONCE), round * 99);
+        assert_eq!(after(1, 3), round * 100);
+        assert_eq!(after(1, 3), Duration::ZERO);
+    }
 }

@@ -1,6 +1,6 @@
 //! What an experiment is to its command: what it is about, its options, what it will do, and what it found.
 
-use std::{fs, path::Path};
+use std::{fs, io, path::Path};
 
 use clap::{ArgMatches, Command};
 use serde::Serialize;
@@ -80,22 +80,107 @@ pub trait Found {
     /// None in practice.
     fn json(&self) -> Result<String, Error>;
 
+    /// What went wrong, as notes tell: the results that are there stand.
+    fn failure(&self) -> Option<&'static str> {
+        None
+    }
+
     /// The page, tables and pictures: name of the file and text.
     fn files(&self) -> Vec<(String, String)>;
 
-    /// Writes all into `folder`, which is made if it is not there.
+    /// Writes all into `folder`, which is made if it is not there, in place of what an experiment wrote there before.
     ///
     /// # Errors
     /// What the system says.
     fn write(&self, folder: &Path) -> Result<(), Error> {
         fs::create_dir_all(folder)
             .map_err(Error::io(format!("cannot make {}", folder.display())))?;
-        let results = ("results.json".to_owned(), self.json()? + "\n");
-        for (name, text) in std::iter::once(results).chain(self.files()) {
+        remove_results(folder)?;
+        let mut files = vec![("results.json".to_owned(), self.json()? + "\n")];
+        files.extend(self.files());
+        let names: Vec<&str> = files.iter().map(|(name, _)| name.as_str()).collect();
+        let written = (WRITTEN.to_owned(), names.join("\n") + "\n");
+        for (name, text) in std::iter::once(&written).chain(&files) {
             let file = folder.join(name);
             fs::write(&file, text)
                 .map_err(Error::io(format!("cannot write {}", file.display())))?;
         }
         Ok(())
+    }
+}
+
+/// Names the files that an experiment wrote into a folder, a line each: only these are removed before others come.
+const WRITTEN: &str = ".starhaul-lab-files";
+
+/// Removes what an experiment wrote into a folder before: tables of another command would pass for this one's.
+fn remove_results(folder: &Path) -> Result<(), Error> {
+    let names = match fs::read_to_string(folder.join(WRITTEN)) {
+        Ok(names) => names,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(Error::io(format!("cannot read {WRITTEN}"))(error)),
+    };
+    // Names alone: a line with a path would lead out of the folder.
+    for name in names
+        .lines()
+        .filter(|name| Path::new(name).file_name() == Some(name.as_ref()))
+    {
+        let file = folder.join(name);
+        match fs::remove_file(&file) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(Error::io(format!("cannot remove {}", file.display()))(
+                    error,
+                ));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Wrote(&'static [&'static str]);
+
+    impl Found for Wrote {
+        fn table(&self) -> String {
+            String::new()
+        }
+
+        fn json(&self) -> Result<String, Error> {
+            Ok("{}".to_owned())
+        }
+
+        fn files(&self) -> Vec<(String, String)> {
+            let file = |name: &&str| ((*name).to_owned(), "text".to_owned());
+            self.0.iter().map(file).collect()
+        }
+    }
+
+    #[test]
+    fn a_folder_holds_the_results_of_one_experiment_and_what_others_put_there() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("mine.csv"), "").unwrap();
+        Wrote(&["a.csv", "b.csv"]).write(folder.path()).unwrap();
+        Wrote(&["b.csv", "c.csv"]).write(folder.path()).unwrap();
+        let mut names: Vec<String> = fs::read_dir(folder.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .filter(|name| name != WRITTEN)
+            .collect();
+        names.sort();
+        assert_eq!(names, ["b.csv", "c.csv", "mine.csv", "results.json"]);
+
+        let outside = tempfile::tempdir().unwrap();
+        let file = outside.path().join("kept");
+        fs::write(&file, "").unwrap();
+        fs::write(
+            folder.path().join(WRITTEN),
+            format!("{}\n../x\n", file.display()),
+        )
+        .unwrap();
+        Wrote(&[]).write(folder.path()).unwrap();
+        assert!(file.is_file());
     }
 }

@@ -11,11 +11,19 @@ pub(crate) struct Runs<M = Metrics> {
     pub(crate) valid: Vec<(u64, M)>,
     /// Those in which packets left late.
     pub(crate) late: Vec<(u64, M)>,
+    /// Why the flow of one failed: there are none after it.
+    pub(crate) failed: Option<String>,
 }
+
+/// How the note of a failed flow begins.
+const FAILED: &str = "failed: ";
 
 impl<M: Clone> Runs<M> {
     /// Runs each seed until it counts, and all together at most twice as often as there are seeds: a computer that is always busy
-    /// must come to an end too.
+    /// must come to an end too. Where a flow fails by itself, other senders still have their runs.
+    ///
+    /// # Errors
+    /// Those of `run` but [`Error::Flow`].
     pub(crate) fn of(
         seeds: impl IntoIterator<Item = u64>,
         mut run: impl FnMut(u64) -> Result<Measured<M>, Error>,
@@ -25,10 +33,17 @@ impl<M: Clone> Runs<M> {
         let mut runs = Self {
             valid: Vec::new(),
             late: Vec::new(),
+            failed: None,
         };
         for seed in seeds {
             loop {
-                let Measured { metrics, valid } = run(seed)?;
+                let Measured { metrics, valid } = match run(seed) {
+                    Err(Error::Flow(why)) => {
+                        runs.failed = Some(format!("seed {seed}: {why}"));
+                        return Ok(runs);
+                    }
+                    measured => measured?,
+                };
                 if valid {
                     runs.valid.push((seed, metrics));
                     break;
@@ -64,8 +79,11 @@ impl<M: Clone> Runs<M> {
         })
     }
 
-    /// Why there is no row of `what`, if no run counts.
-    pub(crate) fn nothing_counts(&self, what: &str) -> Option<String> {
+    /// Why there is no row of `what`, if no run counts, or one run is missing.
+    pub(crate) fn missing(&self, what: &str) -> Option<String> {
+        if let Some(why) = &self.failed {
+            return Some(format!("{FAILED}{what}, {why}"));
+        }
         self.valid.is_empty().then(|| {
             format!(
                 "skipped: {what}, because packets left over 1 ms late in all {} runs: this computer was too busy",
@@ -73,6 +91,12 @@ impl<M: Clone> Runs<M> {
             )
         })
     }
+}
+
+/// What went wrong if a note among these tells of a flow that failed.
+pub(crate) fn failure(notes: &[String]) -> Option<&'static str> {
+    let has_failed = notes.iter().any(|note| note.starts_with(FAILED));
+    has_failed.then_some("a flow failed, as told beside the results; those of the others stand")
 }
 
 /// So many runs, for people.
@@ -103,14 +127,33 @@ mod tests {
         assert_eq!(asked, [5, 6, 6, 7]);
         let rates: Vec<f64> = runs.metrics().iter().map(|m| m.throughput_mbps).collect();
         assert_eq!((rates, runs.late_runs()), (vec![1.0, 3.0, 4.0], 1));
-        assert_eq!(runs.nothing_counts("x"), None);
+        assert_eq!(runs.missing("x"), None);
+    }
+
+    #[test]
+    fn a_flow_that_fails_ends_its_own_runs_alone() {
+        let mut asked = Vec::new();
+        let runs = Runs::of(5..9, |seed| {
+            asked.push(seed);
+            match seed {
+                6 => Err(Error::Flow("no answer".to_owned())),
+                _ => Ok(measured(1.0, true)),
+            }
+        });
+        let runs = runs.unwrap();
+        assert_eq!((asked, runs.metrics().len()), (vec![5, 6], 1));
+        let note = runs.missing("leocc over x").unwrap();
+        assert_eq!(note, "failed: leocc over x, seed 6: no answer");
+        assert!(failure(&[note]).is_some() && failure(&["skipped: x".to_owned()]).is_none());
+        let ended = Runs::<Metrics>::of(1..4, |_| Err(Error::Failed("interrupted".to_owned())));
+        assert!(ended.is_err());
     }
 
     #[test]
     fn on_a_computer_that_is_always_busy_it_ends_without_figures() {
         let runs = Runs::of(1..4, |_| Ok(measured(1.0, false))).unwrap();
         assert_eq!((runs.metrics().len(), runs.late_runs()), (0, 6));
-        let said = runs.nothing_counts("leocc over x").unwrap();
+        let said = runs.missing("leocc over x").unwrap();
         assert!(
             said.contains("leocc over x") && said.contains("all 6 runs"),
             "{said}"

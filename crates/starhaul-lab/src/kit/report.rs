@@ -4,7 +4,7 @@ use maud::{PreEscaped, html};
 use serde_json::Map;
 use starhaul_plot::{Chart, Scale, Table, keys, made_by, page, picture};
 
-use super::{Found, STYLE, experiment::to_json};
+use super::{Found, STYLE, experiment::to_json, repeats::failure};
 use crate::Error;
 
 const SIZE: (f64, f64) = (560.0, 300.0);
@@ -115,6 +115,10 @@ impl Found for Results {
             text += &format!("{note}\n");
         }
         text
+    }
+
+    fn failure(&self) -> Option<&'static str> {
+        failure(&self.notes)
     }
 
     fn json(&self) -> Result<String, Error> {

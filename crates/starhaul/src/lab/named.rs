@@ -1,5 +1,6 @@
 //! The experiments of `starhaul-lab` as subcommands.
 
+use anyhow::bail;
 use clap::{ArgMatches, Args as _, Command, FromArgMatches, Subcommand, error::ErrorKind};
 use starhaul_lab::{
     Error, experiments,
@@ -31,7 +32,11 @@ impl Named {
             || found.table(),
             || found.json(),
             |folder| found.write(folder),
-        )
+        )?;
+        match found.failure() {
+            Some(what) => bail!(what),
+            None => Ok(()),
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use std::{
 };
 
 use anyhow::{Context as _, bail};
-use starhaul_record::{DelaySource, Direction, Recording, Summary, parse_journal};
+use starhaul_record::{DelaySource, Direction, Error, Recording, Summary, parse_journal};
 
 const DIRECTIONS: [Direction; 2] = [Direction::Up, Direction::Down];
 
@@ -31,7 +31,7 @@ pub(crate) fn new_journal(folder: &Path, direction: Direction) -> anyhow::Result
 
 /// Converts the journals in a folder to traces; returns their summary.
 pub(crate) fn finish(folder: &Path, json: bool) -> anyhow::Result<String> {
-    let mut summaries = Vec::new();
+    let (mut summaries, mut unfinished) = (Vec::new(), Vec::new());
     for direction in DIRECTIONS {
         let file = journal(folder, direction);
         let Ok(input) = File::open(&file) else {
@@ -43,7 +43,14 @@ pub(crate) fn finish(folder: &Path, json: bool) -> anyhow::Result<String> {
         if entries.is_empty() {
             continue;
         }
-        let recording = Recording::from_journal(&name, &entries)?;
+        let recording = match Recording::from_journal(&name, &entries) {
+            // One direction was interrupted early; the other is still of use.
+            Err(error @ Error::TooLittle { .. }) => {
+                unfinished.push(error);
+                continue;
+            }
+            recording => recording?,
+        };
         let write = |ending: &str, content: &dyn Fn(&mut BufWriter<File>) -> io::Result<()>| {
             let file = folder.join(format!("{}{ending}", direction.name()));
             File::create(&file)
@@ -57,7 +64,13 @@ pub(crate) fn finish(folder: &Path, json: bool) -> anyhow::Result<String> {
         summaries.push(recording.summary());
     }
     if summaries.is_empty() {
-        bail!("{}: no recording is here", folder.display());
+        match unfinished.into_iter().next() {
+            Some(error) => return Err(error.into()),
+            None => bail!("{}: no recording is here", folder.display()),
+        }
+    }
+    for error in &unfinished {
+        tracing::warn!("{error}; there is no trace of this direction");
     }
     let file = folder.join("summary.json");
     let summary = serde_json::to_string_pretty(&summaries)?;
@@ -76,15 +89,19 @@ fn describe(folder: &Path, summary: &Summary) -> String {
     let name = summary.direction.name();
     let [least, median, most] = summary.delay_ms;
     let loss = &summary.loss;
+    let of_loss = match &summary.loss_setting {
+        Some(setting) => format!(
+            "loss {setting} ({:.3} to {:.3} % with 95 % confidence, {} packets)",
+            loss.low * 100.0,
+            loss.high * 100.0,
+            loss.packets
+        ),
+        None => "loss unknown".to_owned(),
+    };
     let mut text = format!(
-        "{name}: {:.1} s, {:.1} Mbit/s on average, one-way delay {median:.1} ms ({least:.1} to {most:.1}), \
-         loss {} ({:.3} to {:.3} % with 95 % confidence, {} packets), {} outages\n",
+        "{name}: {:.1} s, {:.1} Mbit/s on average, one-way delay {median:.1} ms ({least:.1} to {most:.1}), {of_loss}, {} outages\n",
         summary.seconds,
         summary.mean_capacity_mbit,
-        summary.loss_setting,
-        loss.low * 100.0,
-        loss.high * 100.0,
-        loss.packets,
         summary.outages_s.len(),
     );
     let mut note = |said: String| text.push_str(&format!("  {said}\n"));
@@ -106,6 +123,9 @@ fn describe(folder: &Path, summary: &Summary) -> String {
             ),
         });
     }
+    if summary.loss_setting.is_none() {
+        note("loss: the queue was never empty while packets could be counted, so a replay loses none by itself".to_owned());
+    }
     if summary.missing_ms > 0 {
         note(format!(
             "{} ms of arrivals are unknown and count as an outage",
@@ -116,11 +136,12 @@ fn describe(folder: &Path, summary: &Summary) -> String {
         note("the recording was interrupted".to_owned());
     }
     let file = |ending: &str| folder.join(format!("{name}{ending}")).display().to_string();
+    let loss = summary.loss_setting.as_ref();
     note(format!(
-        "replay: bw={},delay={},loss={}",
+        "replay: bw={},delay={}{}",
         file("-bw.txt"),
         file("-delay.txt"),
-        summary.loss_setting
+        loss.map_or_else(String::new, |loss| format!(",loss={loss}"))
     ));
     text
 }

@@ -172,6 +172,24 @@ fn a_recording_that_was_killed_still_becomes_a_trace() {
     assert_eq!(summary[0]["complete"], false);
     assert_eq!(summary[0]["delay_source"], "constant");
     assert!(summary[0]["seconds"].as_f64().unwrap() >= 1.0, "{summary}");
+
+    // What was measured of one direction is of use though the other had hardly begun.
+    let begun: String = fs::read_to_string(&journal)
+        .unwrap()
+        .lines()
+        .take_while(|line| !line.contains("\"phase\":\"saturated\""))
+        .map(|line| line.replace("\"direction\":\"up\"", "\"direction\":\"down\"") + "\n")
+        .collect();
+    assert!(begun.contains("\"direction\":\"down\""), "{begun}");
+    fs::write(out.join("down-journal.jsonl"), begun).unwrap();
+    let output = starhaul(&["record", "finish", path(&out), "--json"])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("no trace of this direction"), "{said}");
+    let both = json(&output);
+    assert_eq!(both.as_array().map(Vec::len), Some(1), "{both}");
+    assert_eq!(both[0], summary[0]);
 }
 
 #[test]

@@ -185,12 +185,10 @@ impl Plan {
                     })
                 })?;
                 let what = format!("{} in real time over {}", sender.name(), link.name);
-                match runs.nothing_counts(&what) {
-                    Some(why) => results.skipped.push(why),
-                    None => {
-                        let (name, metrics) = (sender.name(), runs.metrics());
-                        results.add(&name, link, RunKind::Real, &metrics, runs.late_runs());
-                    }
+                results.skipped.extend(runs.missing(&what));
+                if !runs.valid.is_empty() {
+                    let (name, metrics) = (sender.name(), runs.metrics());
+                    results.add(&name, link, RunKind::Real, &metrics, runs.late_runs());
                 }
                 done += 1;
                 progress(Progress {

@@ -7,7 +7,7 @@ use starhaul_plot::{Column, Table, Value, made_by, page};
 
 use crate::{
     Error,
-    kit::{self, Found, columns},
+    kit::{self, Found, columns, repeats::failure},
     systems::family,
 };
 
@@ -251,6 +251,10 @@ impl Found for Results {
             text += &format!("{skipped}\n");
         }
         text + &self.judged().text()
+    }
+
+    fn failure(&self) -> Option<&'static str> {
+        failure(&self.skipped)
     }
 
     fn json(&self) -> Result<String, Error> {

@@ -208,9 +208,10 @@ impl RealPlan {
             params: params(case, loss, case.queue(self.queue)),
             metrics,
         };
-        match runs.nothing_counts(&format!("{} over {}", sender.name(), case.name)) {
-            Some(why) => results.skipped.push(why),
-            None => results.rows.push(row(None, medians(&runs.metrics()))),
+        let missing = runs.missing(&format!("{} over {}", sender.name(), case.name));
+        results.skipped.extend(missing);
+        if !runs.valid.is_empty() {
+            results.rows.push(row(None, medians(&runs.metrics())));
         }
         for (kind, of_kind) in [("", &runs.valid), (", late: does not count", &runs.late)] {
             for (seed, metrics) in of_kind {

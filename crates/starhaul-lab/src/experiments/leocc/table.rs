@@ -9,10 +9,14 @@ use super::{
 };
 use crate::{
     Error,
-    kit::{Found, experiment::to_json, statistics::distinct},
+    kit::{Found, experiment::to_json, repeats::failure, statistics::distinct},
 };
 
 impl Found for Results {
+    fn failure(&self) -> Option<&'static str> {
+        failure(&self.skipped)
+    }
+
     fn json(&self) -> Result<String, Error> {
         to_json(self)
     }

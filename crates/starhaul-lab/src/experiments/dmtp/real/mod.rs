@@ -80,6 +80,12 @@ impl RealPlan {
                 Some(why) => skipped.push(why),
             }
         }
+        if systems.is_empty() {
+            return Err(Error::Settings(format!(
+                "nothing to run: {}\nname others with --systems, for example starhaul",
+                skipped.join("\n")
+            )));
+        }
         let usual: &[f64] = if quick { &QUICK_LOSSES } else { &LOSS_STEPS };
         let losses = match options.losses.is_empty() {
             true => usual.to_vec(),
@@ -150,10 +156,7 @@ impl RealPlan {
             Err(error) => return Err(error),
         };
         let name = system.name();
-        let notes = runs
-            .nothing_counts(name)
-            .into_iter()
-            .chain(runs.not_counted(name));
+        let notes = runs.missing(name).into_iter().chain(runs.not_counted(name));
         let of_run = |(seed, steps): &(u64, Vec<Figures>)| {
             let seed = *seed;
             let steps = self.losses.iter().zip(steps.clone());

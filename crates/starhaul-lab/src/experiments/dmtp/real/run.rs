@@ -95,7 +95,7 @@ fn measure(hosts: &Hosts, system: &dyn BlockSystem, losses: &[f64]) -> Result<Ve
     let limit = Instant::now() + PATIENCE;
     while arrivals.count() == 0 {
         if Instant::now() > limit {
-            return Err(Error::Failed(format!(
+            return Err(Error::Flow(format!(
                 "{} carried no block within {PATIENCE:?}",
                 system.name()
             )));

@@ -215,7 +215,7 @@ impl RealPlan {
                 Ok(measured)
             })?;
             let what = format!("{} over {} hops", system.name(), self.chain.count);
-            notes.extend(runs.nothing_counts(&what));
+            notes.extend(runs.missing(&what));
             notes.extend(runs.not_counted(&what));
             for (seed, figures) in runs.valid {
                 add(system, seed, figures);
