@@ -76,6 +76,8 @@ impl Complete {
 #[derive(Debug)]
 pub(crate) struct Partial {
     codes: Vec<PartialCode>,
+    /// Bytes and fragments of the first code that was heard of, without redundancy: by them the other codes of its cut are known.
+    sample: Option<(usize, usize)>,
     pub(crate) born_micros: u64,
     pub(crate) held_bytes: usize,
     /// When its newest fragment was sent, by the peer's clock.
@@ -117,6 +119,7 @@ impl Partial {
         let held_bytes = PARTIAL_OVERHEAD_BYTES + codes.len() * size_of::<PartialCode>();
         Self {
             codes,
+            sample: None,
             born_micros,
             held_bytes,
             newest: 0,
@@ -128,11 +131,11 @@ impl Partial {
     /// Takes a fragment that was sent at `sent`. One that contradicts those before it is of a newer cut of the block, made when no path
     /// carried the larger fragments any more: they are given up for it. If it is older it is ignored.
     pub(crate) fn insert(&mut self, codec: &mut Codec, fragment: &Fragment, sent: u64) -> Taken {
-        if self.contradicts(fragment) && sent > self.newest {
+        if self.contradicts(fragment) {
+            if sent <= self.newest {
+                return Taken::Ignored;
+            }
             *self = Self::new(fragment, self.born_micros, self.arrival);
-        }
-        if self.codes.len() != usize::from(fragment.last_code) + 1 {
-            return Taken::Ignored;
         }
         let Some(code) = self.codes.get_mut(usize::from(fragment.code)) else {
             return Taken::Ignored;
@@ -141,6 +144,7 @@ impl Partial {
             return Taken::Ignored;
         }
         self.newest = self.newest.max(sent);
+        self.sample.get_or_insert_with(|| code_size(fragment));
         self.held_bytes += code.keep(fragment);
         if usize::from(code.present_count) + code.redundancy.len() < usize::from(code.data_count) {
             return Taken::Kept;
@@ -160,6 +164,9 @@ impl Partial {
         let code = self.codes.get(usize::from(fragment.code));
         self.codes.len() != usize::from(fragment.last_code) + 1
             || code.is_some_and(|code| code.contradicts(fragment))
+            || self
+                .sample
+                .is_some_and(|sample| !are_of_one_cut(sample, code_size(fragment)))
     }
 
     fn join(&mut self) -> Bytes {
@@ -173,6 +180,19 @@ impl Partial {
         }
         parts.concat().into()
     }
+}
+
+/// Bytes and fragments of data of the fragment's code.
+fn code_size(fragment: &Fragment) -> (usize, usize) {
+    let count = usize::from(fragment.data_count);
+    let bytes = (count * fragment.payload.len()).saturating_sub(fragment.padding.into());
+    (bytes, count)
+}
+
+/// Codes of one cut have equally many bytes per fragment, but for what rounding to whole bytes makes of the two ends of each code. Data of
+/// another cut begin and end elsewhere in the block.
+const fn are_of_one_cut((bytes, count): (usize, usize), other: (usize, usize)) -> bool {
+    (bytes * other.1).abs_diff(other.0 * count) < count + other.1
 }
 
 impl PartialCode {
@@ -262,12 +282,17 @@ impl PartialCode {
             whole.truncate(whole.len() - padding);
             whole
         });
+        let is_whole = data.is_some();
         *self = Self {
             data_count: self.data_count,
+            redundancy_count: self.redundancy_count,
+            padding: self.padding,
+            // A whole code keeps its shape, by which fragments of a newer cut are known.
+            fragment_length: if is_whole { self.fragment_length } else { 0 },
             data,
             ..Self::default()
         };
-        self.data.is_some()
+        is_whole
     }
 
     fn decode(&self, codec: &mut Codec, arrived: &Bytes) -> Option<Bytes> {
