@@ -197,7 +197,8 @@ impl<T: Copy> PathLedger<T> {
         let overtaken = self
             .largest_acked
             .is_some_and(|largest| largest >= sequence + self.reordering);
-        let too_many = self.records.len() > MAX_RECORDS;
+        // By its own age: records behind one that is remembered for a late acknowledgement may be many, and all but the last settled.
+        let too_many = self.next_sequence() - sequence > MAX_RECORDS as u64;
         if !overtaken && !too_many && sent + overdue(sequence) > now {
             return None;
         }
