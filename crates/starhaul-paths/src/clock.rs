@@ -1,5 +1,6 @@
 //! The offset between two unsynchronised clocks, from samples of four timestamps as in NTP (RFC 5905 §8). Queues make
-//! the two directions unequal, so the sample of least RTT is used until clock drift makes it too old.
+//! the two directions unequal, so the sample of least RTT is used until clock drift makes it too old, or a new one proves that
+//! a clock was stopped or set.
 
 use std::{
     collections::VecDeque,
@@ -10,6 +11,8 @@ use std::{
 const DRIFT_PARTS: i64 = 10_000;
 const SUB_WINDOW: Duration = Duration::from_secs(1);
 const SUB_WINDOWS: usize = 30;
+/// Bounds of two samples' errors that are apart by more than this contradict each other: clocks tick, and drift, a little otherwise than assumed.
+const TOLERANCE_MICROS: i64 = 1_000;
 
 #[derive(Clone, Copy, Debug)]
 struct Sample {
@@ -24,6 +27,17 @@ impl Sample {
         let age =
             i64::try_from(now.saturating_duration_since(self.at).as_micros()).unwrap_or(i64::MAX);
         (self.round_trip_micros / 2).saturating_add(age / DRIFT_PARTS)
+    }
+
+    /// No offset is within the bounds of both: one of the clocks stood still, or was set, between them. Delays alone, however unequal, widen the
+    /// bounds by as much as they shift the offset.
+    fn contradicts(&self, other: &Self, now: Instant) -> bool {
+        let apart = self.offset_micros.saturating_sub(other.offset_micros);
+        let errors = self
+            .error_micros(now)
+            .saturating_add(other.error_micros(now))
+            .saturating_add(TOLERANCE_MICROS);
+        apart.saturating_abs() > errors
     }
 }
 
@@ -56,6 +70,9 @@ impl ClockOffset {
         let Some(sample) = sample(now, sent, received, replied, heard) else {
             return;
         };
+        if self.best.is_some_and(|best| sample.contradicts(&best, now)) {
+            self.windows.clear();
+        }
         match self.windows.back_mut() {
             Some((start, best)) if now.saturating_duration_since(*start) < SUB_WINDOW => {
                 if sample.error_micros(now) <= best.error_micros(now) {

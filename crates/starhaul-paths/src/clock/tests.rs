@@ -105,3 +105,41 @@ fn an_old_sample_gives_way_when_the_clock_was_set() {
     }
     assert_eq!(clock.offset_micros(), Some(-500));
 }
+
+/// A monotonic clock stands still while its computer is suspended.
+#[test]
+fn the_first_sample_after_a_clock_stood_still_is_believed() {
+    for (before, after) in [(0.0, 20_000.0), (20_000.0, 0.0)] {
+        let start = Instant::now();
+        let mut clock = ClockOffset::new();
+        let mut exchange = |second: u64, offset: f64, rtt: f64| {
+            let sent = Duration::from_secs(second);
+            let (there, heard) = (sent + ms(rtt / 2.0 + offset), sent + ms(rtt));
+            clock.on_sample(start + heard, sent, there, there, heard);
+            clock.offset_micros().unwrap() as f64 / 1e3
+        };
+        for second in 100..130 {
+            assert_eq!(exchange(second, before, 41.0), before);
+        }
+        assert_eq!(exchange(130, after, 51.0), after);
+    }
+}
+
+#[test]
+fn a_packet_that_was_late_one_way_does_not_shift_the_offset() {
+    for (there, back) in [(5000.0, 20.0), (20.0, 5000.0), (20.0, 19.0)] {
+        let clocks = Clocks {
+            start: Instant::now(),
+            offset: Duration::from_secs(100),
+            drift_ppm: 50.0,
+        };
+        let mut clock = ClockOffset::new();
+        for tick in 1..=300u32 {
+            clocks.exchange(&mut clock, tick * ms(100.0), ms(20.0), ms(20.0));
+        }
+        let before = clock.offset_micros().unwrap();
+        clocks.exchange(&mut clock, ms(30_100.0), ms(there), ms(back));
+        let moved = clock.offset_micros().unwrap() - before;
+        assert!(moved.abs() < 1000, "{there} and {back} ms: {moved} us");
+    }
+}
