@@ -152,9 +152,16 @@ impl ReceiveBytes {
         self.waiting.held_bytes()
     }
 
-    /// Bytes that the sender may still make us hold.
+    /// Bytes that the sender may still make us hold: none beyond the end, or once they are thrown away.
     pub(crate) const fn granted(&self) -> u64 {
-        self.credit.saturating_sub(self.read)
+        if self.stopped || self.reset.is_some() {
+            return 0;
+        }
+        let limit = match self.end {
+            Some(end) if end < self.credit => end,
+            _ => self.credit,
+        };
+        limit.saturating_sub(self.read)
     }
 
     pub(crate) fn stop(&mut self) {

@@ -1,0 +1,107 @@
+//! What one reliable stream gets beside others that do not need what it asks for.
+
+#![allow(clippy::unwrap_used, reason = "a failed call is a failed test")]
+
+mod pair;
+
+use std::time::Duration;
+
+use pair::{Pair, ms};
+use starhaul_session::{Mode, SessionConfig, StreamConfig, StreamId};
+
+fn reliable(priority: u8) -> StreamConfig {
+    StreamConfig {
+        mode: Mode::Reliable,
+        priority,
+        ..StreamConfig::default()
+    }
+}
+
+/// Reads all there is at the server; returns how much that is, and whether the stream is at its end.
+fn read(pair: &mut Pair, stream: StreamId) -> (usize, bool) {
+    let mut bytes = 0;
+    while let Ok(Some(part)) = pair.sessions[1].read(pair.now, stream, usize::MAX) {
+        bytes += part.len();
+        if part.is_empty() {
+            return (bytes, true);
+        }
+    }
+    (bytes, false)
+}
+
+/// Writes as much as there is room for.
+fn fill(pair: &mut Pair, stream: StreamId) {
+    let chunk = [7; 64 << 10];
+    while pair.sessions[0].write(pair.now, stream, &chunk).unwrap() == chunk.len() {}
+}
+
+/// The client uploads for so long; returns what the server reads.
+fn upload(
+    pair: &mut Pair,
+    stream: StreamId,
+    time: Duration,
+    mut each: impl FnMut(&mut Pair),
+) -> usize {
+    let end = pair.elapsed() + time;
+    let mut bytes = 0;
+    while pair.elapsed() < end {
+        each(pair);
+        fill(pair, stream);
+        pair.run_for(ms(2));
+        bytes += read(pair, stream).0;
+    }
+    bytes
+}
+
+/// How the client's direction of a stream is over while the server keeps its own.
+#[derive(Clone, Copy, Debug)]
+enum Over {
+    Finished,
+    Reset,
+    Stopped,
+}
+
+/// Connections of which one direction is over wait for the other: replies that take long, tunnels that are half closed.
+#[test]
+fn directions_that_are_over_take_no_memory_from_an_upload() {
+    let rate = |over: Option<Over>| {
+        let mut pair = Pair::new(SessionConfig::default());
+        pair.lane(0, 100.0, 300, 0.0, 0.0, 1);
+        pair.run_for(ms(1000));
+        let over_streams: Vec<StreamId> = over
+            .iter()
+            .flat_map(|_| 0..64)
+            .map(|_| pair.open(reliable(0)))
+            .collect();
+        for stream in &over_streams {
+            pair.sessions[0]
+                .write(pair.now, *stream, &[1; 100])
+                .unwrap();
+            if matches!(over, Some(Over::Finished)) {
+                pair.sessions[0].finish(pair.now, *stream).unwrap();
+            }
+        }
+        pair.run_for(ms(2000));
+        for stream in &over_streams {
+            let (bytes, at_end) = read(&mut pair, *stream);
+            assert_eq!((bytes, at_end), (100, matches!(over, Some(Over::Finished))));
+            match over {
+                Some(Over::Reset) => pair.sessions[0].reset(pair.now, *stream, 1).unwrap(),
+                Some(Over::Stopped) => pair.sessions[1].stop(pair.now, *stream, 1).unwrap(),
+                _ => {}
+            }
+        }
+        pair.run_for(ms(2000));
+        let stream = pair.open(reliable(0));
+        upload(&mut pair, stream, Duration::from_secs(10), |_| {})
+    };
+    let alone = rate(None);
+    assert!(alone > 60_000_000, "{alone} bytes alone");
+    for over in [Over::Finished, Over::Reset, Over::Stopped] {
+        let beside = rate(Some(over));
+        assert!(
+            beside * 100 >= alone * 98,
+            "{over:?}: {beside} bytes beside them, {alone} alone"
+        );
+    }
+}
