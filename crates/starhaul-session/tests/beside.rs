@@ -105,3 +105,39 @@ fn directions_that_are_over_take_no_memory_from_an_upload() {
         );
     }
 }
+
+/// An interactive stream all but fills the fast path, and leaves the slow one to the other.
+#[test]
+fn a_stream_that_waits_for_the_fast_path_leaves_the_slow_one_to_others() {
+    const TIME: Duration = Duration::from_secs(20);
+    let run = |beside: bool| {
+        let mut pair = Pair::new(SessionConfig::default());
+        if beside {
+            pair.lane(0, 2.0, 20, 0.0, 0.0, 1);
+        }
+        pair.lane(1, 20.0, 300, 0.0, 0.0, 1);
+        pair.run_for(ms(1000));
+        let important = pair.open(reliable(10));
+        let bulk = pair.open(reliable(200));
+        let (mut written, mut arrived, mut behind) = (0, 0, 0);
+        let read = upload(&mut pair, bulk, TIME, |pair| {
+            if beside {
+                // 1.8 Mbit/s.
+                written += pair.sessions[0]
+                    .write(pair.now, important, &[1; 450])
+                    .unwrap();
+                arrived += read(pair, important).0;
+                behind = behind.max(written - arrived);
+            }
+        });
+        (read, behind)
+    };
+    let (alone, _) = run(false);
+    let (beside, behind) = run(true);
+    assert!(
+        beside * 10 >= alone * 8,
+        "{beside} bytes beside the other stream, {alone} over the slow path alone"
+    );
+    // A quarter of a second: nothing of it goes the slow way.
+    assert!(behind < 60_000, "{behind} bytes behind");
+}

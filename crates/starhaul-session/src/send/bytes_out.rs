@@ -9,6 +9,9 @@ use crate::types::StreamId;
 /// connection that starves would be torn down by its ends.
 const SHARE: u32 = 20;
 
+/// Streams that are looked at for a path which the first of them leave to a better one: it costs time for each.
+const MAX_PASSED: usize = 8;
+
 /// A stream that has something to send: its priority, its turn among those of that priority.
 pub(crate) type Ready = (u8, u64, StreamId);
 
@@ -16,6 +19,8 @@ pub(crate) type Ready = (u8, u64, StreamId);
 #[derive(Debug, Default)]
 pub(crate) struct BytesOut {
     ready: BTreeSet<Ready>,
+    /// Those that wait for a better path than the one that is being filled; empty between two paths.
+    passed: Vec<Ready>,
     /// The last turn that was given.
     turn: u64,
     /// Fragments that left since a stream that waits had its share.
@@ -75,9 +80,16 @@ impl BytesOut {
         self.ready.pop_first()
     }
 
-    /// It keeps its turn: no path took its frame.
-    pub(crate) fn put_back(&mut self, ready: Ready) {
-        self.ready.insert(ready);
+    /// A better path than the present one will take its frame, and this one is for those behind it. True while more of them may be
+    /// looked at.
+    pub(crate) fn pass(&mut self, ready: Ready) -> bool {
+        self.passed.push(ready);
+        self.passed.len() < MAX_PASSED
+    }
+
+    /// Those that were passed keep their turns.
+    pub(crate) fn put_back_passed(&mut self) {
+        self.ready.extend(self.passed.drain(..));
     }
 
     /// Whether the next in turn has this priority too.

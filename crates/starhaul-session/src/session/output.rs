@@ -396,6 +396,12 @@ impl Session {
         if self.frame_capacity(batch.path).is_none() {
             return false;
         }
+        let added = self.add_first_bytes(batch, most);
+        self.bytes_out.put_back_passed();
+        added
+    }
+
+    fn add_first_bytes(&mut self, batch: &mut Batch<'_>, most: usize) -> bool {
         while let Some(ready) = self.bytes_out.take_first() {
             let (priority, _, stream) = ready;
             let first = self.next_frame(batch, stream);
@@ -406,7 +412,9 @@ impl Session {
                 continue;
             };
             if !takes {
-                self.bytes_out.put_back(ready);
+                if self.bytes_out.pass(ready) {
+                    continue;
+                }
                 return false;
             }
             self.bytes_out.on_share();
