@@ -237,6 +237,7 @@ impl Driver {
             if !local.receive(buffer) {
                 return;
             }
+            let answers_as_asked = local.answers_as_asked();
             self.answer_echoes(id, buffer);
             // A flood of them costs no turn of the stack.
             let messages = buffer.messages().filter(|message| !is_only_echoes(message));
@@ -250,7 +251,9 @@ impl Driver {
                         handled += message.contents.len().div_ceil(message.stride);
                         let payloads =
                             split(&message).filter(|payload| !EchoMessage::is_echo(payload));
-                        node.handle_datagrams(now, id, message.remote, message.ecn, payloads);
+                        let to = message.local.filter(|_| answers_as_asked);
+                        let between = (message.remote, to);
+                        node.handle_datagrams(now, id, between, message.ecn, payloads);
                     }
                 });
             }
@@ -269,6 +272,7 @@ impl Driver {
                 local.send(Transmit {
                     local: id,
                     remote: datagram.remote,
+                    source: datagram.local.filter(|_| local.answers_as_asked()),
                     ecn: 0,
                     segment_size: answer.len(),
                     contents: Bytes::copy_from_slice(&answer),

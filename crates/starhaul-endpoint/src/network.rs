@@ -2,7 +2,6 @@
 
 use std::{
     collections::HashMap,
-    net::IpAddr,
     os::fd::{AsFd as _, BorrowedFd},
     time::{Duration, Instant},
 };
@@ -12,7 +11,7 @@ use starhaul_net::{NetworkChange, NetworkMonitor};
 /// Notifications come in bursts, on a host of containers all day. The sockets are checked at once after the first, and after
 /// this time for all that follow.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Greatest number of interfaces and addresses remembered between two checks; beyond, everything may have changed.
+/// Greatest number of interfaces remembered between two checks.
 const MAX_REMEMBERED: usize = 256;
 /// Greatest number of interfaces whose state is remembered.
 const MAX_INTERFACES: usize = 4096;
@@ -33,12 +32,8 @@ pub(crate) struct News {
     any: bool,
     /// A new address, interface or route may help paths that are down.
     pub(crate) better: bool,
-    /// Everything may have changed.
-    pub(crate) missed: bool,
     /// Interfaces that began to run.
     pub(crate) started: Vec<u32>,
-    /// Addresses that this host has lost.
-    pub(crate) lost: Vec<IpAddr>,
 }
 
 impl NetworkWatch {
@@ -105,22 +100,22 @@ impl NetworkWatch {
             }
             NetworkChange::LinkGone { index } => _ = self.running.remove(&index),
             NetworkChange::Address { .. } | NetworkChange::DefaultRoute => news.better = true,
-            NetworkChange::AddressGone { address, .. } => news.lost.push(address),
+            NetworkChange::AddressGone { .. } => {}
             NetworkChange::Missed => {
-                (news.missed, news.better) = (true, true);
+                news.better = true;
                 self.running.clear();
             }
         }
-        if news.started.len() > MAX_REMEMBERED || news.lost.len() > MAX_REMEMBERED {
-            news.missed = true;
+        if news.started.len() > MAX_REMEMBERED {
             news.started.clear();
-            news.lost.clear();
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::net::IpAddr;
+
     use super::*;
 
     fn link(index: u32, running: bool) -> NetworkChange {
@@ -157,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_of_news_is_bounded_and_means_that_all_is_checked_at() {
+    fn a_flood_of_news_is_bounded() {
         let mut watch = NetworkWatch::default();
         for n in 0..100_000_u32 {
             let address = IpAddr::from(n.to_be_bytes());
@@ -166,6 +161,6 @@ mod tests {
         }
         assert!(watch.running.len() <= MAX_INTERFACES);
         let news = watch.poll_news(Instant::now()).unwrap();
-        assert!(news.missed && news.lost.len() <= MAX_REMEMBERED);
+        assert!(news.any && news.started.len() <= MAX_REMEMBERED);
     }
 }

@@ -1,7 +1,7 @@
 //! One socket of the driver: its backlog, and how it is bound again when its interface or its address changes.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::VecDeque,
     net::{IpAddr, SocketAddr},
     sync::Arc,
     time::{Duration, Instant},
@@ -20,8 +20,6 @@ const MAX_BACKLOG: usize = 256;
 pub(crate) const LINGER: Duration = Duration::from_secs(1);
 /// Time between attempts to bind a socket whose address or interface is gone.
 const REBIND_INTERVAL: Duration = Duration::from_secs(1);
-/// Greatest number of peers whose destination address is remembered as the source of answers.
-const MAX_ANSWERS: usize = 4096;
 
 /// A socket for the driver.
 pub(crate) struct NewSocket {
@@ -59,9 +57,6 @@ pub(crate) struct DrivenSocket {
     way: Way,
     problem: SocketProblem,
     backlog: VecDeque<Transmit>,
-    /// The address of ours that each peer sends to, if peers are accepted at all addresses. A path of ours pins none: its address
-    /// may change, and the peer follows.
-    answers: HashMap<SocketAddr, IpAddr>,
     removed_at: Option<Instant>,
     rebind_at: Option<Instant>,
     meter: WireMeter,
@@ -93,7 +88,6 @@ impl DrivenSocket {
             way: Way::default(),
             problem: new.problem,
             backlog: VecDeque::new(),
-            answers: HashMap::new(),
             removed_at: None,
             rebind_at,
             meter: new.meter,
@@ -104,6 +98,12 @@ impl DrivenSocket {
 
     pub(crate) fn socket(&self) -> Option<&UdpSocket> {
         self.socket.as_ref()
+    }
+
+    /// Whether peers are accepted at all addresses of this host, and each is answered from the one that it sends to. A path of ours pins
+    /// none: its address may change, and the peer follows.
+    pub(crate) fn answers_as_asked(&self) -> bool {
+        self.toward.is_none() && self.options.address.ip().is_unspecified()
     }
 
     /// Whether transmits wait for room in the socket.
@@ -126,8 +126,6 @@ impl DrivenSocket {
         if self.removed_at.is_some() {
             return None;
         }
-        self.answers
-            .retain(|_, local| !news.missed && !news.lost.contains(local));
         if self.socket.as_ref().is_some_and(UdpSocket::is_stranded) {
             let gone = std::io::ErrorKind::AddrNotAvailable.into();
             self.lose_socket(&starhaul_net::Error::SocketGone(gone));
@@ -175,7 +173,7 @@ impl DrivenSocket {
             let refused = socket.refused();
             let sent = socket.try_send(&starhaul_net::Transmit {
                 to: transmit.remote,
-                from: self.answers.get(&transmit.remote).copied(),
+                from: transmit.source,
                 ecn: transmit.ecn,
                 contents: &transmit.contents,
                 segment_size: transmit.segment_size,
@@ -185,6 +183,9 @@ impl DrivenSocket {
                 // Those that the system refused reached no wire.
                 if socket.refused() - refused < datagrams as u64 {
                     self.meter.count_udp(transmit.remote.ip(), datagrams, sent);
+                } else if datagrams > 0 && transmit.source.take().is_some() {
+                    // This host may have lost the address that the peer asked.
+                    continue;
                 }
             }
             match sent {
@@ -216,19 +217,6 @@ impl DrivenSocket {
             let datagrams = bytes.div_ceil(message.stride).max(1);
             self.meter.count_udp(message.remote.ip(), datagrams, bytes);
         }
-        if self.toward.is_none() && self.options.address.ip().is_unspecified() {
-            for datagram in buffer.datagrams() {
-                let Some(local) = datagram.local else {
-                    continue;
-                };
-                // Forged addresses can fill the table; real peers are soon in it again.
-                if self.answers.len() >= MAX_ANSWERS && !self.answers.contains_key(&datagram.remote)
-                {
-                    self.answers.clear();
-                }
-                self.answers.insert(datagram.remote, local);
-            }
-        }
         true
     }
 
@@ -237,7 +225,6 @@ impl DrivenSocket {
         self.problem.set(Some(error));
         self.socket = None;
         self.backlog.clear();
-        self.answers.clear();
         self.rebind_at = Some(Instant::now());
     }
 

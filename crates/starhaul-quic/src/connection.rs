@@ -3,15 +3,15 @@
 
 use std::{
     collections::VecDeque,
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     num::NonZeroUsize,
     time::{Duration, Instant},
 };
 
 use bytes::Bytes;
 use noq_proto::{
-    ConnectionEvent, ConnectionHandle, Dir, PathId as QuicPathId, ReadError, ReadableError,
-    StreamId,
+    ConnectionEvent, ConnectionHandle, Dir, FrameStats, PathId as QuicPathId, ReadError,
+    ReadableError, StreamId,
 };
 use starhaul_paths::PathId;
 use starhaul_session::{Budget, PathDatagram, PathUpdate};
@@ -57,6 +57,8 @@ pub(crate) struct Connection {
     pub(crate) stage: Stage,
     /// Its session and path; a server learns them from OPEN or JOIN.
     pub(crate) owner: Option<(SessionHandle, PathId)>,
+    /// The address of this host to which the peer sends, where the socket has several.
+    pub(crate) source: Option<IpAddr>,
     /// The source in whose share of connections that have not joined it counts.
     pub(crate) pending: Option<Source>,
     /// Time limit of the present stage.
@@ -120,6 +122,7 @@ impl Connection {
             control,
             stage: Stage::Handshake,
             owner: None,
+            source: None,
             pending: None,
             deadline: Some(deadline),
             confirmed: false,
@@ -410,11 +413,27 @@ impl Connection {
         self.dirty
     }
 
-    /// A packet arrived.
-    pub(crate) fn handle_event(&mut self, event: ConnectionEvent) {
-        self.quic.handle_event(event);
+    /// A packet arrived `to` an address of this host. It is answered from there if it is the peer's: anybody can send from the peer's
+    /// address to another of ours.
+    pub(crate) fn handle_event(&mut self, event: ConnectionEvent, to: Option<IpAddr>) {
+        match to.filter(|to| self.source != Some(*to)) {
+            None => self.quic.handle_event(event),
+            Some(to) => {
+                // Frames are read of authentic packets only.
+                let before = self.frames_read();
+                self.quic.handle_event(event);
+                if self.frames_read() != before {
+                    self.source = Some(to);
+                }
+            }
+        }
         self.dirty = true;
         self.unacknowledged = self.unacknowledged.saturating_add(1);
+    }
+
+    fn frames_read(&mut self) -> Option<FrameStats> {
+        let stats = self.quic.path_stats(QuicPathId::ZERO);
+        stats.map(|stats| stats.frame_rx)
     }
 
     /// Packets arrived together. Returns what follows for the client's address (server).

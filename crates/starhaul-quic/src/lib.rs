@@ -30,7 +30,11 @@
 //! # Ok::<(), starhaul_quic::Error>(())
 //! ```
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
 
 use bytes::Bytes;
 use starhaul_cc::{ControllerConfig, Detection, PathModel, Reconfigurations};
@@ -193,6 +197,8 @@ pub struct Transmit {
     pub local: LocalId,
     /// The destination.
     pub remote: SocketAddr,
+    /// The address of this host to send from, to which the peer sends; `None` lets the kernel choose.
+    pub source: Option<IpAddr>,
     /// ECN bits of the IP header.
     pub ecn: u8,
     /// Bytes of each UDP payload.

@@ -3,7 +3,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -681,10 +681,18 @@ impl std::fmt::Debug for Node {
 }
 
 /// A batch for the driver.
-fn transmit(local: LocalId, remote: SocketAddr, ecn: u8, size: usize, contents: Bytes) -> Transmit {
+fn transmit(
+    local: LocalId,
+    remote: SocketAddr,
+    source: Option<IpAddr>,
+    ecn: u8,
+    size: usize,
+    contents: Bytes,
+) -> Transmit {
     Transmit {
         local,
         remote,
+        source,
         ecn,
         segment_size: size,
         contents,

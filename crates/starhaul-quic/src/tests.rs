@@ -1,5 +1,6 @@
 //! Whole nodes over simulated links, in virtual time.
 
+mod asked;
 mod attacks;
 mod data;
 mod idle;

@@ -120,7 +120,8 @@ impl Sessions {
         for (side, node) in self.nodes.iter_mut().enumerate() {
             // What has arrived is taken at once, as the bare side and the driver of sockets do.
             let packets = std::iter::from_fn(|| self.wire.receive(self.now, side));
-            node.handle_datagrams(self.now, LOCAL, address(1 - side), 0, packets);
+            let from = (address(1 - side), None);
+            node.handle_datagrams(self.now, LOCAL, from, 0, packets);
             if node.poll_timeout().is_some_and(|at| at <= self.now) {
                 node.handle_timeout(self.now);
             }

@@ -1,7 +1,11 @@
 //! Input: packets go to the stack of their connection, and from there datagrams, acknowledgements and messages to the
 //! session.
 
-use std::{net::SocketAddr, sync::Arc, time::Instant};
+use std::{
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    time::Instant,
+};
 
 use bytes::BytesMut;
 use noq_proto::{
@@ -33,15 +37,16 @@ impl Node {
         ecn: u8,
         payload: BytesMut,
     ) {
-        self.handle_datagrams(now, local, remote, ecn, [payload]);
+        self.handle_datagrams(now, local, (remote, None), ecn, [payload]);
     }
 
-    /// The same for payloads that arrived together, oldest first, at less cost than one by one.
+    /// The same for payloads that arrived together, oldest first, at less cost than one by one, and `to` which address of this host, where
+    /// the socket has several: answers leave from there.
     pub fn handle_datagrams(
         &mut self,
         now: Instant,
         local: LocalId,
-        remote: SocketAddr,
+        (remote, to): (SocketAddr, Option<IpAddr>),
         ecn: u8,
         payloads: impl IntoIterator<Item = BytesMut>,
     ) {
@@ -67,9 +72,11 @@ impl Node {
                 self.finish_input(now, current.take());
                 match event {
                     Some(DatagramEvent::NewConnection(incoming)) => {
-                        self.accept(now, local, incoming, &mut response);
+                        self.accept(now, (local, to), incoming, &mut response);
                     }
-                    Some(DatagramEvent::Response(answer)) => self.respond(local, answer, &response),
+                    Some(DatagramEvent::Response(answer)) => {
+                        self.respond((local, to), answer, &response);
+                    }
                     _ => {}
                 }
                 continue;
@@ -80,7 +87,7 @@ impl Node {
                 current = key.and_then(|key| self.conns.take(key));
             }
             if let Some(conn) = &mut current {
-                conn.handle_event(event);
+                conn.handle_event(event, to);
             }
         }
         self.finish_input(now, current);
@@ -108,7 +115,13 @@ impl Node {
         self.run_deferred(now);
     }
 
-    fn accept(&mut self, now: Instant, local: LocalId, incoming: Incoming, response: &mut Vec<u8>) {
+    fn accept(
+        &mut self,
+        now: Instant,
+        (local, to): (LocalId, Option<IpAddr>),
+        incoming: Incoming,
+        response: &mut Vec<u8>,
+    ) {
         let packet_bytes = self.packet_bytes();
         let paths = self
             .sessions
@@ -129,12 +142,12 @@ impl Node {
         if pending >= most || of_source >= most_of_source {
             self.refused_handshakes += 1;
             let answer = endpoint.refuse(incoming, response);
-            return self.respond(local, answer, response);
+            return self.respond((local, to), answer, response);
         }
         let must_prove = pending >= most.div_ceil(4) || of_source >= most_of_source.div_ceil(4);
         if must_prove && incoming.may_retry() {
             if let Ok(answer) = endpoint.retry(incoming, response) {
-                self.respond(local, answer, response);
+                self.respond((local, to), answer, response);
             }
             return;
         }
@@ -147,6 +160,7 @@ impl Node {
         match endpoint.accept(incoming, now, response, Some(Arc::new(config))) {
             Ok((handle, quic)) => {
                 let mut conn = self.insert_conn(now, local, handle, quic, control);
+                conn.source = to;
                 conn.pending = Some(source);
                 self.pending.add(source);
                 self.process(now, &mut conn);
@@ -155,13 +169,18 @@ impl Node {
             }
             Err(error) => {
                 if let Some(answer) = error.response {
-                    self.respond(local, answer, response);
+                    self.respond((local, to), answer, response);
                 }
             }
         }
     }
 
-    fn respond(&mut self, local: LocalId, answer: noq_proto::Transmit, contents: &[u8]) {
+    fn respond(
+        &mut self,
+        (local, source): (LocalId, Option<IpAddr>),
+        answer: noq_proto::Transmit,
+        contents: &[u8],
+    ) {
         if self.responses.len() >= MAX_RESPONSES {
             self.responses.pop_front();
         }
@@ -171,6 +190,7 @@ impl Node {
         let response: Transmit = transmit(
             local,
             proof::real(answer.destination),
+            source,
             answer.ecn.map_or(0, |ecn| ecn as u8),
             answer.size,
             contents.to_vec().into(),

@@ -83,7 +83,14 @@ impl Node {
         let ecn = sent.ecn.map_or(0, |ecn| ecn as u8);
         let size = sent.segment_size.unwrap_or(sent.size);
         let remote = proof::real(sent.destination);
-        Some(transmit(conn.local, remote, ecn, size, contents))
+        Some(transmit(
+            conn.local,
+            remote,
+            conn.source,
+            ecn,
+            size,
+            contents,
+        ))
     }
 
     /// Gives the stack a probe of the packet size, if it is time for one, or returns what the stack sends before that.
