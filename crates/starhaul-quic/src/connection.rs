@@ -21,7 +21,7 @@ use crate::{
     controller::{PACKET_OVERHEAD, PathControlHandle, Permit},
     join::{self, Exported},
     node::{ConnectionKey, Source},
-    proof::{self, Proof},
+    proof::{self, Names, Proof},
     wire::{self, Malformed, Message},
 };
 
@@ -160,7 +160,8 @@ impl Connection {
 
     pub(crate) fn remote(&self) -> Option<SocketAddr> {
         let path = self.quic.network_path(QuicPathId::ZERO).ok()?;
-        Some(proof::real(path.remote()))
+        let known = path.remote();
+        Some(self.proof.as_ref().map_or(known, |proof| proof.real(known)))
     }
 
     pub(crate) fn rtt(&self) -> Option<Duration> {
@@ -437,7 +438,7 @@ impl Connection {
     }
 
     /// Packets arrived together. Returns what follows for the client's address (server).
-    pub(crate) fn check_address(&mut self, now: Instant) -> proof::Next {
+    pub(crate) fn check_address(&mut self, now: Instant, names: &Names) -> proof::Next {
         if self.is_client() {
             return proof::Next::Nothing;
         }
@@ -446,13 +447,14 @@ impl Connection {
             return proof::Next::Nothing;
         };
         let known = path.remote();
+        let address = (known, names.real(known));
         let quic = &mut self.quic;
         let answers = || {
             let stats = quic.path_stats(QuicPathId::ZERO);
             stats.map_or(0, |stats| stats.frame_rx.path_response)
         };
-        let proof = self.proof.get_or_insert_with(|| Proof::new(known, rtt));
-        proof.heard(now, known, rtt, answers)
+        let proof = self.proof.get_or_insert_with(|| Proof::new(address, rtt));
+        proof.heard(now, address, rtt, answers)
     }
 
     /// The next datagram that arrived.

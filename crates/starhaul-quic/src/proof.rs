@@ -4,8 +4,8 @@
 //! same address to the stack under another name, which counts as another move and causes another challenge.
 
 use std::{
-    collections::BTreeMap,
-    net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6},
+    collections::{BTreeMap, VecDeque},
+    net::{IpAddr, Ipv6Addr, SocketAddr},
     time::{Duration, Instant},
 };
 
@@ -13,63 +13,71 @@ use std::{
 const ROUND_TRIPS: u32 = 2;
 const LEAST_WAIT: Duration = Duration::from_millis(50);
 const MOST_WAIT: Duration = Duration::from_secs(2);
-/// IPv4 addresses with names become addresses of this network (RFC 2765 §2.1), from which no packet comes.
-const TRANSLATED: u128 = 0xffff << 48;
+/// Names are addresses of the discard prefix (RFC 6666), to and from which nothing is sent. The stack ignores an address's flow
+/// label, and the zone of most.
+const DISCARD: u128 = 0x0100 << 112;
+/// Former names that are remembered: the stack may have packets for them still.
+const FORMER: usize = 1024;
 
 /// The names under which the stack knows peers' addresses, where they have one.
 #[derive(Debug, Default)]
-pub(crate) struct Names(BTreeMap<SocketAddr, u32>);
+pub(crate) struct Names {
+    of: BTreeMap<SocketAddr, u64>,
+    /// The addresses behind names, those of [`Self::former`] among them.
+    addresses: BTreeMap<u64, SocketAddr>,
+    former: VecDeque<u64>,
+    last: u64,
+}
 
 impl Names {
     /// The source address of a packet as the stack is to see it.
     pub(crate) fn of(&self, remote: SocketAddr) -> SocketAddr {
-        match self.0.get(&remote) {
+        match self.of.get(&remote) {
             None => remote,
             Some(&name) => {
-                let (ip, scope) = match remote {
-                    SocketAddr::V4(v4) => {
-                        let bits = TRANSLATED | u128::from(v4.ip().to_bits());
-                        (Ipv6Addr::from_bits(bits), 0)
-                    }
-                    SocketAddr::V6(v6) => (*v6.ip(), v6.scope_id()),
-                };
-                SocketAddrV6::new(ip, remote.port(), name, scope).into()
+                let ip = Ipv6Addr::from_bits(DISCARD | u128::from(name));
+                SocketAddr::new(ip.into(), remote.port())
             }
         }
+    }
+
+    /// The address behind a name.
+    pub(crate) fn real(&self, known: SocketAddr) -> SocketAddr {
+        let name = match known.ip() {
+            IpAddr::V6(ip) if ip.to_bits() >> 64 == DISCARD >> 64 => {
+                u64::try_from(ip.to_bits() & u128::from(u64::MAX))
+            }
+            _ => return known,
+        };
+        let address = name.ok().and_then(|name| self.addresses.get(&name));
+        address.copied().unwrap_or(known)
     }
 
     /// Gives the address another name.
     pub(crate) fn renew(&mut self, remote: SocketAddr) {
-        let name = self.0.entry(remote).or_default();
-        *name = name.wrapping_add(1).max(1);
+        self.forget(remote);
+        self.last += 1;
+        self.of.insert(remote, self.last);
+        self.addresses.insert(self.last, remote);
     }
 
     /// The address needs its name no longer.
     pub(crate) fn forget(&mut self, remote: SocketAddr) {
-        self.0.remove(&remote);
-    }
-}
-
-/// The address behind a name.
-pub(crate) fn real(known: SocketAddr) -> SocketAddr {
-    match known {
-        SocketAddr::V6(v6) if v6.flowinfo() != 0 => {
-            let bits = v6.ip().to_bits();
-            let low = u32::try_from(bits & u128::from(u32::MAX)).unwrap_or(0);
-            match bits >> 32 == TRANSLATED >> 32 {
-                true => SocketAddr::new(IpAddr::V4(low.into()), v6.port()),
-                false => SocketAddrV6::new(*v6.ip(), v6.port(), 0, v6.scope_id()).into(),
-            }
+        self.former.extend(self.of.remove(&remote));
+        while self.former.len() > FORMER
+            && let Some(former) = self.former.pop_front()
+        {
+            self.addresses.remove(&former);
         }
-        other => other,
     }
 }
 
 /// The state of a client's address at a server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Proof {
-    /// The address as the stack knows it.
+    /// The address as the stack knows it, and as the network does.
     known: SocketAddr,
+    real: SocketAddr,
     /// RTT before it moved there.
     rtt: Duration,
     missing: Option<Missing>,
@@ -96,25 +104,35 @@ pub(crate) enum Next {
 
 impl Proof {
     /// The handshake proves the first address.
-    pub(crate) fn new(known: SocketAddr, rtt: Duration) -> Self {
+    pub(crate) fn new((known, real): (SocketAddr, SocketAddr), rtt: Duration) -> Self {
         Self {
             known,
+            real,
             rtt,
             missing: None,
         }
     }
 
-    /// A packet arrived. The stack now sends to `known`, an address or a name of one, with this RTT; `answers` counts the
+    /// The address that the stack knows as `known`.
+    pub(crate) fn real(&self, known: SocketAddr) -> SocketAddr {
+        match known == self.known {
+            true => self.real,
+            false => known,
+        }
+    }
+
+    /// A packet arrived. The stack now sends to `known`, an address or a name of `real`, with this RTT; `answers` counts the
     /// client's answers to challenges.
     pub(crate) fn heard(
         &mut self,
         now: Instant,
-        known: SocketAddr,
+        (known, real): (SocketAddr, SocketAddr),
         rtt: Duration,
         answers: impl FnOnce() -> u64,
     ) -> Next {
         let before = std::mem::replace(&mut self.known, known);
-        let moved = real(before) != real(known);
+        let real_before = std::mem::replace(&mut self.real, real);
+        let moved = real_before != real;
         // Another connection of the client may have taken the address's name with it; the stack takes that for a move too.
         if moved || (before != known && self.missing.is_none()) {
             self.missing = Some(Missing {
@@ -123,7 +141,7 @@ impl Proof {
                 wait: (self.rtt * ROUND_TRIPS).clamp(LEAST_WAIT, MOST_WAIT),
             });
             return match moved {
-                true => Next::Forget(real(before)),
+                true => Next::Forget(real_before),
                 false => Next::Nothing,
             };
         }
@@ -136,7 +154,7 @@ impl Proof {
         } else if now >= missing.challenged_at + missing.wait {
             missing.challenged_at = now;
             missing.wait = (missing.wait * 2).min(MOST_WAIT);
-            return Next::Renew(real(known));
+            return Next::Renew(real);
         }
         Next::Nothing
     }
@@ -144,6 +162,8 @@ impl Proof {
 
 #[cfg(test)]
 mod tests {
+    use noq_proto::FourTuple;
+
     use super::*;
 
     #[test]
@@ -156,17 +176,34 @@ mod tests {
         ] {
             let remote: SocketAddr = remote.parse().unwrap();
             let mut names = Names::default();
-            let mut known = vec![names.of(remote)];
-            assert_eq!(known, [remote]);
+            let stack = |address| FourTuple::from_remote(address).remote();
+            let mut known = vec![stack(names.of(remote))];
+            assert_eq!(names.real(known[0]), remote);
             for _ in 0..3 {
                 names.renew(remote);
-                let name = names.of(remote);
+                let name = stack(names.of(remote));
                 assert!(!known.contains(&name), "{name}");
-                assert_eq!(real(name), remote);
                 known.push(name);
+                // Packets for a former name still reach the peer.
+                assert!(known.iter().all(|name| names.real(*name) == remote));
             }
             names.forget(remote);
             assert_eq!(names.of(remote), remote);
+            assert!(known.iter().all(|name| names.real(*name) == remote));
         }
+    }
+
+    #[test]
+    fn former_names_take_bounded_memory() {
+        let mut names = Names::default();
+        let kept: SocketAddr = "192.0.2.1:4600".parse().unwrap();
+        names.renew(kept);
+        for port in 1..10_000 {
+            let other = SocketAddr::new(kept.ip(), 10_000 + port);
+            names.renew(other);
+            names.forget(other);
+        }
+        assert_eq!(names.real(names.of(kept)), kept);
+        assert_eq!(names.addresses.len(), FORMER + 1);
     }
 }

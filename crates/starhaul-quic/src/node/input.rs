@@ -20,7 +20,7 @@ use crate::{
     CloseCode, Error, LocalId, Transmit,
     connection::{Connection, Stage},
     controller::{DatagramFate, PathControlHandle},
-    proof::{self, Next},
+    proof::Next,
     transport,
 };
 
@@ -97,9 +97,8 @@ impl Node {
     /// The stack of this connection has taken packets.
     fn finish_input(&mut self, now: Instant, conn: Option<Box<Connection>>) {
         let Some(mut conn) = conn else { return };
-        let next = conn.check_address(now);
         if let Some(socket) = self.locals.get_mut(&conn.local) {
-            match next {
+            match conn.check_address(now, &socket.names) {
                 Next::Nothing => {}
                 Next::Forget(before) => socket.names.forget(before),
                 Next::Renew(remote) => socket.names.renew(remote),
@@ -133,7 +132,7 @@ impl Node {
             return;
         };
         let endpoint = &mut socket.endpoint;
-        let source = Source::of(proof::real(incoming.remote_address()).ip());
+        let source = Source::of(socket.names.real(incoming.remote_address()).ip());
         let (most, most_of_source) = (
             self.config.max_handshakes,
             self.config.max_handshakes_per_source,
@@ -187,9 +186,12 @@ impl Node {
         let Some(contents) = contents.get(..answer.size) else {
             return;
         };
+        let Some(socket) = self.locals.get(&local) else {
+            return;
+        };
         let response: Transmit = transmit(
             local,
-            proof::real(answer.destination),
+            socket.names.real(answer.destination),
             source,
             answer.ecn.map_or(0, |ecn| ecn as u8),
             answer.size,

@@ -9,7 +9,6 @@ use crate::{
     Transmit,
     connection::{Connection, Sizes},
     controller::Permit,
-    proof,
 };
 
 /// Most packets in one batch (what one UDP segmentation offload call takes).
@@ -82,7 +81,10 @@ impl Node {
         };
         let ecn = sent.ecn.map_or(0, |ecn| ecn as u8);
         let size = sent.segment_size.unwrap_or(sent.size);
-        let remote = proof::real(sent.destination);
+        let socket = self.locals.get(&conn.local);
+        let remote = socket.map_or(sent.destination, |socket| {
+            socket.names.real(sent.destination)
+        });
         Some(transmit(
             conn.local,
             remote,

@@ -76,7 +76,10 @@ impl BlockSystem for Srt {
         };
         let transmit = |from: &str, to: &str| {
             let chunk = format!("-chunk:{}", packets::PACKET_BYTES);
-            command(PROGRAM, &["-q", "-loglevel:error", BUFFERING, &chunk, from, to])
+            command(
+                PROGRAM,
+                &["-q", "-loglevel:error", BUFFERING, &chunk, from, to],
+            )
         };
         let programs = [
             (
