@@ -1,5 +1,6 @@
-//! BBR version 1 (Cardwell et al., 2016; draft-cardwell-iccrg-bbr-congestion-control-00): paces at
-//! the greatest delivery rate of ten rounds and bounds what is in flight by the least RTT of ten seconds.
+//! BBR version 1 (Cardwell et al., 2016; draft-cardwell-iccrg-bbr-congestion-control-00), with room for aggregated
+//! acknowledgements as in Linux since 5.1: paces at the greatest delivery rate of ten rounds and bounds what is in flight by
+//! the least RTT of ten seconds.
 
 use std::time::{Duration, Instant};
 
@@ -7,6 +8,7 @@ use starhaul_units::Bandwidth;
 
 use crate::{
     AckedPacket, CongestionEvent, Controller, LostPacket,
+    aggregation::Aggregation,
     delivery_rate::{DeliveryRateSampler, RateSample},
     filter::WindowedFilter,
     limits::{MAX_CWND_BYTES, clamp_rate, initial_window, max_datagram_bytes, real, window_bytes},
@@ -26,6 +28,8 @@ const BANDWIDTH_WINDOW_ROUNDS: u64 = 10;
 const MIN_RTT_WINDOW: Duration = Duration::from_secs(10);
 const PROBE_RTT_TIME: Duration = Duration::from_millis(200);
 const MIN_WINDOW_PACKETS: u64 = 4;
+/// Greatest time at the estimated bandwidth that aggregated acknowledgements add to the window.
+const MOST_AGGREGATED: Duration = Duration::from_millis(100);
 /// From this least RTT on, draining to four packets would idle a long path for more than a tenth of the time: probing
 /// the RTT then keeps half a BDP in flight, as in BBRv2 (draft-cardwell-iccrg-bbr-congestion-control-02 §4.3.4.2).
 const LONG_RTT: Duration = Duration::from_millis(200);
@@ -44,6 +48,7 @@ pub(crate) struct Bbr {
     unqueued_rtt: WindowedFilter<Duration, Instant>,
     rounds: RoundCounter,
     full_pipe: FullPipe,
+    aggregation: Aggregation,
 
     pacing_rate: Bandwidth,
     cwnd_bytes: u64,
@@ -103,6 +108,7 @@ impl Bbr {
             unqueued_rtt: WindowedFilter::min(MIN_RTT_WINDOW),
             rounds: RoundCounter::default(),
             full_pipe: FullPipe::default(),
+            aggregation: Aggregation::default(),
             pacing_rate: startup_rate(cwnd_bytes, Duration::from_millis(1)),
             cwnd_bytes,
             prior_cwnd_bytes: cwnd_bytes,
@@ -278,8 +284,27 @@ impl Bbr {
         }
     }
 
+    fn update_aggregation(&mut self, now: Instant, acked_bytes: u64) {
+        let bandwidth = self.max_bandwidth.best().unwrap_or_default();
+        let round = (self.rounds.count(), self.full_pipe.reached());
+        let cwnd_bytes = self.cwnd_bytes;
+        self.aggregation
+            .update(now, bandwidth, acked_bytes, cwnd_bytes, round);
+    }
+
+    /// Room for what is acknowledged at once, once the pipe is full (`tcp_bbr.c`, `bbr_ack_aggregation_cwnd`).
+    fn aggregated(&self) -> u64 {
+        let bandwidth = self
+            .max_bandwidth
+            .best()
+            .filter(|_| self.full_pipe.reached());
+        let most = bandwidth.map_or(0, |bandwidth| bandwidth.bytes_in(MOST_AGGREGATED));
+        self.aggregation.bytes().min(most)
+    }
+
     fn update_cwnd(&mut self, acked_bytes: u64) {
         let target = self.inflight(self.cwnd_gain());
+        let target = target.saturating_add(self.aggregated()).min(MAX_CWND_BYTES);
         let grown = self.cwnd_bytes.saturating_add(acked_bytes);
         self.cwnd_bytes = if self.recovery.is_some_and(|recovery| recovery.conserving) {
             let replaced = self.sampler.in_flight_bytes().saturating_add(acked_bytes);
@@ -393,6 +418,7 @@ impl Controller for Bbr {
     ) {
         if bytes_in_flight == 0 && self.sampler.newest_sent().is_some() {
             self.idle_restart = true;
+            self.aggregation.restart(now);
             if matches!(self.mode, Mode::ProbeBw { .. }) {
                 // In any phase, the pipe is empty and only needs filling.
                 self.update_pacing_rate(1.0);
@@ -425,6 +451,7 @@ impl Controller for Bbr {
         };
         self.update_round(&sample);
         self.update_bandwidth(&sample);
+        self.update_aggregation(now, sample.acked_bytes);
         self.update_mode(now, &sample, bytes_in_flight);
         self.update_pacing_rate(self.pacing_gain());
         self.update_cwnd(sample.acked_bytes);
@@ -448,6 +475,8 @@ impl Controller for Bbr {
         let newest_sent = self.sampler.newest_sent().unwrap_or(0);
         if event.persistent {
             self.save_cwnd();
+            // As in `bbr_set_state`: the rounds of an outage show no full pipe.
+            self.full_pipe.restart();
             self.cwnd_bytes = self.min_cwnd();
             self.recovery = Some(Recovery {
                 newest_sent,
@@ -479,6 +508,8 @@ impl Controller for Bbr {
     }
 
     fn on_spurious_congestion_event(&mut self, _now: Instant) {
+        // As in `bbr_undo_cwnd`.
+        self.full_pipe.restart();
         if self.recovery.take().is_some() {
             self.restore_cwnd();
             self.bound_cwnd();

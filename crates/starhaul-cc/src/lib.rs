@@ -27,6 +27,7 @@ pub mod delivery_rate;
 pub mod filter;
 pub mod kalman;
 
+mod aggregation;
 mod bbr;
 mod bbr3;
 mod config;

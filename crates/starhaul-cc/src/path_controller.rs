@@ -83,6 +83,15 @@ impl PathController {
         self.rate_limit
     }
 
+    /// Whether the rate limit alone keeps the flight to this: what the path delivers then says nothing of what it might, and
+    /// a window that is not needed must not grow (RFC 9002 §7.8).
+    pub fn is_rate_limited(&self, flight_bytes: u64, smoothed_rtt: Option<Duration>) -> bool {
+        let half = self.controller.full_window() / 2;
+        self.rate_limit.is_some_and(|limit| {
+            flight_bytes <= half && self.own_rate(smoothed_rtt).is_none_or(|own| limit < own)
+        })
+    }
+
     /// A packet leaves, which the controller is told by itself; `is_limited`: the sender has less to send than it might.
     pub fn on_sent(&mut self, now: Instant, is_limited: bool) {
         self.guard.on_sent(now, is_limited);
@@ -135,13 +144,18 @@ impl PathController {
     /// The rate at which packets leave. Without a rate of the controller's and an RTT, the window alone limits the
     /// first flight.
     pub fn pacing_rate(&self, smoothed_rtt: Option<Duration>) -> Bandwidth {
-        let by_window = |rtt| Bandwidth::from_bytes_over(self.controller.cwnd(), rtt);
-        let rate = self.controller.pacing_rate();
         let shown = self.shown_rate().map(|shown| shown.scaled(PACING_GAIN));
-        rate.or_else(|| smoothed_rtt.map(|rtt| by_window(rtt).scaled(PACING_GAIN)))
+        self.own_rate(smoothed_rtt)
             .unwrap_or(Bandwidth::MAX)
             .min(shown.unwrap_or(Bandwidth::MAX))
             .min(self.rate_limit.unwrap_or(Bandwidth::MAX))
+    }
+
+    /// The rate of the controller, or of its window.
+    fn own_rate(&self, smoothed_rtt: Option<Duration>) -> Option<Bandwidth> {
+        let by_window = |rtt| Bandwidth::from_bytes_over(self.controller.cwnd(), rtt);
+        let rate = self.controller.pacing_rate();
+        rate.or_else(|| smoothed_rtt.map(|rtt| by_window(rtt).scaled(PACING_GAIN)))
     }
 
     /// The least RTT of the last 10 to 20 s.
@@ -155,6 +169,8 @@ impl PathController {
             PathSignal::Reconfiguration(event) => {
                 let news = self.reconfigurations.accept(now, event);
                 if let Some(event) = news {
+                    self.rtt_floor.restart(event.at);
+                    self.guard.on_other_path();
                     self.controller.on_reconfiguration(now, event);
                 }
                 news.is_some()

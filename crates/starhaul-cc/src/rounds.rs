@@ -67,6 +67,11 @@ impl FullPipe {
         self.reached = self.rounds >= FULL_PIPE_ROUNDS;
     }
 
+    /// Counts rounds without growth anew, from any bandwidth: what was delivered late ended as it could not grow.
+    pub(crate) fn restart(&mut self) {
+        (self.bandwidth, self.rounds) = (Bandwidth::ZERO, 0);
+    }
+
     /// Marks the pipe as full.
     pub(crate) fn fill(&mut self) {
         self.reached = true;
@@ -122,5 +127,17 @@ mod tests {
         assert_eq!(full_after(&[1, 2, 4, 8, 9, 9, 9]), Some(6));
         assert_eq!(full_after(&[8, 9, 9, 10, 11, 11, 13, 14, 15, 15]), Some(9));
         assert_eq!(full_after(&[1, 2, 4, 8, 16, 32]), None);
+
+        let mut pipe = FullPipe::default();
+        for mbit in [8, 8, 8] {
+            pipe.on_round(Bandwidth::from_mbit(mbit));
+        }
+        pipe.restart();
+        for (mbit, is_full) in [(8, false), (8, false), (8, false), (8, true)] {
+            pipe.on_round(Bandwidth::from_mbit(mbit));
+            assert_eq!(pipe.reached(), is_full);
+        }
+        pipe.restart();
+        assert!(pipe.reached());
     }
 }

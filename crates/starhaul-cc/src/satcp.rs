@@ -73,7 +73,34 @@ impl Law for SaTcpLaw {
         }
     }
 
+    /// What a signal told since then stays.
+    fn restore(&mut self, before: Self) {
+        self.cubic = before.cubic;
+    }
+
     fn state(&self, window: &Window) -> &'static str {
         self.cubic.state(window)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ReconfigurationSource;
+
+    #[test]
+    fn what_was_told_since_a_decrease_outlives_its_undoing() {
+        let now = Instant::now() + Duration::from_secs(60);
+        let mut law = SaTcpLaw::default();
+        let before = law.clone();
+        let event = Reconfiguration {
+            at: now,
+            outage: Duration::from_millis(100),
+            source: ReconfigurationSource::GroundTruth,
+            confidence: 1.0,
+        };
+        law.on_reconfiguration(now, &event);
+        law.restore(before);
+        assert!(law.disturbed_at(now + Duration::from_secs(1)).is_some());
     }
 }

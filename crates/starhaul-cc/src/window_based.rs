@@ -27,6 +27,10 @@ pub(crate) trait Law: Clone + fmt::Debug + Default + Send + Sync + 'static {
     fn on_persistent_congestion(&mut self, _now: Instant) {}
     /// The path was reconfigured.
     fn on_reconfiguration(&mut self, _now: Instant, _event: &Reconfiguration) {}
+    /// Undoes a decrease: the law is as it was `before`.
+    fn restore(&mut self, before: Self) {
+        *self = before;
+    }
     /// Pacing rate in windows per RTT.
     fn pacing_gain(&self, window: &Window) -> f64 {
         window.default_pacing_gain()
@@ -71,7 +75,7 @@ impl<L: Law> WindowBased<L> {
             && self.window.cwnd_real() < before.cwnd
         {
             self.window.restore(before.cwnd, before.ssthresh);
-            self.law = before.law;
+            self.law.restore(before.law);
         }
     }
 }

@@ -30,6 +30,8 @@ mod outstanding;
 
 use outstanding::Outstanding;
 
+/// Whoever waits for the pace asks again after this time.
+const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 /// Packets due within this time leave as one batch.
 const PACING_QUANTUM: Duration = Duration::from_micros(500);
 /// Approximate bytes that a packet adds to its datagram: header, frame type and length, tag.
@@ -200,7 +202,8 @@ impl PathControl {
         // If it has to wait, it waits until a few packets can leave as one batch.
         let quantum = rate.bytes_in(PACING_QUANTUM).clamp(mtu, 32 * mtu);
         let at = self.pacer.next_send(now, rate, quantum).unwrap_or(at);
-        Permit::At(at)
+        // The rate may change meanwhile, by a feed for example.
+        Permit::At(at.min(now + LONGEST_PAUSE))
     }
 
     /// Bytes in flight once everything given to the stack has left.
@@ -467,13 +470,14 @@ impl congestion::Controller for PathControlHandle {
             // A sender that fills more than half the window is not app-limited.
             control.idle = false;
         }
-        control.path.on_sent(now, control.idle);
+        let flight = in_flight.saturating_add(bytes);
+        let is_limited = control.idle || control.path.is_rate_limited(flight, control.smoothed_rtt);
+        control.path.on_sent(now, is_limited);
         if control.is_shown(pn) {
-            let idle = control.idle;
             control
                 .path
                 .controller_mut()
-                .on_packet_sent(now, pn, bytes, in_flight, idle);
+                .on_packet_sent(now, pn, bytes, in_flight, is_limited);
         }
         // Until this packet is acknowledged, what the path delivers still shows the pause before it.
         control.idle &= control.drained;

@@ -135,8 +135,7 @@ impl Bbr3 {
             now,
             sample.acked_bytes,
             self.cwnd_bytes,
-            self.rounds.count(),
-            self.full_pipe.reached(),
+            (self.rounds.count(), self.full_pipe.reached()),
         );
         if self.rounds.started() && !sample.app_limited {
             self.full_pipe.on_round(sample.delivery_rate);

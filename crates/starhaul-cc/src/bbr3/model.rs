@@ -7,6 +7,7 @@ use starhaul_units::Bandwidth;
 
 use super::BETA;
 use crate::{
+    aggregation::Aggregation,
     delivery_rate::RateSample,
     filter::WindowedFilter,
     limits::{real, window_bytes},
@@ -14,7 +15,6 @@ use crate::{
 
 /// The bandwidth filter covers the present cycle and the one before.
 const BANDWIDTH_WINDOW_CYCLES: u64 = 1;
-const EXTRA_ACKED_WINDOW_ROUNDS: u64 = 10;
 
 /// Estimates and short-term bounds.
 #[derive(Clone, Debug)]
@@ -30,9 +30,7 @@ pub(super) struct Model {
     loss_round_started: bool,
     loss_round_ends_at_delivered: u64,
 
-    extra_acked: WindowedFilter<u64, u64>,
-    extra_acked_since: Option<Instant>,
-    extra_acked_delivered: u64,
+    aggregation: Aggregation,
 }
 
 impl Model {
@@ -46,9 +44,7 @@ impl Model {
             loss_in_round: false,
             loss_round_started: false,
             loss_round_ends_at_delivered: 0,
-            extra_acked: WindowedFilter::max(EXTRA_ACKED_WINDOW_ROUNDS),
-            extra_acked_since: None,
-            extra_acked_delivered: 0,
+            aggregation: Aggregation::default(),
         }
     }
 
@@ -166,33 +162,18 @@ impl Model {
         now: Instant,
         acked_bytes: u64,
         cwnd_bytes: u64,
-        round: u64,
-        full_pipe: bool,
+        round: (u64, bool),
     ) {
         let bandwidth = self.bandwidth().unwrap_or_default();
-        let since = *self.extra_acked_since.get_or_insert(now);
-        let mut expected = bandwidth.bytes_in(now.saturating_duration_since(since));
-        if self.extra_acked_delivered <= expected {
-            self.restart_aggregation(now);
-            expected = 0;
-        }
-        self.extra_acked_delivered = self.extra_acked_delivered.saturating_add(acked_bytes);
-        let extra =
-            (self.extra_acked_delivered - expected.min(self.extra_acked_delivered)).min(cwnd_bytes);
-        self.extra_acked.set_window(if full_pipe {
-            EXTRA_ACKED_WINDOW_ROUNDS
-        } else {
-            1
-        });
-        self.extra_acked.update(round, extra);
+        self.aggregation
+            .update(now, bandwidth, acked_bytes, cwnd_bytes, round);
     }
 
     pub(super) fn restart_aggregation(&mut self, now: Instant) {
-        self.extra_acked_since = Some(now);
-        self.extra_acked_delivered = 0;
+        self.aggregation.restart(now);
     }
 
     pub(super) fn extra_acked_bytes(&self) -> u64 {
-        self.extra_acked.best().unwrap_or(0)
+        self.aggregation.bytes()
     }
 }

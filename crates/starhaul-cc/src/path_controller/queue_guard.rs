@@ -115,6 +115,16 @@ impl QueueGuard {
         };
     }
 
+    /// The path became another one, as a signal told: what earlier packets showed says nothing of it.
+    pub(super) fn on_other_path(&mut self) {
+        self.recent.clear();
+        self.compared.clear();
+        (self.floor, self.is_floor_sure) = (None, false);
+        (self.interval, self.rate, self.shown) = (None, None, None);
+        (self.holding_since, self.longer_since) = (None, None);
+        self.patience = 1;
+    }
+
     /// A packet was acknowledged; `least_rtt` is the least RTT of the recent past, `estimate` the controller's.
     pub(super) fn on_ack(
         &mut self,
@@ -431,6 +441,25 @@ mod tests {
         assert_eq!(window(&guard), 1 << 20, "a queue would have gone");
         acks(&mut guard, now, 300, 340);
         assert!(window(&guard) < 400_000, "measured against the longer path");
+    }
+
+    #[test]
+    fn a_signal_of_another_path_ends_what_the_former_one_showed() {
+        let mut guard = QueueGuard {
+            bound: Some(50 * MS),
+            ..QueueGuard::default()
+        };
+        let window =
+            |guard: &QueueGuard, floor| guard.window(1 << 20, floor, Bandwidth::from_mbit(80));
+        let now = acks(&mut guard, Instant::now(), 300, 110);
+        let now = acks(&mut guard, now, 300, 200);
+        assert!(window(&guard, 100 * MS) < 200_000);
+        guard.on_other_path();
+        // The path is as long as its round trips are now.
+        for step in 0..500 {
+            guard.on_ack(now + step * MS, 200 * MS, 1_000, 200 * MS, None);
+            assert_eq!(window(&guard, 200 * MS), 1 << 20, "after {step} ms");
+        }
     }
 
     /// A flow at 8 Mbit/s whose controller thinks of 80 pauses; its packets come again at 1 Mbit/s.

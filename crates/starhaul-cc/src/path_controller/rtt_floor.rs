@@ -11,10 +11,24 @@ pub(super) struct RttFloor {
     since: Option<Instant>,
     current: Option<Duration>,
     previous: Option<Duration>,
+    /// When the path became another one: packets sent before measure the former one.
+    other_since: Option<Instant>,
 }
 
 impl RttFloor {
+    /// The path is another one since then.
+    pub(super) fn restart(&mut self, since: Instant) {
+        *self = Self {
+            other_since: Some(since),
+            ..Self::default()
+        };
+    }
+
     pub(super) fn update(&mut self, now: Instant, rtt: Duration) {
+        let is_of_former = |since| now.checked_sub(rtt).is_none_or(|sent| sent < since);
+        if self.other_since.is_some_and(is_of_former) {
+            return;
+        }
         let since = *self.since.get_or_insert(now);
         if now.saturating_duration_since(since) >= RTT_FLOOR_WINDOW {
             self.since = Some(now);
@@ -31,6 +45,20 @@ impl RttFloor {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn packets_of_a_former_path_say_nothing_of_this_one() {
+        let start = Instant::now() + Duration::from_secs(60);
+        let ms = Duration::from_millis;
+        let mut floor = RttFloor::default();
+        floor.update(start, ms(40));
+        floor.restart(start + ms(10));
+        assert_eq!(floor.get(), None);
+        floor.update(start + ms(30), ms(40));
+        assert_eq!(floor.get(), None);
+        floor.update(start + ms(110), ms(80));
+        assert_eq!(floor.get(), Some(ms(80)));
+    }
 
     #[test]
     fn the_rtt_floor_forgets() {

@@ -3,8 +3,8 @@
 
 use std::{collections::VecDeque, time::Instant};
 
-/// Most packet numbers between the oldest datagram without a fate and the newest: as many as controllers remember, 10 Gbit/s over 600 ms.
-const MAX_OUTSTANDING: usize = 1 << 19;
+/// Most packet numbers between the oldest datagram without a fate and the newest: as many as controllers remember.
+const MAX_OUTSTANDING: usize = 1 << 21;
 
 /// Datagrams without a fate, by packet number.
 #[derive(Debug, Default)]

@@ -106,3 +106,32 @@ fn a_limit_outlives_connections_and_ends_when_it_is_lifted() {
         assert!(mean > 1_500_000.0, "{mean}");
     }
 }
+
+/// A limit is no full path: windows do not grow by it, estimates do not fall to it, and a new one counts at once.
+#[test]
+fn a_limit_says_nothing_of_the_path() {
+    for controller in ["newreno", "cubic", "copa", "bbr"] {
+        let mut net = Net::new(9, &[LINK]);
+        net.connect();
+        net.run_ms(1_000);
+        let (now, session) = (net.sim.now(), net.session);
+        let node = &mut net.party(CLIENT).node;
+        let config: ControllerConfig = controller.parse().unwrap();
+        node.set_path_controller(now, session, PATH, config)
+            .unwrap();
+        let mut transfer = Transfer::open(&mut net, CLIENT, u64::MAX);
+        transfer.run_ms(&mut net, 3_000);
+        limit(&mut net, CLIENT, Some(Bandwidth::from_mbit(3)));
+        transfer.run_ms(&mut net, 60_000);
+        // 3 Mbit/s for the round trip of 40 ms are 15 kB; 20 Mbit/s and a full queue before are some 400.
+        let window = net.status(CLIENT)[0].cwnd;
+        assert!(window < 1_000_000, "{controller}: {window} bytes");
+        limit(&mut net, CLIENT, Some(Bandwidth::from_kbit(1)));
+        transfer.run_ms(&mut net, 2_000);
+        limit(&mut net, CLIENT, None);
+        let since = net.sim.now();
+        transfer.run_ms(&mut net, 1_250);
+        let (_, mean) = seconds(&mut net, CLIENT, since);
+        assert!(mean > 1_000_000.0, "{controller}: {mean} bytes each second");
+    }
+}
