@@ -166,12 +166,11 @@ impl Listed {
         fs::read_dir(root)?;
         let mut folders = vec![(root.to_owned(), String::new(), 0)];
         while let Some((folder, name, depth)) = folders.pop() {
-            let found = listed.add(&folder, &name, depth, &mut folders);
-            // A folder may go while others are read.
-            if let Err(error) = found
-                && error.kind() != io::ErrorKind::NotFound
-            {
-                listed.unread.insert(name, error.to_string());
+            match fs::read_dir(&folder) {
+                Ok(entries) => listed.add(entries, &name, depth, &mut folders),
+                // A folder may go while others are read.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => listed.note_unread(&name, &error),
             }
         }
         Ok(listed)
@@ -179,13 +178,20 @@ impl Listed {
 
     fn add(
         &mut self,
-        folder: &Path,
+        entries: fs::ReadDir,
         prefix: &str,
         depth: usize,
         folders: &mut Vec<(PathBuf, String, usize)>,
-    ) -> io::Result<()> {
-        for entry in fs::read_dir(folder)? {
-            let entry = entry?;
+    ) {
+        for entry in entries {
+            let entry = match entry {
+                Ok(entry) => entry,
+                // What comes behind it is not known.
+                Err(error) => {
+                    self.note_unread(prefix, &error);
+                    continue;
+                }
+            };
             let name = entry.file_name();
             let Some(name) = name.to_str() else {
                 let name = format!("{prefix}{}", name.to_string_lossy());
@@ -196,7 +202,15 @@ impl Listed {
                 continue;
             }
             let (path, name) = (entry.path(), format!("{prefix}{name}"));
-            let metadata = entry.metadata()?;
+            let metadata = match entry.metadata() {
+                Ok(metadata) => metadata,
+                // It went since its name was read; the others did not.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                Err(error) => {
+                    self.note_unread(prefix, &error);
+                    continue;
+                }
+            };
             if metadata.is_file() && self.files.len() >= MOST_FILES {
                 self.unread
                     .insert(name, format!("more than {MOST_FILES} files"));
@@ -209,7 +223,13 @@ impl Listed {
                 folders.push((path, format!("{name}/"), depth + 1));
             }
         }
-        Ok(())
+    }
+
+    /// Something of a folder could not be read: what is known of its files holds. One reason is told of each folder.
+    fn note_unread(&mut self, folder: &str, error: &io::Error) {
+        self.unread
+            .entry(folder.to_owned())
+            .or_insert_with(|| error.to_string());
     }
 }
 
@@ -220,6 +240,37 @@ fn stamp(metadata: &fs::Metadata) -> Stamp {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A file that went between its name and its length hid all that came behind it: that was withdrawn, and read anew.
+    #[test]
+    fn a_file_that_goes_meanwhile_hides_no_other() {
+        const STAY: usize = 500;
+        let root = tempfile::tempdir().unwrap();
+        let file = |name: String| root.path().join(name);
+        for number in 0..STAY {
+            fs::write(file(format!("stays {number}")), "").unwrap();
+        }
+        let ended = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !ended.load(std::sync::atomic::Ordering::Relaxed) {
+                    let goes = (0..20).map(|number| file(format!("goes {number}")));
+                    let goes: Vec<PathBuf> = goes.collect();
+                    goes.iter().for_each(|path| fs::write(path, "").unwrap());
+                    goes.iter().for_each(|path| fs::remove_file(path).unwrap());
+                }
+            });
+            let begun = std::time::Instant::now();
+            let mut least = STAY;
+            while begun.elapsed() < std::time::Duration::from_secs(1) && least == STAY {
+                let listed = Listed::below(root.path()).unwrap();
+                let files = listed.files.keys();
+                least = files.filter(|name| name.starts_with("stays")).count();
+            }
+            ended.store(true, std::sync::atomic::Ordering::Relaxed);
+            assert_eq!(least, STAY);
+        });
+    }
 
     #[test]
     fn new_changed_and_removed_files_are_found() {
