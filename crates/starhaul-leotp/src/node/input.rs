@@ -326,19 +326,17 @@ impl Node {
         now: Instant,
         asker: Asker,
         content: ContentId,
-        (start, mut end): (u64, u64),
+        (start, end): (u64, u64),
         mut is_fresh: bool,
         is_live: bool,
     ) {
         self.stats.interests += 1;
         let (length, most) = (end - start, crate::MOST_SEGMENT_BYTES as u64);
-        if !is_live && length > MOST_WANTED || is_fresh && length > most {
+        if length > MOST_WANTED || is_fresh && length > most {
             self.stats.refused.overflow += 1;
             is_fresh &= length <= most;
         }
-        if !is_live {
-            end = end.min(start + MOST_WANTED);
-        }
+        let end = end.min(start + MOST_WANTED);
         self.want(now, asker, content, (start, end), is_fresh, is_live);
     }
 

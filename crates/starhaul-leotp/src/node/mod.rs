@@ -224,6 +224,10 @@ impl Node {
         }
         let is_live = pending.is_live(content);
         for (start, end) in ranges.into_iter().flat_map(in_parts) {
+            // Those who wait ask again.
+            if !hop.has_room_for_frames() {
+                break;
+            }
             hop.queue_frame(Frame::Want {
                 content,
                 handle,

@@ -49,6 +49,18 @@ impl Net {
         self.nodes.get_mut(&id).unwrap()
     }
 
+    /// Gives a node with one neighbour a new life.
+    fn restart(&mut self, id: u32, neighbour: u32) {
+        let (now, mut key) = (self.now, [7; 32]);
+        (key[0], key[1]) = (id.to_le_bytes()[0], neighbour.to_le_bytes()[0]);
+        let key = NeighbourKey::new(&key);
+        let mut node = Node::new(now, NodeConfig::default(), [99; 32]).unwrap();
+        let config = NeighbourConfig { key };
+        node.add_neighbour(now, NeighbourId(neighbour), config)
+            .unwrap();
+        self.nodes.insert(id, node);
+    }
+
     /// Sets who is asked by whom.
     fn route(&mut self, from: u32, to: u32) {
         let now = self.now;
@@ -293,4 +305,25 @@ fn who_asks_again_takes_no_other_out_of_the_rate() {
     let relayed = &net.nodes[&1].relayed[&C];
     let fast = relayed.fast_askers(NodeConfig::SEGMENT_BYTES);
     assert_eq!(fast.map(|asker| asker.id.0).collect::<Vec<_>>(), [2, 3]);
+}
+
+/// One Interest for all of a stream that never ends made the relay look at each part of it when its neighbour upstream began a new life.
+#[test]
+fn a_live_interest_without_end_costs_a_new_life_of_the_upstream_nothing() {
+    let mut net = Net::new(3, &[(0, 1), (1, 2)], &NodeConfig::default());
+    net.route(1, 0);
+    net.cut = Some((1, 0));
+    let mut all = want(crate::stream::id::backward([4; 8]), 0, 0, 1 << 44);
+    if let Frame::Want { is_live, .. } = &mut all {
+        *is_live = true;
+    }
+    net.say(2, 1, all);
+    net.run(10);
+    assert_eq!(net.node(1).pending_ranges(), 1);
+    net.cut = None;
+    net.restart(0, 1);
+    net.run(1000);
+    assert!(net.node(1).has_met(NeighbourId(0)));
+    let stats = net.node(1).stats();
+    assert_eq!((stats.frame_drops, stats.refused.overflow), (0, 1));
 }
