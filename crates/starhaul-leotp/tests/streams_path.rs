@@ -10,7 +10,7 @@ use std::{
 
 use starhaul_leotp::{
     ContentSecret, Event, NeighbourConfig, NeighbourId, NeighbourKey, Node, NodeConfig,
-    StreamConfig, StreamEvent, StreamId, StreamRead,
+    StreamConfig, StreamEvent, StreamId, StreamRead, is_hello,
 };
 use starhaul_link::LinkSpec;
 use starhaul_sim::{Datagram, Delivery, LinkId, Node as SimNode, Simulation, Udp};
@@ -48,6 +48,10 @@ struct End {
     streams: BTreeMap<StreamId, Application>,
     ask_at: Option<Instant>,
     ask_every: Duration,
+    /// It does not run.
+    is_down: bool,
+    /// Neighbours whose addresses it has not learned yet.
+    unknown: Option<NeighbourId>,
 }
 
 impl SimNode for End {
@@ -55,18 +59,33 @@ impl SimNode for End {
 
     fn handle_packet(&mut self, now: Instant, packet: Delivery<Udp>) {
         let from = NeighbourId(packet.from.port().into());
+        if self.unknown == Some(from) && is_hello(&packet.load.payload) {
+            self.unknown = None;
+        }
+        if self.is_down || self.unknown == Some(from) {
+            return;
+        }
         self.node.handle_datagram(now, from, &packet.load.payload);
         self.act(now);
     }
 
     fn poll_transmit(&mut self, now: Instant, out: &mut VecDeque<Datagram>) {
         let mut datagram = Vec::new();
-        if let Some(NeighbourId(to)) = self.node.poll_transmit(now, &mut datagram) {
-            out.push_back(Datagram::udp(0, address(to), 0, datagram.into()));
+        while !self.is_down
+            && out.is_empty()
+            && let Some(to) = self.node.poll_transmit(now, &mut datagram)
+        {
+            let datagram = std::mem::take(&mut datagram);
+            if self.unknown != Some(to) {
+                out.push_back(Datagram::udp(0, address(to.0), 0, datagram.into()));
+            }
         }
     }
 
     fn poll_timeout(&mut self) -> Option<Instant> {
+        if self.is_down {
+            return None;
+        }
         [self.node.poll_timeout(), self.ask_at]
             .into_iter()
             .flatten()
@@ -233,6 +252,8 @@ impl Chain {
                 streams: BTreeMap::new(),
                 ask_at: None,
                 ask_every: Duration::ZERO,
+                is_down: false,
+                unknown: None,
             });
             sim.network.bind(id, 0, address(number));
         }
@@ -264,6 +285,22 @@ impl Chain {
         // The simulation asks a node for packets after an event of it.
         self.sim.nodes[4].ask_at = Some(now);
         self.sim.nodes[4].ask_every = Duration::from_millis(50);
+    }
+
+    /// The relay in the middle is gone for half a second, and learns where the node behind it is only from what that says.
+    fn restart_middle(&mut self) {
+        self.sim.nodes[2].is_down = true;
+        self.sim.run_for(Duration::from_millis(500));
+        let now = self.sim.now();
+        let mut node = Node::new(now, NodeConfig::default(), [77; 32]).unwrap();
+        for (other, hop) in [(2, 1), (4, 2)] {
+            let key = NeighbourKey::new(&[hop; 32]);
+            let config = NeighbourConfig { key };
+            node.add_neighbour(now, NeighbourId(other), config).unwrap();
+        }
+        node.set_upstream(now, Some(NeighbourId(2)));
+        let relay = &mut self.sim.nodes[2];
+        (relay.node, relay.is_down, relay.unknown) = (node, false, Some(NeighbourId(4)));
     }
 
     /// When the only stream of a node has brought all, within 30 s.
@@ -400,6 +437,43 @@ fn an_idle_stream_costs_next_to_nothing() {
     let per_minute = (chain.packets() - before) / 10 / 4;
     println!("{per_minute} packets a minute and hop, both ways");
     assert!(per_minute <= 100, "{per_minute}");
+    assert_eq!(chain.sim.nodes[4].node.streams(), 1);
+    assert_eq!(chain.sim.nodes[0].node.streams(), 1);
+}
+
+/// Neither end had a reason to greet a relay that knew no more where one of them is: each stream ended as silent.
+#[test]
+fn streams_outlive_a_relay_that_restarts_without_the_address_behind_it() {
+    let mut chain = Chain::new(7);
+    chain.open(Does::Ask, 0);
+    chain.sim.run_for(Duration::from_secs(3));
+    chain.restart_middle();
+    chain.sim.run_for(Duration::from_secs(10));
+    let asker = chain.sim.nodes[4].streams.values().next().unwrap();
+    let longest = asker.took.iter().max().unwrap();
+    println!("{longest:?}");
+    assert!(*longest < Duration::from_secs(5), "{longest:?}");
+    assert!(asker.asked.len() < 20, "{} to come", asker.asked.len());
+
+    const LENGTH: usize = 20_000_000;
+    let mut chain = Chain::new(8);
+    chain.open(Does::Send(LENGTH), 1);
+    chain.sim.run_for(Duration::from_secs(3));
+    chain.restart_middle();
+    let got = |chain: &Chain| chain.sim.nodes[0].streams.values().next().unwrap().got;
+    chain.sim.run_for(Duration::from_secs(1));
+    let before = got(&chain);
+    chain.sim.run_for(Duration::from_secs(4));
+    assert!(got(&chain) > before, "{before} bytes");
+    chain.ends_at(0);
+    assert_eq!(got(&chain), LENGTH);
+
+    // While nobody says anything.
+    let mut chain = Chain::new(9);
+    chain.open(Does::Take, 0);
+    chain.sim.run_for(Duration::from_secs(5));
+    chain.restart_middle();
+    chain.sim.run_for(Duration::from_secs(60));
     assert_eq!(chain.sim.nodes[4].node.streams(), 1);
     assert_eq!(chain.sim.nodes[0].node.streams(), 1);
 }

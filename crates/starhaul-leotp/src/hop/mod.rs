@@ -8,6 +8,7 @@ pub(crate) mod queue;
 pub(crate) mod rtt;
 #[cfg(test)]
 mod tests;
+mod unheard;
 
 use std::{
     collections::VecDeque,
@@ -23,6 +24,7 @@ use handshake::{Handshake, Heard, Session};
 use pace::Pace;
 use queue::SendQueue;
 use rtt::RoundTrips;
+use unheard::Unheard;
 
 use crate::{
     config::{NeighbourConfig, NodeConfig},
@@ -112,6 +114,7 @@ pub(crate) struct Hop {
     has_news: bool,
     control_sent_at: Option<Instant>,
     heard: Instant,
+    unheard: Unheard,
     /// When the last packet reached this host; none counts as earlier than one before it.
     arrived: Instant,
     handles: Handles,
@@ -177,6 +180,7 @@ impl Hop {
             has_news: false,
             control_sent_at: None,
             heard: now,
+            unheard: Unheard::default(),
             arrived: now,
             handles: Handles {
                 most: node.contents,
@@ -259,6 +263,7 @@ impl Hop {
                 self.takes = None;
                 self.reported = None;
                 self.heard = now;
+                self.unheard.heard();
                 self.send_control_by(now);
                 self.queue.clear();
                 self.frames.clear();
@@ -280,6 +285,13 @@ impl Hop {
         let is_confirmed = self.session.as_ref().is_none_or(|it| it.is_confirmed);
         if !is_confirmed && first_number > self.arrivals.next() {
             self.arrivals = Arrivals::starting_at(first_number);
+        }
+    }
+
+    /// Something leaves to which the neighbour answers, if it knows this node.
+    fn expect_answer(&mut self, now: Instant) {
+        if self.is_met() && self.unheard.sends(now, self.rtt()) {
+            self.handshake.prompt(now);
         }
     }
 
@@ -353,6 +365,7 @@ impl Hop {
         self.arrived = arrived;
         session.is_confirmed = true;
         self.heard = now;
+        self.unheard.heard();
         // What is late was held back: its times are not those of the hop.
         if arrival != Arrival::Late {
             if let Some(echo) = packet.head.echo {
@@ -513,6 +526,9 @@ impl Hop {
         let has_report = again
             .iter()
             .any(|frame| matches!(frame, Frame::Lost { .. }));
+        let has_want = again
+            .iter()
+            .any(|frame| matches!(frame, Frame::Want { .. }));
         let carried = Carried::Frames(again.into());
         self.control_at = None;
         // It shows the loss of what was sent before. Its own must show as well, later than that of data.
@@ -525,6 +541,9 @@ impl Hop {
         self.owes_answer = false;
         self.control_sent_at = Some(now);
         self.finish(now, number, begin, carried, out);
+        if has_want {
+            self.expect_answer(now);
+        }
     }
 
     /// Whether the pace lets data leave now.
@@ -625,6 +644,8 @@ impl Hop {
         head.sent = stamp.unwrap_or(head.sent);
         head.write_data(data, out);
         self.finish(now, number, begin, carried, out);
+        // By the rate at which it takes them.
+        self.expect_answer(now);
         if stamp.is_none() {
             let bytes = f64::from(u32::try_from(out.len() - begin).unwrap_or(u32::MAX));
             self.pace.sent(since, bytes, self.takes());
