@@ -7,8 +7,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+use rustc_hash::FxHashSet;
+
 use super::pace::Pace;
-use crate::name::{ContentId, Segment};
+use crate::name::{ContentId, SEAL_BYTES, Segment};
 
 /// A flow that was not asked for so long is forgotten, and what waits of it: the neighbour waits for it no more.
 const IDLE: Duration = Duration::from_secs(30);
@@ -117,11 +119,16 @@ pub(crate) struct Leaving {
     rate: f64,
 }
 
+/// Which segment it is: its offset, and how its bytes are sealed.
+type Mark = (u64, [u8; SEAL_BYTES]);
+
 /// One content.
 #[derive(Debug)]
 struct Flow {
     content: ContentId,
     items: VecDeque<Item>,
+    /// Segments among them.
+    segments: FxHashSet<Mark>,
     /// Of segments.
     bytes: usize,
     /// What they take of the queue.
@@ -193,14 +200,15 @@ impl SendQueue {
         leaving
     }
 
-    /// The part of a rate that a content may have: what others leave, and an equal share at least.
-    pub(crate) fn share(&self, now: Instant, handle: u64, rate: f64, all: &Leaving) -> f64 {
+    /// The part of a rate that a content may have: an equal share, and if it is more, what others leave, which is known less well.
+    pub(crate) fn share(&self, now: Instant, handle: u64, rate: f64, all: &Leaving) -> [f64; 2] {
         let own = self.flows.get(&handle).filter(|flow| flow.is_recent(now));
         let (count, leaving) = match own {
             Some(flow) => (all.count, all.rate - flow.leaving(now)),
             None => (all.count + 1.0, all.rate),
         };
-        (rate / count).max(rate - leaving)
+        let equal = rate / count;
+        [equal, equal.max(rate - leaving)]
     }
 
     /// Whether what waits is less than a neighbour takes at this rate.
@@ -260,7 +268,13 @@ impl SendQueue {
             Item::Own { .. } if before >= FEW_OWN && items >= MOST_OWN => return false,
             Item::Own { .. } if flow.own_bytes >= MOST_OWN_BYTES => return false,
             Item::Own { start, end } => flow.add_own(start, end),
-            Item::Segment { .. } => flow.items.push_back(item),
+            Item::Segment { ref segment, .. } => {
+                // Who waits for long asks again.
+                if !flow.segments.insert(mark(segment)) {
+                    return true;
+                }
+                flow.items.push_back(item);
+            }
         }
         let (was_idle, added) = (before == 0, flow.items.len() - before);
         flow.bytes += bytes;
@@ -373,6 +387,9 @@ impl SendQueue {
             let content = flow.content;
             while let Some(item) = flow.items.pop_front() {
                 self.items -= 1;
+                if let Item::Segment { segment, .. } = &item {
+                    flow.segments.remove(&mark(segment));
+                }
                 flow.own_bytes -= item.own_bytes();
                 flow.bytes -= item.bytes();
                 flow.weight -= item.weight();
@@ -457,6 +474,7 @@ impl Flow {
         Self {
             content,
             items: VecDeque::new(),
+            segments: FxHashSet::default(),
             bytes: 0,
             weight: 0,
             own_bytes: 0,
@@ -516,6 +534,11 @@ impl Flow {
         self.pace
             .sent(since, length, self.rate.unwrap_or(f64::INFINITY))
     }
+}
+
+fn mark(segment: &Segment) -> Mark {
+    let seal = segment.sealed.last_chunk().copied();
+    (segment.offset, seal.unwrap_or_default())
 }
 
 impl Item {

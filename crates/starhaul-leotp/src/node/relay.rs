@@ -349,11 +349,12 @@ impl Node {
         let few = self.config.backlog_segments * segment_bytes;
         let (least_wait, round) = (least_queue(round).as_secs_f64(), round.as_secs_f64());
         let askers = relayed.fast_askers(self.config.segment_bytes);
+        let least = segment_bytes / round / 4.0;
         let rates = askers.filter_map(|PastAsker { id, handle, .. }| {
             let hop = self.hops.get(id)?;
             let (backlog, said) = hop.queue.backlog(*handle);
             let all = leaving.entry(*id).or_insert_with(|| hop.queue.leaving(now));
-            let share = hop.queue.share(now, *handle, hop.takes(), all);
+            let [equal, share] = hop.queue.share(now, *handle, hop.takes(), all);
             let leaves = said.map_or(share, |said| share.min(said));
             // What leaves while this program waits for a processor must be there.
             let wait = self
@@ -363,10 +364,11 @@ impl Node {
                 .as_secs_f64();
             let wanted = few.max(leaves * least_wait.max(wait));
             let excess = wanted - f64::from(u32::try_from(backlog).unwrap_or(u32::MAX));
-            Some(leaves + excess / round)
+            // Where many share a slow link, each leaves at less than the least rate: a backlog must become shorter even so.
+            let least = least.min(equal.min(leaves) / 2.0);
+            Some((leaves + excess / round).max(least))
         });
-        let least = segment_bytes / round / 4.0;
-        rates.reduce(f64::max).map(|rate| rate.max(least))
+        rates.reduce(f64::max)
     }
 
     /// Without control of hops: the rate of the neighbour that what comes from this one goes to.

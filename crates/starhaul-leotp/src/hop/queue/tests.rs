@@ -152,7 +152,7 @@ fn segments_without_data_take_memory_too() {
         handle: number % 3,
         item: Item::Segment {
             segment: Segment {
-                offset: 0,
+                offset: number,
                 is_end: true,
                 sealed: vec![0; 16].into(),
             },
@@ -222,4 +222,40 @@ fn contents_of_which_much_waits_take_no_room_of_others() {
     for handle in 16..4096 {
         assert_eq!(fit(handle, 20), FEW_OWN);
     }
+}
+
+/// Who waits longer than usual asks again, and a relay gives what it has in its cache: that must not wait twice.
+#[test]
+fn a_segment_that_waits_is_not_queued_again() {
+    let now = Instant::now();
+    let mut queue = SendQueue::new(10_000, 10, Duration::ZERO);
+    let segment = |offset, seal, is_repair| Next {
+        content: ContentId([1; 16]),
+        handle: 1,
+        item: Item::Segment {
+            segment: Segment {
+                offset,
+                is_end: false,
+                sealed: vec![seal; 300].into(),
+            },
+            is_repair,
+            left: None,
+        },
+    };
+    for _ in 0..100 {
+        for offset in [0, 284] {
+            assert!(queue.push(now, now, segment(offset, 1, false)));
+        }
+        // Another one at its place may be the right one.
+        assert!(queue.push(now, now, segment(0, 2, false)));
+    }
+    assert_eq!((queue.bytes(), queue.backlog(1).0), (900, 900));
+    assert_eq!(pop(&mut queue, now), Some((1, 0, 284)));
+    assert!(queue.push(now, now, segment(0, 1, false)), "it may be lost");
+    assert_eq!(queue.bytes(), 900);
+    assert!(queue.push(now, now, segment(284, 1, true)), "it was lost");
+    assert_eq!(queue.bytes(), 1200);
+    while pop(&mut queue, now).is_some() {}
+    assert!(queue.is_empty() && queue.bytes() == 0);
+    assert!(queue.flows.values().all(|flow| flow.segments.is_empty()));
 }

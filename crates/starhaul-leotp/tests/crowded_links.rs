@@ -1,0 +1,182 @@
+//! Many streams over a slow or a long link, in virtual time: what waits stays little, and others are answered.
+
+#![expect(clippy::unwrap_used, reason = "a test")]
+
+use std::{
+    collections::{BTreeSet, VecDeque},
+    time::{Duration, Instant},
+};
+
+use starhaul_leotp::{
+    ContentSecret, Event, NeighbourConfig, NeighbourId, NeighbourKey, Node, NodeConfig, Outcome,
+    StreamConfig, StreamEvent, StreamId, StreamRead,
+};
+use starhaul_link::LinkSpec;
+use starhaul_sim::{Datagram, Delivery, Node as SimNode, Simulation, Udp};
+
+/// The header of a stream that is to bring data.
+const BULK: &[u8] = b"bulk";
+const HALF_OPEN: usize = 256;
+
+/// A node that answers each stream, and sends without end on it if it is asked to; or one that opens streams and reads.
+struct End {
+    node: Node,
+    answered: BTreeSet<StreamId>,
+    /// It resets streams when they are answered.
+    resets: bool,
+    closed: Vec<Outcome>,
+    got: usize,
+}
+
+impl SimNode for End {
+    type Load = Udp;
+
+    fn handle_packet(&mut self, now: Instant, packet: Delivery<Udp>) {
+        let from = NeighbourId(packet.from.port().into());
+        self.node.handle_datagram(now, from, &packet.load.payload);
+        self.act(now);
+    }
+
+    fn poll_transmit(&mut self, now: Instant, out: &mut VecDeque<Datagram>) {
+        let mut datagram = Vec::new();
+        if let Some(NeighbourId(to)) = self.node.poll_transmit(now, &mut datagram) {
+            out.push_back(Datagram::udp(0, address(to), 0, datagram.into()));
+        }
+    }
+
+    fn poll_timeout(&mut self) -> Option<Instant> {
+        self.node.poll_timeout()
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        self.node.handle_timeout(now);
+        self.act(now);
+    }
+}
+
+impl End {
+    fn act(&mut self, now: Instant) {
+        while let Some(event) = self.node.poll_event() {
+            let Event::Stream(event) = event else {
+                continue;
+            };
+            match event {
+                StreamEvent::Accepted(id) => {
+                    let is_bulk = self.node.stream_header(id).unwrap() == BULK;
+                    self.node.answer_stream(now, id, b"");
+                    if is_bulk {
+                        self.send(now, id);
+                    }
+                }
+                StreamEvent::Writable(id) => self.send(now, id),
+                StreamEvent::Answered(id) => {
+                    self.answered.insert(id);
+                    if self.resets {
+                        self.node.reset_stream(now, id, 1);
+                    }
+                }
+                StreamEvent::Readable(_) => {}
+                StreamEvent::Closed(_, why) => self.closed.push(why),
+            }
+            let id = event.stream();
+            while let Some(StreamRead::Data(data)) = self.node.read_stream(now, id) {
+                self.got += data.len();
+            }
+        }
+    }
+
+    fn send(&mut self, now: Instant, id: StreamId) {
+        while self.node.write_stream(now, id, &[5; 10_000]) == 10_000 {}
+    }
+}
+
+fn address(number: u32) -> std::net::SocketAddr {
+    ([10, 0, 0, 1], u16::try_from(number).unwrap()).into()
+}
+
+/// Nodes in a row with these links between them: the first accepts, the last opens.
+fn row(links: &[&str]) -> Simulation<End> {
+    let start = Instant::now();
+    let mut sim = Simulation::new(1, start);
+    let last = u32::try_from(links.len()).unwrap() + 1;
+    for number in 1..=last {
+        let seed = [number.to_le_bytes()[0]; 32];
+        let mut node = Node::new(start, NodeConfig::default(), seed).unwrap();
+        let mut streams = StreamConfig::new(ContentSecret::new(&[8; 32]));
+        streams.accepts = number == 1;
+        streams.most_half_open = HALF_OPEN;
+        if [1, last].contains(&number) {
+            node.enable_streams(streams);
+        }
+        let id = sim.add_node(End {
+            node,
+            answered: BTreeSet::new(),
+            resets: false,
+            closed: Vec::new(),
+            got: 0,
+        });
+        sim.network.bind(id, 0, address(number));
+    }
+    for (up, link) in (1..).zip(links) {
+        let spec: LinkSpec = link.parse().unwrap();
+        sim.network
+            .connect(address(up), address(up + 1), &spec, &spec);
+        for (at, other) in [(up, up + 1), (up + 1, up)] {
+            let key = NeighbourKey::new(&[up.to_le_bytes()[0]; 32]);
+            let node = &mut sim.nodes[usize::try_from(at).unwrap() - 1].node;
+            node.add_neighbour(start, NeighbourId(other), NeighbourConfig { key })
+                .unwrap();
+            if other < at {
+                node.set_upstream(start, Some(NeighbourId(other)));
+            }
+        }
+    }
+    sim.run_for(Duration::from_secs(2));
+    sim
+}
+
+fn open(sim: &mut Simulation<End>, header: &[u8]) -> StreamId {
+    let now = sim.now();
+    let opener = sim.nodes.last_mut().unwrap();
+    opener.node.open_stream(now, header).unwrap()
+}
+
+/// How long it takes until a stream is answered that is opened now; no longer than this.
+fn answered_after(sim: &mut Simulation<End>, most: Duration) -> Duration {
+    let (begun, id) = (sim.now(), open(sim, b""));
+    while !sim.nodes.last().unwrap().answered.contains(&id) {
+        sim.run_for(Duration::from_millis(10));
+        let waited = sim.now() - begun;
+        assert!(waited <= most, "{waited:?}");
+    }
+    sim.now() - begun
+}
+
+/// Each stream was sent at 350 kbit/s at least, whatever the relay said: its queue was full in a minute, and nothing passed any more.
+#[test]
+fn many_streams_over_a_slow_link_wait_at_their_sender() {
+    const KBIT: usize = 2000;
+    let mut sim = row(&[
+        "rate=1gbit,delay=1ms,queue=1000p",
+        "rate=2mbit,delay=10ms,queue=100p",
+    ]);
+    for _ in 0..30 {
+        open(&mut sim, BULK);
+    }
+    // What comes before the first rate is known.
+    sim.run_for(Duration::from_secs(5));
+    let mut most = 0;
+    for _ in 0..45 {
+        sim.run_for(Duration::from_secs(1));
+        most = most.max(sim.nodes[1].node.memory().1);
+    }
+    let waited = answered_after(&mut sim, Duration::from_secs(2));
+    let before = sim.nodes[2].got;
+    sim.run_for(Duration::from_secs(10));
+    let kbit = (sim.nodes[2].got - before) * 8 / 10_000;
+    println!("{most} bytes at the relay, answered after {waited:?}, {kbit} kbit/s");
+    assert!(most < 1 << 19, "{most} bytes wait at the relay");
+    assert_eq!(sim.nodes[1].node.stats().queue_drops, 0);
+    assert!(kbit > KBIT * 8 / 10, "{kbit} kbit/s");
+    assert_eq!(sim.nodes[2].closed, []);
+}
