@@ -180,3 +180,18 @@ fn many_streams_over_a_slow_link_wait_at_their_sender() {
     assert!(kbit > KBIT * 8 / 10, "{kbit} kbit/s");
     assert_eq!(sim.nodes[2].closed, []);
 }
+
+/// A packet a second left at least, which is more than such a link carries: its queue was always full.
+#[test]
+fn a_very_slow_link_answers_others() {
+    let mut sim = row(&["rate=10kbit,delay=50ms,queue=100p"]);
+    open(&mut sim, BULK);
+    sim.run_for(Duration::from_secs(120));
+    let before = sim.nodes[1].got;
+    let waited = answered_after(&mut sim, Duration::from_secs(30));
+    sim.run_for(Duration::from_secs(60) - waited);
+    let bits = (sim.nodes[1].got - before) * 8 / 60;
+    println!("answered after {waited:?}, {bits} bit/s");
+    assert!(bits > 7000, "{bits} bit/s");
+    assert_eq!(sim.nodes[1].closed, []);
+}

@@ -1,6 +1,7 @@
 //! A neighbour as a node knows it: keys, numbers of packets both ways, round-trip time, rates and what waits for it.
 
 mod arrivals;
+mod beginning;
 mod departures;
 mod handshake;
 mod pace;
@@ -19,6 +20,7 @@ use rand_chacha::ChaCha20Rng;
 use rustc_hash::FxHashMap;
 
 pub(crate) use arrivals::{Arrival, Arrivals};
+use beginning::Beginning;
 pub(crate) use departures::{Carried, Departures};
 use handshake::{Handshake, Heard, Session};
 use pace::Pace;
@@ -71,6 +73,7 @@ pub(crate) struct Hop {
     pub(crate) departures: Departures,
     /// Of the first packet to the neighbour in its present life.
     first_number: u64,
+    beginning: Beginning,
     /// The next packet has a long number: the neighbour may expect quite another one.
     shows_number: bool,
     pub(crate) arrivals: Arrivals,
@@ -153,6 +156,7 @@ impl Hop {
             session: None,
             departures: Departures::default(),
             first_number: 0,
+            beginning: Beginning::default(),
             shows_number: false,
             arrivals: Arrivals::default(),
             rtt: RoundTrips::default(),
@@ -212,8 +216,19 @@ impl Hop {
 
     /// The rate at which the neighbour takes data: what it said, or that of the first round trip.
     pub(crate) fn takes(&self) -> f64 {
+        // At least a segment a second, while nothing is said.
+        let round = self.rtt().as_secs_f64().clamp(1e-6, FIRST_SEGMENTS);
         self.takes
-            .unwrap_or(FIRST_SEGMENTS * self.segment_bytes / self.rtt().as_secs_f64().max(1e-6))
+            .unwrap_or(FIRST_SEGMENTS * self.segment_bytes / round)
+    }
+
+    /// The rate at which data leave.
+    fn pace_rate(&self) -> f64 {
+        match self.beginning.is_full(self.received) {
+            // A segment a second.
+            true => self.takes().min(self.segment_bytes),
+            false => self.takes(),
+        }
     }
 
     /// What the neighbour said of the rate at which it takes data.
@@ -255,6 +270,7 @@ impl Hop {
                 self.session = Some(*session);
                 self.departures.forget();
                 self.first_number = self.departures.next_number();
+                self.beginning = Beginning::default();
                 self.received = self.first_number;
                 self.arrivals = Arrivals::starting_at(hello.first_number);
                 self.stamp = None;
@@ -386,6 +402,7 @@ impl Hop {
         rtt: Duration,
     ) {
         self.has_news = true;
+        self.beginning.observe();
         let now = self.arrived;
         let local = self.micros(now);
         let expected = local - self.delay.unwrap_or(0);
@@ -478,12 +495,13 @@ impl Hop {
         let Some((reported, at)) = self.reported else {
             return Some(now);
         };
-        let wait = if (rate - reported).abs() > 0.02 * reported {
+        let is_first = self.has_news && self.beginning.reports();
+        let wait = if is_first || (rate - reported).abs() > 0.02 * reported {
             self.round() / 8
         } else {
             self.round() / 2
         };
-        Some(now.max(at + wait)).filter(|_| rate != reported)
+        Some(now.max(at + wait)).filter(|_| is_first || rate != reported)
     }
 
     /// The report may not have arrived.
@@ -552,7 +570,8 @@ impl Hop {
     }
 
     fn waits_for_pace(&self, now: Instant) -> Option<Instant> {
-        self.pace.waits_until(now, self.takes(), self.queue.slack())
+        self.pace
+            .waits_until(now, self.pace_rate(), self.queue.slack())
     }
 
     /// The host lets the program wait so long: what is due meanwhile leaves before, lest the hop runs dry, but no more than a part of what
@@ -636,19 +655,20 @@ impl Hop {
         stamp: Option<u32>,
         out: &mut Vec<u8>,
     ) {
-        let begin = out.len();
+        let (begin, rate) = (out.len(), self.pace_rate());
         let is_echo_due = self
             .echoed
             .is_none_or(|at| now.saturating_duration_since(at) > self.rtt() / 4);
         let (number, mut head) = self.head(now, is_echo_due);
         head.sent = stamp.unwrap_or(head.sent);
         head.write_data(data, out);
+        self.beginning.sent(number);
         self.finish(now, number, begin, carried, out);
         // By the rate at which it takes them.
         self.expect_answer(now);
         if stamp.is_none() {
             let bytes = f64::from(u32::try_from(out.len() - begin).unwrap_or(u32::MAX));
-            self.pace.sent(since, bytes, self.takes());
+            self.pace.sent(since, bytes, rate);
         }
         // After the last packet short ones show whether it arrived.
         self.tails = if self.queue.is_empty() { TAILS } else { 0 };

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-/// The longest wait for one packet: news of a rate may be lost.
-const LONGEST: Duration = Duration::from_secs(1);
+/// The least rate in bytes per second, whatever is said, 1 kbit/s: news of a higher one may be lost.
+const LEAST_RATE: f64 = 125.0;
 
 /// What was sent last.
 #[derive(Clone, Copy, Debug, Default)]
@@ -22,8 +22,8 @@ impl Pace {
 
     /// When the next packet may leave at a rate in bytes per second; `None`: nothing was sent yet.
     pub(crate) fn next(&self, rate: f64) -> Option<Instant> {
-        let wait = Duration::try_from_secs_f64(self.bytes / rate.max(1.0));
-        Some(self.from? + wait.unwrap_or(LONGEST).min(LONGEST))
+        let wait = Duration::try_from_secs_f64(self.bytes / rate.max(LEAST_RATE));
+        Some(self.from? + wait.unwrap_or_default())
     }
 
     /// A packet leaves that was there from `since` on; returns when it was due. That it leaves later is made up for, since
@@ -48,7 +48,7 @@ mod tests {
         pace.sent(now, 100.0, 1000.0);
         assert_eq!(pace.next(1000.0), Some(now + Duration::from_millis(100)));
         assert_eq!(pace.next(10_000.0), Some(now + Duration::from_millis(10)));
-        assert_eq!(pace.next(0.0), Some(now + LONGEST));
+        assert_eq!(pace.next(0.0), Some(now + Duration::from_millis(800)));
         pace.sent(now, 100.0, 1000.0);
         assert_eq!(pace.next(1000.0), Some(now + Duration::from_millis(200)));
     }
