@@ -195,3 +195,29 @@ fn a_very_slow_link_answers_others() {
     assert!(bits > 7000, "{bits} bit/s");
     assert_eq!(sim.nodes[1].closed, []);
 }
+
+/// Of streams that began at once those went first that were next to be heard: beyond as many as may be half open in a round trip none was answered.
+#[test]
+fn streams_that_begin_at_once_over_a_satellite_leave_each_other_room() {
+    const A_SECOND: u32 = 500;
+    let mut sim = row(&["rate=100mbit,delay=300ms,queue=1000p"]);
+    for _ in 0..HALF_OPEN {
+        open(&mut sim, b"");
+    }
+    sim.run_for(Duration::from_secs(5));
+    assert_eq!(sim.nodes[1].answered.len(), HALF_OPEN);
+
+    let mut sim = row(&["rate=100mbit,delay=300ms,queue=1000p"]);
+    sim.nodes[1].resets = true;
+    for _ in 0..5 * A_SECOND {
+        open(&mut sim, b"");
+        sim.run_for(Duration::from_secs(1) / A_SECOND);
+    }
+    sim.run_for(Duration::from_secs(5));
+    let [answered, refused] = [sim.nodes[1].answered.len(), sim.nodes[1].closed.len()];
+    println!("{answered} answered, {refused} refused");
+    assert!(answered > 1500, "{answered}");
+    assert_eq!(answered + refused, 2500, "each is told at once");
+    let without_room = sim.nodes[0].node.stats().refused.overflow;
+    assert_eq!(without_room, refused as u64);
+}

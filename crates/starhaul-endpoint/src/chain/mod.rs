@@ -22,8 +22,8 @@ const BURST: std::time::Duration = std::time::Duration::from_micros(500);
 
 /// Streams at once; more are refused.
 const MOST_STREAMS: usize = 1024;
-/// Of these, streams that were asked for and of which nothing authentic has come: relays without the secret can fill these.
-const MOST_HALF_OPEN: usize = 256;
+/// Of these, streams that were asked for and of which nothing authentic has come. As many as there are: those that had no time to be heard end no others.
+const MOST_HALF_OPEN: usize = MOST_STREAMS;
 
 /// An end of a chain of relays.
 #[derive(Clone, Debug)]

@@ -185,6 +185,10 @@ impl Node {
                 self.stats.refused.unknown += 1;
                 self.refuse(now, Asker::Neighbour(from, handle));
             }
+            Asked::Full => {
+                self.stats.refused.overflow += 1;
+                self.refuse(now, Asker::Neighbour(from, handle));
+            }
             Asked::Here(id) => {
                 let (ready, fetched) = (
                     streams.ask(now, id, (from, handle), range),

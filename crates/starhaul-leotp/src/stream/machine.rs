@@ -57,7 +57,7 @@ pub(super) struct Stream {
     is_end_read: bool,
     has_closed: bool,
     wants_room: bool,
-    begun: Instant,
+    pub(super) begun: Instant,
     /// The last that came from the other side, and its last Interest.
     heard: Instant,
     asked: Instant,

@@ -38,6 +38,8 @@ const MOST_OVER: usize = 1 << 12;
 const MOST_EVENTS: usize = 1 << 14;
 /// Streams that ended and are gone may stay in the list of those that linger, up to so many and as many as linger.
 const FEW_ENDED: usize = 64;
+/// An opener that lives is heard within so long, as a rule: three round trips over a geostationary satellite.
+const HALF_OPEN_FOR: Duration = Duration::from_secs(2);
 /// Times that a peer is heard in the time after which it is given up.
 const ALIVE_PARTS: u32 = 3;
 /// An Interest that waits is repeated so often before relays forget it.
@@ -168,6 +170,8 @@ pub(crate) enum Asked {
     Here(StreamId),
     /// It will never be served.
     Refuse,
+    /// There is no room for it.
+    Full,
     /// It is no content of this node.
     Elsewhere,
 }
@@ -302,7 +306,7 @@ impl Streams {
             return Asked::Elsewhere;
         }
         if !can_ask || !self.make_room_to_accept(now) {
-            return Asked::Refuse;
+            return Asked::Full;
         }
         let id = self.next_id();
         let secret = &self.config.secret;
@@ -311,17 +315,22 @@ impl Streams {
         Asked::Here(id)
     }
 
-    /// Makes room for a stream that is accepted. Where too many are half open, the first of them ends: an opener that lives is heard within a
-    /// round trip, and who only asks for streams must not keep others out.
+    /// Makes room for a stream that is accepted. Where too many are half open, the first of them ends if its opener had time to be heard: who only
+    /// asks for streams must not keep others out for long, nor many that begin at once each other.
     fn make_room_to_accept(&mut self, now: Instant) -> bool {
         let half_open = self.streams.values().filter(|stream| stream.is_half_open());
-        let half_open: Vec<StreamId> = half_open.map(|stream| stream.id).collect();
-        if half_open.len() >= self.config.most_half_open.max(1)
-            && let Some(&first) = half_open.first()
-        {
-            self.close(now, first, Outcome::Silent);
+        let (mut count, mut first) = (0, None);
+        for stream in half_open {
+            count += 1;
+            first.get_or_insert((stream.begun, stream.id));
         }
-        self.config.most_half_open > 0 && self.has_room()
+        let is_full = count >= self.config.most_half_open.max(1) || !self.has_room();
+        let is_late = |begun| now.saturating_duration_since(begun) >= HALF_OPEN_FOR;
+        if let Some((_, first)) = first.filter(|(begun, _)| is_full && is_late(*begun)) {
+            self.close(now, first, Outcome::Silent);
+            count -= 1;
+        }
+        count < self.config.most_half_open && self.has_room()
     }
 
     /// The content that a stream asks for, and whether another node opened it. An opener asks as long as it may be asked.
@@ -662,16 +671,27 @@ mod tests {
             ..StreamConfig::new(ContentSecret::new(&[1; 32]))
         };
         let mut streams = Streams::new(config, Duration::from_secs(10), 1000);
-        let asked = |streams: &mut Streams, number: u8| {
+        let asked = |streams: &mut Streams, now, number: u8| {
             streams.asked(now, id::backward([number; 8]), [2; 8], false, true)
         };
         for number in 0..100 {
-            let asked = asked(&mut streams, number);
-            assert!(matches!(asked, Asked::Here(_)), "{number} {asked:?}");
+            let now = now + Duration::from_millis(600) * number.into();
+            let taken = asked(&mut streams, now, number);
+            assert!(matches!(taken, Asked::Here(_)), "{number} {taken:?}");
             assert!(streams.count() <= 4);
         }
-        assert!(streams.serves(id::backward([96; 8])));
-        assert_eq!(asked(&mut streams, 95), Asked::Refuse, "it is over");
+        let now = now + Duration::from_millis(600) * 99;
+        let taken = (200..250).filter(|number| asked(&mut streams, now, *number) != Asked::Full);
+        assert_eq!(taken.count(), 0, "the others had no time to be heard");
+        let later = now + HALF_OPEN_FOR;
+        let taken = asked(&mut streams, later, 249);
+        assert!(
+            matches!(taken, Asked::Here(_)),
+            "it was not over: {taken:?}"
+        );
+        assert!(streams.serves(id::backward([99; 8])));
+        let taken = asked(&mut streams, later, 95);
+        assert_eq!(taken, Asked::Refuse, "it is over");
         assert_eq!(streams.poll_event(), None);
     }
 
