@@ -19,6 +19,8 @@ const FIRST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(2);
 /// Hellos that answer others leave this far apart at least.
 const ANSWERS: Duration = Duration::from_millis(5);
+/// And those that ask whether a neighbour that is heard has begun a new life, since a packet came that may as well be forged.
+const DOUBTS: Duration = Duration::from_secs(1);
 
 /// The state of the handshake with a neighbour.
 #[derive(Debug)]
@@ -33,6 +35,9 @@ pub(crate) struct Handshake {
     wait: Duration,
     next: Option<Instant>,
     sent: Option<Instant>,
+    /// The wait between two hellos for packets that only another life explains, unless they are forged; whether the next hello is such a one.
+    doubt: Duration,
+    is_doubted: bool,
 }
 
 /// The keys of a life of both neighbours.
@@ -79,6 +84,8 @@ impl Handshake {
             wait: FIRST,
             next: Some(now),
             sent: None,
+            doubt: FIRST,
+            is_doubted: false,
         }
     }
 
@@ -87,9 +94,24 @@ impl Handshake {
         self.next
     }
 
-    /// Sends a hello at once, if the last one is long enough ago: a packet came that only another life explains.
+    /// Sends a hello at once, if the last one is long enough ago.
     pub(crate) fn prompt(&mut self, now: Instant) {
-        let at = self.sent.map_or(now, |sent| now.max(sent + ANSWERS));
+        self.send_after(now, ANSWERS);
+    }
+
+    /// The same for a packet that only another life explains, unless it is forged. `heard`: when an authentic packet came last, if any did. Where the
+    /// neighbour was heard after the last hello, its life is most likely the known one.
+    pub(crate) fn doubt(&mut self, now: Instant, heard: Option<Instant>) {
+        if heard > self.sent {
+            self.send_after(now, DOUBTS);
+        } else {
+            self.send_after(now, self.doubt);
+            self.is_doubted = true;
+        }
+    }
+
+    fn send_after(&mut self, now: Instant, wait: Duration) {
+        let at = self.sent.map_or(now, |sent| now.max(sent + wait));
         self.next = Some(self.next.map_or(at, |next| next.min(at)));
     }
 
@@ -105,6 +127,9 @@ impl Handshake {
         }
         self.sent = Some(now);
         self.next = None;
+        if std::mem::take(&mut self.is_doubted) {
+            self.doubt = (self.doubt * 2).min(LONGEST);
+        }
         if !accepted.is_some_and(|session| session.is_confirmed) {
             self.next = Some(now + self.wait);
             self.wait = (self.wait * 2).min(LONGEST);
@@ -157,7 +182,7 @@ impl Handshake {
             return Heard::Unproven;
         }
         self.random.fill_bytes(&mut self.challenge);
-        self.wait = FIRST;
+        (self.wait, self.doubt) = (FIRST, FIRST);
         let session = Session {
             peer: hello.life,
             seal: self.key.direction(&self.life, &hello.life),

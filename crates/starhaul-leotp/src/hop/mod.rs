@@ -363,14 +363,15 @@ impl Hop {
     ) -> Checked {
         let overtaken = self.rtt() * OVERTAKEN_ROUNDS + OVERTAKEN_FOR;
         let Some(session) = &mut self.session else {
-            self.handshake.prompt(now);
+            self.handshake.doubt(now, None);
             return Checked::NoKeys;
         };
         let number = self.arrivals.expand(packet.head.number);
         let mac = session.open.mac(number, packet.authenticated);
         if !is_same(&mac, packet.mac) {
             // The neighbour may have begun a new life, and its hello was lost.
-            self.handshake.prompt(now);
+            let heard = session.is_confirmed.then_some(self.heard);
+            self.handshake.doubt(now, heard);
             return Checked::Forged;
         }
         let arrived = arrived.min(now).max(self.arrived);

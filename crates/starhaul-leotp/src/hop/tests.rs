@@ -115,3 +115,31 @@ fn a_new_life_that_takes_a_neighbour_for_a_forger_asks_it() {
         assert!(matches!(taken, Checked::Authentic(_)), "{taken:?}");
     }
 }
+
+/// Each forged packet had a hello leave before all else, two hundred a second.
+#[test]
+fn forged_packets_make_neighbours_that_hear_each_other_send_few_hellos() {
+    let start = Instant::now();
+    let (mut a, mut b) = (hop(start, 1), hop(start, 2));
+    meet(start, &mut a, &mut b);
+    let forged = [0x80; 40];
+    let Ok(Packet::Numbered(forged)) = parse(&forged) else {
+        panic!("a packet with data");
+    };
+    for is_heard in [true, false] {
+        let mut hellos = 0;
+        for millis in 0..10_000 {
+            let now = start + Duration::from_secs(if is_heard { 2 } else { 20 });
+            let now = now + Duration::from_millis(millis);
+            if is_heard && millis % 10 == 0 {
+                pass(now, &mut a, &mut b);
+                let taken = pass(now, &mut b, &mut a);
+                assert!(matches!(taken, Checked::Authentic(_)), "{taken:?}");
+            }
+            assert_eq!(a.check(now, now, &forged), Checked::Forged);
+            hellos += u32::from(a.poll_hello(now).is_some());
+        }
+        println!("{hellos} hellos");
+        assert!((1..=15).contains(&hellos), "{hellos}");
+    }
+}
