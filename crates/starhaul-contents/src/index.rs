@@ -39,6 +39,8 @@ pub(crate) struct Index {
     files: BTreeMap<String, Served>,
     /// Names by [`entry::hash`].
     names: BTreeMap<u32, BTreeSet<String>>,
+    /// Names by what the files are: length and hash.
+    same: BTreeMap<(u64, String), BTreeSet<String>>,
 }
 
 /// The files below a folder.
@@ -91,22 +93,24 @@ impl Served {
 impl Index {
     pub(crate) fn insert(&mut self, served: Served) {
         let name = served.entry.name.clone();
+        self.remove(&name);
         self.names
             .entry(entry::hash(&name))
+            .or_default()
+            .insert(name.clone());
+        self.same
+            .entry(bytes_of(&served.entry))
             .or_default()
             .insert(name.clone());
         self.files.insert(name, served);
     }
 
     pub(crate) fn remove(&mut self, name: &str) {
-        let hash = entry::hash(name);
-        if let Some(names) = self.names.get_mut(&hash) {
-            names.remove(name);
-            if names.is_empty() {
-                self.names.remove(&hash);
-            }
-        }
-        self.files.remove(name);
+        let Some(served) = self.files.remove(name) else {
+            return;
+        };
+        forget(&mut self.names, &entry::hash(name), name);
+        forget(&mut self.same, &bytes_of(&served.entry), name);
     }
 
     /// The files whose names have this hash.
@@ -117,8 +121,8 @@ impl Index {
 
     /// A file that has these bytes.
     pub(crate) fn same_as(&self, entry: &Entry) -> Option<&Served> {
-        let is_same = |other: &Entry| (other.bytes, &other.sha256) == (entry.bytes, &entry.sha256);
-        self.files.values().find(|served| is_same(&served.entry))
+        let names = self.same.get(&bytes_of(entry))?;
+        self.files.get(names.first()?)
     }
 
     /// How files differ from these. What is below a folder that could not be read is not gone.
@@ -233,6 +237,20 @@ impl Listed {
     }
 }
 
+/// What tells the bytes of a file from others.
+fn bytes_of(entry: &Entry) -> (u64, String) {
+    (entry.bytes, entry.sha256.clone())
+}
+
+fn forget<K: Ord>(names: &mut BTreeMap<K, BTreeSet<String>>, key: &K, name: &str) {
+    if let Some(of_key) = names.get_mut(key) {
+        of_key.remove(name);
+        if of_key.is_empty() {
+            names.remove(key);
+        }
+    }
+}
+
 fn stamp(metadata: &fs::Metadata) -> Stamp {
     (metadata.modified().ok(), metadata.len())
 }
@@ -270,6 +288,49 @@ mod tests {
             ended.store(true, std::sync::atomic::Ordering::Relaxed);
             assert_eq!(least, STAY);
         });
+    }
+
+    /// Each file that went had all others looked at for the same bytes, on the thread that serves.
+    #[test]
+    fn a_file_with_the_same_bytes_is_found_among_many() {
+        const FILES: u32 = 100_000;
+        let mut index = Index::default();
+        let name = |number: u32| format!("{number:06}");
+        let served = |number: u32| Served::for_test(&name(number), (number / 2).into());
+        (0..FILES).for_each(|number| index.insert(served(number)));
+        let begun = std::time::Instant::now();
+        for number in 0..FILES {
+            let other = number ^ 1;
+            index.remove(&name(number));
+            let found = index.same_as(&served(number).entry);
+            let found = found.map(|served| served.entry.name.clone());
+            assert_eq!(found, (other > number).then(|| name(other)));
+        }
+        let took = begun.elapsed();
+        assert!(took < std::time::Duration::from_secs(5), "{took:?}");
+    }
+
+    #[test]
+    fn what_is_found_by_bytes_is_what_a_look_at_all_files_finds() {
+        let mut index = Index::default();
+        let mut random = 1_u64;
+        for _ in 0..3000 {
+            random = random
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            let [name, bytes, what] = [random >> 33, random >> 43, random >> 53];
+            let served = Served::for_test(&format!("{}", name % 12), bytes % 5);
+            match what % 3 {
+                0 => index.remove(&served.entry.name),
+                _ => index.insert(served.clone()),
+            }
+            let mut files = index.files.values();
+            let expected = files.find(|other| other.entry.bytes == served.entry.bytes);
+            assert_eq!(index.same_as(&served.entry), expected);
+        }
+        let names: Vec<String> = index.files.keys().cloned().collect();
+        names.iter().for_each(|name| index.remove(name));
+        assert!(index.names.is_empty() && index.same.is_empty());
     }
 
     #[test]
