@@ -304,9 +304,7 @@ impl Part {
             fs::remove_file(&self.path).map_err(file_error(&self.path))?;
             return Err(Error::Hash(entry.name.clone()));
         }
-        // A link fails where a file has the name; a rename would replace it.
-        fs::hard_link(&self.path, target).map_err(file_error(target))?;
-        fs::remove_file(&self.path).map_err(file_error(&self.path))
+        starhaul_files::give_name(&self.path, target).map_err(file_error(target))
     }
 }
 

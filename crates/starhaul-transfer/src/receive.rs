@@ -127,9 +127,7 @@ impl FileReceiver {
         }
         let hash = file.finish()?;
         let path = self.folder.join(&file.name);
-        // A link fails where a file has the name; a rename would replace it.
-        fs::hard_link(&file.part, &path)?;
-        fs::remove_file(&file.part)?;
+        starhaul_files::give_name(&file.part, &path)?;
         let length = file.length;
         self.unfinished.remove(&key);
         Ok(Some(Received {

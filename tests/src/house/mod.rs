@@ -27,7 +27,7 @@ pub const CORES: [&str; 13] = [
 
 /// Every crate by floor, lowest first; a crate uses only floors below its own.
 pub const FLOORS: [&[&str]; 10] = [
-    &["starhaul-log", "starhaul-units"],
+    &["starhaul-files", "starhaul-log", "starhaul-units"],
     &[
         "starhaul-cc",
         "starhaul-config",
