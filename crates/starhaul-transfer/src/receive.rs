@@ -35,7 +35,7 @@ pub struct Received {
     pub hash: [u8; 32],
 }
 
-/// Stores received files in a folder; an existing file is never replaced.
+/// Stores received files in a folder; an existing file is never replaced. Parts of files that are unfinished go with it.
 #[derive(Debug)]
 pub struct FileReceiver {
     folder: PathBuf,
@@ -177,6 +177,16 @@ impl FileReceiver {
     }
 }
 
+impl Drop for FileReceiver {
+    /// Nobody continues what is unfinished.
+    fn drop(&mut self) {
+        for file in self.unfinished.values() {
+            // As above.
+            let _ = fs::remove_file(&file.part);
+        }
+    }
+}
+
 impl Unfinished {
     fn is_complete(&self) -> bool {
         let mut end = 0;
@@ -200,5 +210,33 @@ impl Unfinished {
                 count => hash.update(buffer.get(..count).unwrap_or_default()),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Parts of transfers that had not ended stayed in the folder for ever.
+    #[test]
+    fn parts_of_unfinished_files_go_with_their_receiver() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut receiver = FileReceiver::new(folder.path()).unwrap();
+        let mut store = |name: &str, transfer, length| {
+            let chunk = Chunk {
+                transfer,
+                name: name.into(),
+                length,
+                offset: 0,
+                data: vec![7; 10].into(),
+            };
+            receiver.store(EngineId(1), &chunk).unwrap().is_some()
+        };
+        assert!(store("whole", 1, 10) && !store("unfinished", 2, 20));
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
+        drop(receiver);
+        let left = fs::read_dir(folder.path()).unwrap();
+        let left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(left, ["whole"]);
     }
 }
