@@ -2,12 +2,12 @@
 //! of it is served.
 
 use std::{
-    collections::VecDeque,
+    collections::BTreeMap,
     fs::File,
     io,
     os::unix::fs::FileExt as _,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use sha2::{Digest as _, Sha256};
@@ -17,8 +17,9 @@ use starhaul_leotp::Source;
 const LEAST_CHUNK: u64 = 64 << 10;
 const MOST_CHUNKS: u64 = 1 << 16;
 
-/// Chunks that are kept in memory.
-const MOST_CHUNKS_KEPT: usize = 16;
+/// Chunks of one file that are kept in memory, and bytes of all: who reads many files at once needs the last chunk of each.
+const MOST_OF_FILE_KEPT: usize = 16;
+const MOST_BYTES_KEPT: usize = 256 << 20;
 
 /// The hashes of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -55,29 +56,68 @@ impl Hashes {
 
 /// Chunks that were read last, of all files.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Chunks(Arc<Mutex<VecDeque<Chunk>>>);
+pub(crate) struct Chunks(Arc<Mutex<Kept>>);
 
-#[derive(Clone, Debug)]
-struct Chunk {
-    /// The file's hash and the chunk's number.
-    of: ([u8; 32], u64),
-    bytes: Arc<[u8]>,
+/// A file's hash and a chunk's number.
+type Of = ([u8; 32], u64);
+
+#[derive(Debug, Default)]
+struct Kept {
+    /// With when each was used last.
+    chunks: BTreeMap<Of, (u64, Arc<[u8]>)>,
+    by_use: BTreeMap<u64, Of>,
+    uses: u64,
+    bytes: usize,
+    /// How often a chunk was read.
+    #[cfg(test)]
+    reads: usize,
 }
 
 impl Chunks {
-    fn get(&self, of: ([u8; 32], u64)) -> Option<Arc<[u8]>> {
-        let mut chunks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let at = chunks.iter().position(|chunk| chunk.of == of)?;
-        let chunk = chunks.remove(at)?;
-        let bytes = Arc::clone(&chunk.bytes);
-        chunks.push_front(chunk);
-        Some(bytes)
+    fn lock(&self) -> MutexGuard<'_, Kept> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Kept {
+    fn get(&mut self, of: Of) -> Option<Arc<[u8]>> {
+        let (used, bytes) = self.chunks.get_mut(&of)?;
+        self.by_use.remove(used);
+        self.uses += 1;
+        *used = self.uses;
+        self.by_use.insert(self.uses, of);
+        Some(Arc::clone(bytes))
     }
 
-    fn keep(&self, of: ([u8; 32], u64), bytes: Arc<[u8]>) {
-        let mut chunks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        chunks.push_front(Chunk { of, bytes });
-        chunks.truncate(MOST_CHUNKS_KEPT);
+    fn keep(&mut self, of: Of, bytes: Arc<[u8]>) {
+        #[cfg(test)]
+        {
+            self.reads += 1;
+        }
+        self.forget(of);
+        let of_file = self.chunks.range((of.0, 0)..=(of.0, u64::MAX));
+        let of_file = of_file.map(|(of, (used, _))| (*used, *of));
+        if of_file.clone().count() >= MOST_OF_FILE_KEPT
+            && let Some((_, oldest)) = of_file.min()
+        {
+            self.forget(oldest);
+        }
+        while self.bytes + bytes.len() > MOST_BYTES_KEPT
+            && let Some((_, &oldest)) = self.by_use.first_key_value()
+        {
+            self.forget(oldest);
+        }
+        self.uses += 1;
+        self.bytes += bytes.len();
+        self.by_use.insert(self.uses, of);
+        self.chunks.insert(of, (self.uses, bytes));
+    }
+
+    fn forget(&mut self, of: Of) {
+        if let Some((used, bytes)) = self.chunks.remove(&of) {
+            self.by_use.remove(&used);
+            self.bytes -= bytes.len();
+        }
     }
 }
 
@@ -100,7 +140,7 @@ impl FileSource {
     /// A chunk, if it still is what it was.
     fn chunk(&self, number: u64) -> Option<Arc<[u8]>> {
         let of = (self.hashes.whole, number);
-        if let Some(bytes) = self.chunks.get(of) {
+        if let Some(bytes) = self.chunks.lock().get(of) {
             return Some(bytes);
         }
         let start = number * self.hashes.chunk;
@@ -112,7 +152,7 @@ impl FileSource {
             return None;
         }
         let bytes: Arc<[u8]> = bytes.into();
-        self.chunks.keep(of, Arc::clone(&bytes));
+        self.chunks.lock().keep(of, Arc::clone(&bytes));
         Some(bytes)
     }
 }
@@ -180,6 +220,49 @@ mod tests {
         assert!(source.read(0, &mut [0; 5]));
         std::fs::write(&path, b"short").unwrap();
         assert!(!source.read(500_000, &mut [0; 5]));
+    }
+
+    /// With more files at once than chunks were kept, each segment had a whole chunk read and hashed.
+    #[test]
+    fn many_files_at_once_are_read_once() {
+        const FILES: usize = 64;
+        const LENGTH: usize = 200_000;
+        const STEP: usize = 1418;
+        let folder = tempfile::tempdir().unwrap();
+        let chunks = Chunks::default();
+        let sources = (0..FILES).map(|number| {
+            let path = folder.path().join(number.to_string());
+            let bytes = vec![number.to_le_bytes()[0]; LENGTH];
+            std::fs::write(&path, bytes).unwrap();
+            let hashes = Hashes::of(&path).unwrap();
+            FileSource::new(path, hashes, chunks.clone())
+        });
+        let mut sources: Vec<FileSource> = sources.collect();
+        for at in (0..LENGTH).step_by(STEP) {
+            for source in &mut sources {
+                let mut out = vec![0; STEP.min(LENGTH - at)];
+                assert!(source.read(at as u64, &mut out));
+            }
+        }
+        let of_file = LENGTH.div_ceil(usize::try_from(LEAST_CHUNK).unwrap());
+        assert_eq!(chunks.lock().reads, FILES * of_file);
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded_for_each_file_and_in_all() {
+        let mut kept = Kept::default();
+        let chunk = |length: usize| Arc::<[u8]>::from(vec![0; length]);
+        for number in 0..100 {
+            kept.keep(([1; 32], number), chunk(10));
+            assert!(kept.get(([1; 32], 0)).is_some(), "it is used on");
+        }
+        assert_eq!((kept.chunks.len(), kept.bytes), (16, 160));
+        for file in 2..40 {
+            kept.keep(([file; 32], 0), chunk(16 << 20));
+            assert!(kept.bytes <= MOST_BYTES_KEPT);
+        }
+        assert!(kept.get(([1; 32], 0)).is_none() && kept.get(([39; 32], 0)).is_some());
+        assert_eq!((kept.chunks.len(), kept.by_use.len()), (16, 16));
     }
 
     #[test]
