@@ -93,6 +93,7 @@ pub(crate) struct SendQueue {
     repairs: VecDeque<(Instant, Next)>,
     /// Handles of flows with items, in turn.
     turn: VecDeque<u64>,
+    waiting: Waiting,
     bytes: usize,
     /// Items that wait, without repairs.
     items: usize,
@@ -121,6 +122,31 @@ pub(crate) struct Leaving {
 
 /// Which segment it is: its offset, and how its bytes are sealed.
 type Mark = (u64, [u8; SEAL_BYTES]);
+
+/// What is said of the flows with items.
+#[derive(Clone, Copy, Debug, Default)]
+struct Waiting {
+    /// Bytes per second that the neighbour takes of them. Whole numbers of kbit/s: nothing is left of those that went.
+    rate: f64,
+    /// Of so many it said nothing.
+    without_rate: usize,
+}
+
+impl Waiting {
+    fn begins(&mut self, rate: Option<f64>) {
+        match rate {
+            Some(rate) => self.rate += rate,
+            None => self.without_rate += 1,
+        }
+    }
+
+    fn ends(&mut self, rate: Option<f64>) {
+        match rate {
+            Some(rate) => self.rate -= rate,
+            None => self.without_rate -= 1,
+        }
+    }
+}
 
 /// One content.
 #[derive(Debug)]
@@ -213,11 +239,8 @@ impl SendQueue {
 
     /// Whether what waits is less than a neighbour takes at this rate.
     pub(crate) fn is_limited(&self, rate: f64) -> bool {
-        let mut flows = self.turn.iter().filter_map(|handle| self.flows.get(handle));
-        self.repairs.is_empty()
-            && flows
-                .try_fold(0.0, |sum, flow| Some(sum + flow.rate?))
-                .is_some_and(|sum| sum < rate)
+        let Waiting { without_rate, .. } = self.waiting;
+        self.repairs.is_empty() && without_rate == 0 && self.waiting.rate < rate
     }
 
     /// Whether nothing waits.
@@ -281,7 +304,8 @@ impl SendQueue {
         flow.weight += weight;
         if was_idle && added > 0 {
             flow.ready = since;
-            let due = flow.due();
+            let (due, rate) = (flow.due(), flow.rate);
+            self.waiting.begins(rate);
             self.turn.push_back(handle);
             self.pace_ends(due);
         }
@@ -315,9 +339,11 @@ impl SendQueue {
     /// Sets the rate at which the neighbour takes a content, in bytes per second.
     pub(crate) fn set_rate(&mut self, handle: u64, rate: f64) {
         if let Some(flow) = self.flows.get_mut(&handle) {
-            flow.rate = Some(rate);
+            let before = flow.rate.replace(rate);
             if !flow.items.is_empty() {
                 let due = flow.due();
+                self.waiting.ends(before);
+                self.waiting.begins(Some(rate));
                 self.pace_ends(due);
             }
         }
@@ -403,8 +429,9 @@ impl SendQueue {
                     self.items += 1;
                 }
                 let since = flow.sent(now, made_up_since, item.length());
-                if !flow.items.is_empty() {
-                    self.turn.push_back(handle);
+                match flow.items.is_empty() {
+                    true => self.waiting.ends(flow.rate),
+                    false => self.turn.push_back(handle),
                 }
                 let next = Next {
                     content,
@@ -413,6 +440,7 @@ impl SendQueue {
                 };
                 return Ok((next, since));
             }
+            self.waiting.ends(flow.rate);
         }
         self.paced_until = soonest.map(|at| at + self.slack / 2);
         Err(soonest)
@@ -423,6 +451,9 @@ impl SendQueue {
         if let Some(flow) = self.flows.remove(&handle) {
             self.bytes -= flow.weight;
             self.items -= flow.items.len();
+            if !flow.items.is_empty() {
+                self.waiting.ends(flow.rate);
+            }
         }
         self.turn.retain(|other| *other != handle);
         let mut repairs = std::mem::take(&mut self.repairs);

@@ -259,3 +259,36 @@ fn a_segment_that_waits_is_not_queued_again() {
     assert!(queue.is_empty() && queue.bytes() == 0);
     assert!(queue.flows.values().all(|flow| flow.segments.is_empty()));
 }
+
+/// All contents that waited were looked at for each packet, to say whether they use up the rate.
+#[test]
+fn whether_there_is_enough_to_send_is_known_without_a_look_at_all() {
+    let start = Instant::now();
+    let mut queue = SendQueue::new(100_000, 20, Duration::ZERO);
+    let mut random = 1_u64;
+    for number in 0..20_000 {
+        random = random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        let [what, handle, amount] =
+            [33, 40, 48].map(|bits| u64::from((random >> bits).to_le_bytes()[0]));
+        let (handle, now) = (handle % 25, start + Duration::from_millis(number * 20));
+        match what % 8 {
+            0 | 1 => drop(queue.push(now, now, own(handle, amount, amount + 150))),
+            2 => queue.set_rate(
+                handle,
+                f64::from(u32::try_from(amount + 1).unwrap()) * 125.0,
+            ),
+            3 if what == 3 => queue.forget(handle),
+            4 if what == 4 => queue.clear(),
+            5 => drop(queue.pop(now, now, |_, _, _| None)),
+            _ => drop(pop(&mut queue, now)),
+        }
+        let waiting = queue.flows.values().filter(|flow| !flow.items.is_empty());
+        let rates = waiting.map(|flow| flow.rate).sum::<Option<f64>>();
+        let most = rates.unwrap_or(f64::INFINITY);
+        assert_eq!(queue.turn.is_empty(), queue.items == 0);
+        assert!(!queue.is_limited(most), "{number}");
+        assert_eq!(queue.is_limited(most + 1.0), rates.is_some(), "{number}");
+    }
+}
