@@ -53,6 +53,10 @@ pub(crate) struct Adaptive {
     limited: usize,
     /// Samples of the window that no later one undercuts: when they came, and their delays, which ascend.
     lowest: VecDeque<(Instant, i64)>,
+    /// The same, exactly those of the window: their numbers, when they came, and their delays.
+    recent: VecDeque<(u64, Instant, i64)>,
+    /// The number of the window's first sample.
+    first: u64,
     carried: f64,
     /// The least delay of this period and of the last.
     base: Option<i64>,
@@ -133,6 +137,7 @@ impl Adaptive {
         self.window.clear();
         self.limited = 0;
         self.lowest.clear();
+        self.recent.clear();
         self.starving = None;
         (self.drained, self.doubted) = (None, None);
     }
@@ -151,6 +156,13 @@ impl Adaptive {
             .is_some()
         {}
         self.lowest.push_back((packet.now, packet.delay));
+        while self
+            .recent
+            .pop_back_if(|(.., delay)| *delay >= packet.delay)
+            .is_some()
+        {}
+        let number = self.first + self.window.len() as u64;
+        self.recent.push_back((number, packet.now, packet.delay));
         self.window.push_back(Sample {
             at: packet.now,
             sent: packet.sent,
@@ -223,10 +235,16 @@ impl Adaptive {
             .pop_front_if(|(at, _)| first.is_none_or(|first| *at < first))
             .is_some()
         {}
+        while self
+            .recent
+            .pop_front_if(|(number, ..)| *number < self.first)
+            .is_some()
+        {}
     }
 
     fn forget_first(&mut self) {
         let gone = self.window.pop_front();
+        self.first += u64::from(gone.is_some());
         self.limited -= usize::from(gone.is_some_and(|gone| gone.is_limited));
     }
 
@@ -310,16 +328,14 @@ impl Adaptive {
 
     /// The least delay of the last few packets.
     fn recent_delay(&self, packet: &Arrived, round: Duration) -> i64 {
-        let recent = self
-            .window
-            .iter()
-            .rev()
-            .take_while(|sample| packet.now.saturating_duration_since(sample.at) <= round / 8);
-        recent
-            .chain(self.window.iter().rev().take(2))
-            .map(|sample| sample.delay)
-            .min()
-            .unwrap_or(packet.delay)
+        // The first of these that is recent is the least of all that are.
+        let since = packet.now.checked_sub(round / 8);
+        let old = self
+            .recent
+            .partition_point(|(_, at, _)| since.is_some_and(|since| *at < since));
+        let recent = self.recent.get(old).map(|(.., delay)| *delay);
+        let last = self.window.iter().rev().take(2).map(|sample| sample.delay);
+        last.chain(recent).min().unwrap_or(packet.delay)
     }
 
     /// Whether the delay is that of another path: less was sent than was carried before, for longer than the news of it
@@ -488,6 +504,52 @@ mod tests {
                 self.now += bytes / self.rates[0].1;
             }
             (sent / seconds, waited / (sent / bytes))
+        }
+    }
+
+    /// What a look at each packet of the window finds.
+    fn least_of_recent(control: &Adaptive, packet: &Arrived, round: Duration) -> i64 {
+        let samples = control.window.iter().rev();
+        let is_recent = |at: Instant| packet.now.saturating_duration_since(at) <= round / 8;
+        let recent = samples.clone().take_while(|sample| is_recent(sample.at));
+        let least = recent.chain(samples.take(2)).map(|sample| sample.delay);
+        least.min().unwrap()
+    }
+
+    #[test]
+    fn the_least_delay_of_the_last_packets_is_that_of_a_look_at_each() {
+        let mut control = Adaptive::default();
+        let (start, mut random) = (Instant::now(), 1_u64);
+        let mut micros = 0;
+        for number in 0..50_000_u32 {
+            random = random
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            let [a, b, c] = [40, 48, 56].map(|bits| i64::from((random >> bits).to_le_bytes()[0]));
+            // Some come at once, some after a pause.
+            micros += match a {
+                0..100 => 0,
+                255 => 200_000,
+                more => more * 4,
+            };
+            let packet = Arrived {
+                now: start + Duration::from_micros(micros.unsigned_abs()),
+                sent: i64::from(number) * 300,
+                delay: 1000 + b * b / 8,
+                bytes: BYTES,
+                missing: 0,
+                is_limited: false,
+                rtt: Duration::from_millis(5 + c.unsigned_abs()),
+            };
+            control.on_data(&packet);
+            for millis in [8, 20, 300, 5000] {
+                let round = Duration::from_millis(millis);
+                let expected = least_of_recent(&control, &packet, round);
+                assert_eq!(control.recent_delay(&packet, round), expected, "{number}");
+            }
+            if number % 10_000 == 9_999 {
+                control.forget_delays();
+            }
         }
     }
 

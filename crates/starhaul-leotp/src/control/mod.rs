@@ -38,14 +38,14 @@ pub(crate) struct Arrived {
 /// Finds the rate of a hop.
 #[derive(Debug)]
 pub(crate) enum RateControl {
-    Adaptive(Adaptive),
+    Adaptive(Box<Adaptive>),
     Published(Published),
 }
 
 impl RateControl {
     pub(crate) fn new(rule: RateRule) -> Self {
         match rule {
-            RateRule::Adaptive => Self::Adaptive(Adaptive::default()),
+            RateRule::Adaptive => Self::Adaptive(Box::default()),
             RateRule::Published => Self::Published(Published::default()),
         }
     }
