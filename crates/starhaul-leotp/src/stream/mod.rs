@@ -131,7 +131,7 @@ pub enum Outcome {
     Refused(u64),
     /// No node on the way knows of it: it is not accepted, or the other side began a new life or gave up.
     #[error(
-        "no node on the way knows of this stream: none accepts it, or the other side restarted"
+        "no node on the way knows of this stream: none accepts it or has room for it, or the other side restarted"
     )]
     Unknown,
     /// Nothing came from the other side for too long.
