@@ -292,25 +292,6 @@ mod tests {
 
     /// Each file that went had all others looked at for the same bytes, on the thread that serves.
     #[test]
-    fn a_file_with_the_same_bytes_is_found_among_many() {
-        const FILES: u32 = 100_000;
-        let mut index = Index::default();
-        let name = |number: u32| format!("{number:06}");
-        let served = |number: u32| Served::for_test(&name(number), (number / 2).into());
-        (0..FILES).for_each(|number| index.insert(served(number)));
-        let begun = std::time::Instant::now();
-        for number in 0..FILES {
-            let other = number ^ 1;
-            index.remove(&name(number));
-            let found = index.same_as(&served(number).entry);
-            let found = found.map(|served| served.entry.name.clone());
-            assert_eq!(found, (other > number).then(|| name(other)));
-        }
-        let took = begun.elapsed();
-        assert!(took < std::time::Duration::from_secs(5), "{took:?}");
-    }
-
-    #[test]
     fn what_is_found_by_bytes_is_what_a_look_at_all_files_finds() {
         let mut index = Index::default();
         let mut random = 1_u64;

@@ -194,8 +194,7 @@ impl FileReceiver {
         if is_right {
             let folder = path.parent().unwrap_or(&self.folder);
             make_folder(folder)?;
-            // A link fails where a file has the name; a rename would replace it.
-            fs::hard_link(&whole, path)?;
+            starhaul_files::give_name(&whole, path)?;
             File::open(folder)?.sync_all()?;
         }
         Ok(is_right)
