@@ -170,6 +170,26 @@ mod tests {
     }
 
     #[test]
+    fn a_batch_that_thousands_have_overtaken_is_taken() {
+        let start = Instant::now();
+        let late = start + LIFETIME / 2;
+        let mut order = Order::default();
+        assert_eq!(order.take(start, batch(0, true)), deliver(&[0]));
+        for number in 2..=3000 {
+            assert_eq!(order.take(start, batch(number, true)), Taken::Held);
+        }
+        let all: Vec<u64> = (1..=3000).collect();
+        assert_eq!(order.take(late, batch(1, true)), deliver(&all));
+        let mut order = Order::default();
+        for number in (0..=3000).filter(|number| *number != 1) {
+            let taken = order.take(start, batch(number, false));
+            assert_eq!(taken, deliver(&[number]));
+        }
+        assert_eq!(order.take(late, batch(1, false)), deliver(&[1]));
+        assert_eq!(order.take(late, batch(1, false)), Taken::Known);
+    }
+
+    #[test]
     fn what_waits_is_bounded() {
         let start = Instant::now();
         let mut order = Order::default();
