@@ -562,3 +562,34 @@ fn what_cannot_be_ends_with_its_reason() {
     assert_eq!(net.sides[0].streams[&id].failed, Some(CODE_UNKNOWN));
     assert!(net.sides[1].streams.is_empty());
 }
+
+#[test]
+fn a_stream_whose_beginning_expired_ends_whatever_else_of_it_comes() {
+    let mut net = Net::new(7, 0);
+    let id = net.open(0);
+    let next = |net: &mut Net| {
+        let opener = &mut net.sides[0].machine;
+        let payload = opener.poll_transmit(net.now).unwrap().payload;
+        opener.stored();
+        payload
+    };
+    // The bundle with the header is lost.
+    next(&mut net);
+    for _ in 0..3 {
+        net.sides[0].machine.write(id, &[1; 10]).unwrap();
+        let part = next(&mut net);
+        let accepter = &mut net.sides[1].machine;
+        accepter.handle(net.now, 0, part).unwrap();
+        assert_eq!(accepter.poll_transmit(net.now), None);
+        net.now += LIFETIME / 2;
+        accepter.handle_timeout(net.now);
+        if accepter.counters().streams == 0 {
+            break;
+        }
+    }
+    let accepter = &mut net.sides[1].machine;
+    assert_eq!(accepter.counters().streams, 0, "it waits for ever");
+    let reset = accepter.poll_transmit(net.now).unwrap().payload;
+    net.sides[0].machine.handle(net.now, 0, reset).unwrap();
+    assert_eq!(net.sides[0].machine.failure(id), Some(CODE_LOST));
+}

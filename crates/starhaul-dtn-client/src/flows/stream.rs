@@ -81,6 +81,7 @@ pub(super) struct Stream {
     granted: u64,
     /// Nobody reads: what comes is dropped.
     pub(super) discards: bool,
+    began: Instant,
     heard: Instant,
     asked: bool,
     /// When the present hole was found, and where it is.
@@ -114,6 +115,7 @@ impl Stream {
             inbox: Inbox::default(),
             granted: window,
             discards: false,
+            began: now,
             heard: now,
             asked: false,
             hole: None,
@@ -242,7 +244,12 @@ impl Stream {
             return None;
         }
         let lifetimes = if self.asked { SILENT_LIFETIMES } else { 1 };
-        let silent = self.heard + self.lifetime * lifetimes;
+        // The beginning left before all that came, and expires first, whatever is heard after it.
+        let since = match self.is_announced {
+            true => self.heard,
+            false => self.began,
+        };
+        let silent = since + self.lifetime * lifetimes;
         Some(match self.hole {
             Some((since, _)) => silent.min(since + self.lifetime),
             None => silent,
@@ -261,7 +268,7 @@ impl Stream {
             return Some(CODE_LOST);
         }
         // An accepter that never saw the beginning: it has expired.
-        if self.header.is_none() && !self.is_announced {
+        if !self.is_announced {
             return Some(CODE_LOST);
         }
         if self.asked {
