@@ -564,6 +564,24 @@ fn what_cannot_be_ends_with_its_reason() {
 }
 
 #[test]
+fn a_stream_whose_last_bundle_is_refused_gives_its_place_back() {
+    let limits = Limits {
+        flows: 1,
+        window: 1 << 20,
+        part_bytes: 1000,
+    };
+    let (mut machine, now) = (Machine::new(7, limits), Instant::now());
+    let open = |machine: &mut Machine| machine.open_stream(now, 0, HEADER.into(), LIFETIME);
+    let id = open(&mut machine).unwrap();
+    assert!(machine.poll_transmit(now).is_some());
+    // The application is gone while the node looks at the bundle.
+    machine.release(id);
+    assert_eq!(open(&mut machine), None, "the bundle may be needed again");
+    machine.refused();
+    assert!(open(&mut machine).is_some());
+}
+
+#[test]
 fn a_stream_whose_beginning_expired_ends_whatever_else_of_it_comes() {
     let mut net = Net::new(7, 0);
     let id = net.open(0);

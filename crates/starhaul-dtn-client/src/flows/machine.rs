@@ -468,6 +468,8 @@ impl Machine {
         self.counters.dropped += flight.datagrams;
         if let Some(id) = flight.of {
             self.fail(id, CODE_REFUSED, true);
+            // It may have failed before, and have waited for this bundle.
+            self.reap(id);
         }
     }
 
