@@ -411,18 +411,62 @@ fn answers_come_after_the_far_gateway_has_forgotten_the_flow_or_restarted() {
     net.sides[1] = Side::new(900);
     let restarted = ask(&mut net, "restarted");
     take(&mut net, restarted);
-    take(&mut net, late);
-    assert_eq!(
-        answers(&net),
-        ["first", "restarted"],
-        "what is late is of a former life"
-    );
     net.now += LIFETIME;
     net.sides[1].work(net.now);
     assert_eq!(net.sides[1].ended, 1);
     let forgotten = ask(&mut net, "forgotten");
     take(&mut net, forgotten);
-    assert_eq!(answers(&net), ["first", "restarted", "forgotten"]);
+    // What still comes of the life before comes once.
+    take(&mut net, late.clone());
+    take(&mut net, late);
+    assert_eq!(answers(&net), ["first", "restarted", "forgotten", "late"]);
+    assert_eq!(net.sides[0].machine.counters().repeated, 1);
+}
+
+#[test]
+fn a_late_first_answer_of_a_dead_far_gateway_does_not_silence_the_living_one() {
+    for is_ordered in [false, true] {
+        let mut net = Net::new(7, 0);
+        let header = Bytes::from_static(HEADER);
+        let machine = &mut net.sides[0].machine;
+        let flow = machine.open_flow(net.now, 0, header, LIFETIME, is_ordered);
+        let flow = flow.unwrap();
+        assert!(machine.send_datagram(net.now, flow, "ask".into()));
+        net.now += SECOND;
+        let ask = machine.poll_transmit(net.now).unwrap().payload;
+        machine.stored();
+        // Both lives of the far gateway take it, and answer.
+        let answers = ["dead", "living"].map(|life| {
+            let mut far = Side::new(life.len() as u64);
+            far.machine.handle(net.now, 0, ask.clone()).unwrap();
+            let mut began = None;
+            while let Some(event) = far.machine.poll_event() {
+                if let Event::FlowBegan(id, _) = event {
+                    began = Some(id);
+                }
+            }
+            [0, 1, 2].map(|number| {
+                let answer = format!("{life} {number}");
+                far.machine
+                    .send_datagram(net.now, began.unwrap(), answer.into());
+                let payload = far.machine.poll_transmit(net.now + SECOND);
+                far.machine.stored();
+                payload.unwrap().payload
+            })
+        });
+        let [dead, living] = &answers;
+        let late = [
+            &living[0], &dead[0], &living[1], &dead[0], &living[0], &living[2],
+        ];
+        for answer in late {
+            let machine = &mut net.sides[0].machine;
+            machine.handle(net.now, 0, answer.clone()).unwrap();
+        }
+        net.sides[0].work(net.now);
+        let came = &net.sides[0].datagrams;
+        assert_eq!(*came, ["living 0", "dead 0", "living 1", "living 2"]);
+        assert_eq!(net.sides[0].machine.counters().repeated, 2);
+    }
 }
 
 #[test]

@@ -19,7 +19,10 @@ const MOST_WAITING: usize = 4 << 20;
 /// What a datagram that waits costs beside its bytes.
 const OVERHEAD: usize = 64;
 
-/// Former accepters of a flow that are remembered: of theirs, some may still be under way.
+/// Accepters of a flow whose order is known. Nothing tells which of two lives is the later one: the first answer of a dead one may
+/// come after those of the living.
+const MOST_ORDERS: usize = 4;
+/// Accepters that were heard before those: what still comes of them is dropped, as it may come again.
 const MOST_FORMER: usize = 16;
 
 /// A flow.
@@ -32,9 +35,10 @@ pub(super) struct Flow {
     pub(super) is_closing: bool,
     /// When something was last sent or received.
     pub(super) last: Instant,
-    pub(super) order: Order,
-    /// What names the accepter of this flow: its own name for itself, or the one that the far side tells; 0 if it has not.
+    /// The name of this flow at its accepter, if that is this side.
     pub(super) accepter: u64,
+    /// The order of what each accepter sends, or the opener (0), the one that was heard last at the end.
+    orders: VecDeque<(u64, Order)>,
     former: VecDeque<u64>,
     waiting: VecDeque<Bytes>,
     waiting_bytes: usize,
@@ -51,8 +55,8 @@ impl Flow {
             is_ordered,
             is_closing: false,
             last: now,
-            order: Order::default(),
             accepter: 0,
+            orders: VecDeque::new(),
             former: VecDeque::new(),
             waiting: VecDeque::new(),
             waiting_bytes: 0,
@@ -61,24 +65,50 @@ impl Flow {
         }
     }
 
-    /// Notes who answers: `None` if it is one that another has followed. Where it follows another, its numbers begin anew, and what
-    /// waited for others of the former one is returned.
-    pub(super) fn hear(&mut self, accepter: u64) -> Option<Vec<Bytes>> {
-        if accepter == self.accepter {
-            return Some(Vec::new());
-        }
-        if self.former.contains(&accepter) {
+    /// Notes who sends, and finds the order of what it sends: `None` if it was forgotten. Where it is new, what waited for others of
+    /// the one before is returned.
+    pub(super) fn hear(&mut self, sender: u64) -> Option<(&mut Order, Vec<Bytes>)> {
+        if self.former.contains(&sender) {
             return None;
         }
-        let former = std::mem::replace(&mut self.accepter, accepter);
-        if former == 0 {
-            return Some(Vec::new());
-        }
-        if self.former.len() == MOST_FORMER {
-            self.former.pop_front();
-        }
-        self.former.push_back(former);
-        Some(std::mem::take(&mut self.order).end())
+        let mut released = Vec::new();
+        let place = self.orders.iter().position(|(of, _)| *of == sender);
+        let heard = match place.and_then(|place| self.orders.remove(place)) {
+            Some(known) => known,
+            None => {
+                if let Some((_, order)) = self.orders.back_mut() {
+                    released = order.flush();
+                }
+                if self.orders.len() == MOST_ORDERS
+                    && let Some((oldest, mut order)) = self.orders.pop_front()
+                {
+                    released.extend(order.flush());
+                    if self.former.len() == MOST_FORMER {
+                        self.former.pop_front();
+                    }
+                    self.former.push_back(oldest);
+                }
+                (sender, Order::default())
+            }
+        };
+        self.orders.push_back(heard);
+        let (_, order) = self.orders.back_mut()?;
+        Some((order, released))
+    }
+
+    /// When a batch that others wait for has expired.
+    pub(super) fn order_due(&self) -> Option<Instant> {
+        let orders = self.orders.iter();
+        orders
+            .filter_map(|(_, order)| order.due(self.lifetime))
+            .min()
+    }
+
+    /// Delivers without what has expired; each call passes over one hole of each sender.
+    pub(super) fn give_up(&mut self, now: Instant) -> Vec<Bytes> {
+        let orders = self.orders.iter_mut();
+        let released = orders.map(|(_, order)| order.give_up(now, self.lifetime));
+        released.flatten().collect()
     }
 
     /// Takes a datagram to send; `false` when too many wait.

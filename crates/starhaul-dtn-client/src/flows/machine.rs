@@ -394,19 +394,18 @@ impl Machine {
         let Some(flow) = self.flows.get_mut(&id) else {
             return;
         };
-        if id.is_ours {
-            match flow.hear(message.accepter) {
-                None => {
-                    self.counters.former_life += 1;
-                    self.counters.dropped += batch.datagrams.len() as u64;
-                    return;
-                }
-                Some(held) if held.is_empty() => {}
-                Some(held) => self.events.push_back(Event::Datagrams(id, held)),
-            }
+        let sender = if id.is_ours { message.accepter } else { 0 };
+        let Some((order, held)) = flow.hear(sender) else {
+            self.counters.former_life += 1;
+            self.counters.dropped += batch.datagrams.len() as u64;
+            return;
+        };
+        if !held.is_empty() {
+            self.events.push_back(Event::Datagrams(id, held));
         }
+        let taken = order.take(now, batch);
         flow.last = now;
-        match flow.order.take(now, batch) {
+        match taken {
             Taken::Deliver(datagrams) => {
                 self.events.push_back(Event::Datagrams(id, datagrams));
             }
@@ -568,7 +567,7 @@ impl Machine {
         let streams = streams.filter_map(|held| held.stream.due());
         let flows = self.flows.iter().flat_map(|(id, flow)| {
             let idle = (!id.is_ours).then(|| flow.last + flow.lifetime);
-            [flow.due(), flow.order.due(flow.lifetime), idle]
+            [flow.due(), flow.order_due(), idle]
         });
         streams.chain(flows.flatten()).min()
     }
@@ -586,7 +585,7 @@ impl Machine {
         }
         let mut idle = Vec::new();
         for (id, flow) in &mut self.flows {
-            let datagrams = flow.order.give_up(now, flow.lifetime);
+            let datagrams = flow.give_up(now);
             if !datagrams.is_empty() {
                 self.events.push_back(Event::Datagrams(*id, datagrams));
             } else if !id.is_ours && flow.last + flow.lifetime <= now {

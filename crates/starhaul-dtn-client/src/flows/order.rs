@@ -80,10 +80,14 @@ impl Order {
         self.release()
     }
 
-    /// All that waits, in order: nothing of what is missing will come.
-    pub(super) fn end(self) -> Vec<Bytes> {
-        let held = self.held.into_values();
-        held.flat_map(|(_, datagrams)| datagrams).collect()
+    /// All that waits, in order: what is missing is hardly to come.
+    pub(super) fn flush(&mut self) -> Vec<Bytes> {
+        let mut released = Vec::new();
+        while !self.held.is_empty() {
+            self.skip();
+            released.extend(self.release());
+        }
+        released
     }
 
     fn skip(&mut self) {
