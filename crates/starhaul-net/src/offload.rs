@@ -9,7 +9,7 @@ use rustix::{
     io::Errno,
     net::sockopt::{self, Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery},
 };
-use socket2::SockRef;
+use socket2::{Protocol, SockRef, Socket, Type};
 
 use crate::stamped;
 
@@ -19,7 +19,6 @@ pub(crate) struct Offload {
     state: RwLock<UdpSocketState>,
     /// Datagrams that one call took at first.
     most_at_once: usize,
-    fragments: Fragments,
 }
 
 /// What becomes of datagrams above the MTU of their interface or path.
@@ -40,7 +39,6 @@ impl Offload {
         Ok(Self {
             most_at_once: state.max_gso_segments().get(),
             state: RwLock::new(state),
-            fragments,
         })
     }
 
@@ -73,12 +71,18 @@ impl Offload {
 
     /// Believes in the kernel's offers again.
     pub(crate) fn believe_again(&self, socket: &impl AsFd) {
-        if let Ok(fresh) = UdpSocketState::new(socket.into())
-            && self.fragments.set(socket).is_ok()
-        {
+        if let Ok(fresh) = offers_to_such(socket) {
             *self.state.write() = fresh;
         }
     }
+}
+
+/// What the kernel offers, asked with another socket: this one would be set up anew, to join datagrams that are to stay apart
+/// ([`stamped::stamp_arrivals`]), and without fragments.
+fn offers_to_such(socket: &impl AsFd) -> io::Result<UdpSocketState> {
+    let domain = SockRef::from(socket).domain()?;
+    let other = Socket::new(domain, Type::DGRAM, Some(Protocol::UDP))?;
+    UdpSocketState::new((&other).into())
 }
 
 impl Fragments {

@@ -533,4 +533,33 @@ mod tests {
         assert!(stamped, "every datagram was stamped when it was read");
         assert!(!buffer.recv(&receiver));
     }
+
+    #[test]
+    fn an_error_of_one_destination_joins_no_datagrams_that_are_to_stay_apart() {
+        for address in ["127.0.0.1:0", "[::1]:0"] {
+            let bind = || UdpSocket::bind(&BindOptions::new(address.parse().unwrap()));
+            // A host without IPv6.
+            let (Ok(sender), Ok(receiver)) = (bind(), bind()) else {
+                continue;
+            };
+            stamp_arrivals(&receiver).unwrap();
+            let mut nowhere = receiver.local_addr();
+            nowhere.set_port(0);
+            let batch = |to| Transmit {
+                to,
+                from: None,
+                ecn: 0,
+                contents: b"onettwo2",
+                segment_size: 4,
+            };
+            receiver.try_send(&batch(nowhere)).unwrap();
+            assert_eq!(receiver.refused(), 2);
+            sender.try_send(&batch(receiver.local_addr())).unwrap();
+            let (mut buffer, mut received) = (StampedBuffer::new(), Vec::new());
+            while buffer.recv(&receiver) {
+                received.extend(buffer.datagrams().map(|one| one.payload.to_vec()));
+            }
+            assert_eq!(received, [b"onet", b"two2"], "{address}");
+        }
+    }
 }
