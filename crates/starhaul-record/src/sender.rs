@@ -38,6 +38,8 @@ pub(crate) struct Sender {
     sequence: u64,
     paid_until: Instant,
     heard: Instant,
+    /// Packets were due and the receiver silent: feedback wakes the caller, no time does.
+    is_paused: bool,
     next_feedback: u32,
     filling: Vec<u8>,
 }
@@ -64,6 +66,7 @@ impl Sender {
             sequence: 0,
             paid_until: now,
             heard: now,
+            is_paused: false,
             next_feedback: 0,
             filling,
         }
@@ -94,7 +97,7 @@ impl Sender {
         if self.is_silent(now) {
             self.paid_until = now;
         }
-        self.heard = now;
+        (self.heard, self.is_paused) = (now, false);
         // Below the capacity feedback does not measure it.
         if matches!(self.phase, Phase::Search | Phase::Saturated) {
             let now_us = self.clock_us(now);
@@ -106,7 +109,11 @@ impl Sender {
     pub(crate) fn poll_transmit(&mut self, now: Instant, mac: &Mac) -> Option<Transmit> {
         self.advance(now);
         let rate = self.rate();
-        if rate == Bandwidth::ZERO || self.is_silent(now) {
+        if rate == Bandwidth::ZERO {
+            return None;
+        }
+        self.is_paused = self.is_silent(now);
+        if self.is_paused {
             return None;
         }
         let owed = now.saturating_duration_since(self.paid_until);
@@ -129,15 +136,9 @@ impl Sender {
     /// When packets are due or the phase ends.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         let rate = self.rate();
-        let due = (rate != Bandwidth::ZERO).then(|| {
+        let due = (rate != Bandwidth::ZERO && !self.is_paused).then(|| {
             let packet = rate.time_to_send(u64::from(self.request.packet_bytes));
-            let due = self.paid_until + packet.max(PORTION);
-            // The receiver is silent: nothing is due before feedback, whose arrival wakes the caller.
-            if due > self.heard + SILENCE {
-                due + SILENCE
-            } else {
-                due
-            }
+            self.paid_until + packet.max(PORTION)
         });
         let phase_ends = self.phase_time().map(|time| self.phase_began + time);
         due.into_iter().chain(phase_ends).min()

@@ -134,6 +134,10 @@ fn the_heavy_flow_stops_when_its_receiver_is_not_heard_any_more() {
     let silent = run(&mut server, &mut client, &mut now, MS * 3_000, false);
     assert!(silent[5] > 0, "it waits for a while: {silent:?}");
     assert_eq!(silent[11..].iter().sum::<usize>(), 0, "{silent:?}");
+    assert!(
+        server.poll_timeout().unwrap() > now,
+        "the caller would ask again at once, until something is heard"
+    );
     // When messages arrive again it continues; after lasting silence the session ends.
     let again = run(&mut server, &mut client, &mut now, MS * 1_000, true);
     assert!(again.iter().sum::<usize>() > 50_000, "{again:?}");
