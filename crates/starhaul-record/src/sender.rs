@@ -116,15 +116,17 @@ impl Sender {
         if self.is_paused {
             return None;
         }
-        let owed = now.saturating_duration_since(self.paid_until);
-        if owed > LONGEST_DEBT {
-            self.paid_until = now.checked_sub(LONGEST_DEBT).unwrap_or(now);
-        }
         let packet = rate.time_to_send(u64::from(self.request.packet_bytes));
+        // A single packet may take longer than that.
+        let most = LONGEST_DEBT.max(packet);
+        let owed = now.saturating_duration_since(self.paid_until);
         if owed < packet.max(PORTION) {
             return None;
         }
-        let owed = now.saturating_duration_since(self.paid_until);
+        if owed > most {
+            self.paid_until = now.checked_sub(most).unwrap_or(now);
+        }
+        let owed = owed.min(most);
         let count = rate.bytes_in(owed) / u64::from(self.request.packet_bytes);
         let count = count
             .clamp(1, MAX_SEGMENTS)

@@ -23,11 +23,20 @@ fn pair(now: Instant) -> (Server, Client) {
 }
 
 fn pair_for(now: Instant, direction: Direction, seconds: u32) -> (Server, Client) {
+    pair_at(now, direction, seconds, Bandwidth::from_mbit(8))
+}
+
+fn pair_at(
+    now: Instant,
+    direction: Direction,
+    seconds: u32,
+    max_rate: Bandwidth,
+) -> (Server, Client) {
     let key = Key::new(&[7; 32]);
     let mut config = ClientConfig::new(key.clone(), [2; 16]);
     config.request.direction = direction;
     config.request.seconds = seconds;
-    config.request.max_rate = Bandwidth::from_mbit(8);
+    config.request.max_rate = max_rate;
     let server = Server::new(ServerConfig::new(vec![key], [1; 32]), now);
     (server, Client::new(config, now))
 }
@@ -152,6 +161,17 @@ fn the_heavy_flow_stops_when_its_receiver_is_not_heard_any_more() {
         )
     };
     assert!(std::iter::from_fn(|| server.poll_event()).any(ended));
+}
+
+#[test]
+fn a_rate_of_few_packets_in_a_second_is_kept_however_often_the_sender_is_asked() {
+    let mut now = Instant::now();
+    let max_rate = Bandwidth::from_kbit(400);
+    let (mut server, mut client) = pair_at(now, Direction::Down, 20, max_rate);
+    run(&mut server, &mut client, &mut now, MS * 2_000, true);
+    let tenths = run(&mut server, &mut client, &mut now, MS * 2_000, true);
+    let sent = tenths.iter().sum::<usize>();
+    assert!((80_000..110_000).contains(&sent), "{sent} bytes");
 }
 
 #[test]
