@@ -153,16 +153,20 @@ impl Routing {
         )
     }
 
-    /// Adds a route to a network through an interface to the main table. It goes with the interface.
+    /// Adds a route to a network through an interface to the main table, before those of any usual metric. It goes with the
+    /// interface.
     ///
     /// # Errors
     /// The system's, also if there is a route to this network with the same metric.
     pub fn add_route_to(&self, interface: u32, (network, bits): Prefix) -> io::Result<()> {
+        // Without a metric, IPv4 takes 0, and IPv6 1024, which is behind the default routes of other programs.
+        let metric = u32::from(network.is_ipv6());
         self.ask(
             Request::route(family(network), bits)
                 .with(RTA_DST, &octets(network))
                 .with(RTA_OIF, &interface.to_ne_bytes())
-                .with(RTA_TABLE, &MAIN_TABLE.to_ne_bytes()),
+                .with(RTA_TABLE, &MAIN_TABLE.to_ne_bytes())
+                .with(RTA_PRIORITY, &metric.to_ne_bytes()),
         )
     }
 

@@ -39,7 +39,7 @@ pub(super) static TUN: Definition = Definition {
             .means("Networks behind the peer. Packets to any other destination are answered with an ICMP error, and packets of the peer from any other source are dropped; both are counted as `forbidden`."),
         Key::flag("add_routes")
             .or_flag(true)
-            .means("Adds a route to each of `networks` through the interface. A network with the address of one of our paths is an error, unless that path has an `interface`: its own packets would enter the tunnel."),
+            .means("Adds a route to each of `networks` through the interface, with metric 0, or 1 in IPv6, before the host's own default routes. A network with the address of one of our paths is an error, unless that path has an `interface`: its own packets would enter the tunnel."),
         Key::whole("mtu", LEAST_MTU..=MOST_MTU)
             .or_count(1500)
             .means("Longest packet, also over paths with smaller ones. Packets are cut and put together again."),

@@ -12,6 +12,8 @@ mod device;
 mod lane;
 mod packet;
 mod queue;
+#[cfg(test)]
+mod tests;
 mod tunnels;
 
 use std::{
