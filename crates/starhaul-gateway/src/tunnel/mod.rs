@@ -97,12 +97,12 @@ impl Tunnel {
         }
     }
 
-    /// Another rule for the same device.
+    /// Another rule for the same device, which this one no longer has.
     fn next(&self, rule: TunnelRule, peer: Arc<PeerState>) -> Self {
         Self {
             rule,
             peer,
-            device: Mutex::new(self.device.lock().clone()),
+            device: Mutex::new(self.let_go()),
             counters: self.counters.clone(),
             alone_since: Mutex::default(),
             last_icmp: Mutex::default(),
@@ -116,13 +116,24 @@ impl Tunnel {
         device.map(|device| device.name().to_owned())
     }
 
-    /// Carries packets until dropped.
-    async fn run(self: Arc<Self>) {
+    /// Gives the device up, for who still knows the tunnel, too.
+    fn let_go(&self) -> Option<Arc<Device>> {
+        self.device.lock().take()
+    }
+
+    /// Begins to carry packets, until the tasks end.
+    fn start(self: &Arc<Self>) -> JoinSet<()> {
         let lanes: Vec<Arc<Lane>> = self.rule.classes.iter().map(Lane::new).collect();
-        let mut carrying = JoinSet::new();
+        let mut tasks = JoinSet::new();
         for lane in &lanes {
-            carrying.spawn(lane.clone().carry(self.clone()));
+            tasks.spawn(lane.clone().carry(self.clone()));
         }
+        tasks.spawn(self.clone().run(lanes));
+        tasks
+    }
+
+    /// Passes packets of the device to the lanes, and creates it again when it is gone.
+    async fn run(self: Arc<Self>, lanes: Vec<Arc<Lane>>) {
         loop {
             let device = self.device.lock().clone();
             let error = match device {

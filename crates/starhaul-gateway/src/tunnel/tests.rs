@@ -36,15 +36,40 @@ fn ip(arguments: &str) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
+/// The tunnels of a gateway.
+#[derive(Default)]
+struct Running {
+    tunnels: Tunnels,
+    registry: Registry,
+    peer: Option<Arc<PeerState>>,
+}
+
+impl Running {
+    /// Goes on to a configuration with this tunnel alone.
+    async fn change(&mut self, rule: TunnelRule) {
+        let peer = self.peer.get_or_insert_with(|| {
+            let key = config("").peers[0].public_key;
+            let peer = PeerState::new("ground", key, Arc::default(), Arc::default());
+            Arc::new(peer)
+        });
+        let next = self.tunnels.prepare(vec![(rule, peer.clone())]).unwrap();
+        let (_, failed) = self.tunnels.change(next, &self.registry).await;
+        assert!(failed.is_empty(), "{failed:?}");
+    }
+}
+
 /// The rule of a tunnel, with these lines.
 fn rule(lines: &str) -> TunnelRule {
+    config(lines).tunnels[0].clone()
+}
+
+fn config(lines: &str) -> Config {
     let text = format!(
         "listen = \"127.0.0.1:0\"\n[identity]\nfile = \"k\"\n[[peer]]\nname = \"ground\"\n\
          public_key = \"11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo=\"\n[[tun]]\nname = \"vpn\"\ndevice = \"star0\"\n\
          addresses = [\"10.9.0.2/24\", \"fd09::2/64\"]\n{lines}"
     );
-    let config = Config::parse(&text, Path::new("/etc/starhaul/gw.toml")).unwrap();
-    config.tunnels[0].clone()
+    Config::parse(&text, Path::new("/etc/starhaul/gw.toml")).unwrap()
 }
 
 #[test]
@@ -63,5 +88,26 @@ fn a_tunnel_to_all_networks_goes_before_the_default_routes_of_the_host() {
             let route = ip(&format!("route get {address}"));
             assert!(route.contains("dev star0"), "{route}");
         }
+    });
+}
+
+#[test]
+fn a_changed_device_is_there_though_packets_for_the_former_are_under_way() {
+    in_namespace(async || {
+        let (mut running, mut former) = (Running::default(), Vec::new());
+        for (lines, mtu) in [
+            ("mtu = 1400", "mtu 1400"),
+            // The same device for another tunnel.
+            ("mtu = 1400\nmode = \"reliable\"", "mtu 1400"),
+            ("mtu = 1300", "mtu 1300"),
+        ] {
+            running.change(rule(lines)).await;
+            let link = ip("link show star0");
+            assert!(link.contains(mtu), "{link}");
+            // Who passes packets of the peer to it has it for as long.
+            former.push(running.registry.find("ground", "vpn").unwrap());
+        }
+        running.tunnels.end(&running.registry).await;
+        assert!(ip("link show").lines().all(|line| !line.contains("star0")));
     });
 }

@@ -1,12 +1,16 @@
 //! The tunnels of a gateway, and how they go from one configuration to the next.
 
-use std::sync::Arc;
+use std::{io::ErrorKind, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
 
 use super::{Device, Tunnel};
 use crate::{Error, config::TunnelRule, peer::PeerState};
+
+/// How often a name or route that a former device may still have is tried, and the pause between.
+const TRIES: u32 = 6;
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// A rule that the configuration asks for, and its peer.
 type Wanted = (TunnelRule, Arc<PeerState>);
@@ -48,8 +52,7 @@ impl Registry {
 impl Running {
     fn start(tunnel: Tunnel) -> Self {
         let tunnel = Arc::new(tunnel);
-        let mut tasks = JoinSet::new();
-        tasks.spawn(tunnel.clone().run());
+        let tasks = tunnel.start();
         Self { tunnel, tasks }
     }
 
@@ -112,7 +115,10 @@ impl Tunnels {
             });
             match keeps {
                 true => kept.push(running.tunnel),
-                false => done.push(format!("tun {} ended", running.tunnel.rule.name)),
+                false => {
+                    running.tunnel.let_go();
+                    done.push(format!("tun {} ended", running.tunnel.rule.name));
+                }
             }
         }
         registry.0.lock().retain(|tunnel| {
@@ -128,11 +134,17 @@ impl Tunnels {
                     done.push(format!("tun {name} changed, on the device that was there"));
                     Ok(Running::start(kept.swap_remove(heir).next(rule, peer)))
                 }
-                (Err(created), None) => created.map_or_else(|| create(&rule), Ok).map(|device| {
-                    let to = &rule.peer;
-                    done.push(format!("tun {name} on {} to peer {to}", device.name()));
-                    Running::start(Tunnel::new(rule, peer, device))
-                }),
+                (Err(created), None) => {
+                    let device = match created {
+                        Some(device) => Ok(device),
+                        None => create_when_free(&rule).await,
+                    };
+                    device.map(|device| {
+                        let to = &rule.peer;
+                        done.push(format!("tun {name} on {} to peer {to}", device.name()));
+                        Running::start(Tunnel::new(rule, peer, device))
+                    })
+                }
             };
             match running {
                 Ok(running) => self.0.push(running),
@@ -149,7 +161,23 @@ impl Tunnels {
         registry.0.lock().clear();
         for mut running in std::mem::take(&mut self.0) {
             running.tasks.shutdown().await;
+            running.tunnel.let_go();
         }
+    }
+}
+
+/// Creates a device in the place of a former one, which whoever just passes a packet to it keeps for a moment.
+async fn create_when_free(rule: &TunnelRule) -> Result<Arc<Device>, Error> {
+    let mut tries = 1;
+    loop {
+        let created = create(rule);
+        let is_taken = matches!(&created, Err(Error::Tunnel { reason, .. })
+            if matches!(reason.kind(), ErrorKind::ResourceBusy | ErrorKind::AlreadyExists));
+        if !is_taken || tries == TRIES {
+            return created;
+        }
+        tries += 1;
+        tokio::time::sleep(PAUSE).await;
     }
 }
 
