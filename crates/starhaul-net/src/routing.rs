@@ -244,7 +244,7 @@ impl Routing {
             0,
             0,
         ];
-        let request = Request::new(RTM_GETROUTE, 0, &body).with(RTA_DST, &octets(address));
+        let request = Request::get(RTM_GETROUTE, &body).with(RTA_DST, &octets(address));
         let mut answer = [0; 4096];
         send(&self.0, &request.finish(), SendFlags::empty())?;
         let (length, _) = recv(&self.0, &mut answer, RecvFlags::empty())?;
@@ -264,7 +264,7 @@ impl Routing {
         let mut body = vec![0; 4];
         body.extend(interface.to_ne_bytes());
         body.extend([0; 8]);
-        let request = Request::new(RTM_GETLINK, 0, &body);
+        let request = Request::get(RTM_GETLINK, &body);
         // A link has many attributes.
         let mut answer = vec![0; 32 << 10];
         send(&self.0, &request.finish(), SendFlags::empty())?;
@@ -352,9 +352,18 @@ struct Request(Vec<u8>);
 
 impl Request {
     fn new(kind: u16, flags: u16, body: &[u8]) -> Self {
+        Self::with_flags(kind, NLM_F_ACK | flags, body)
+    }
+
+    /// A request with an answer, and no acknowledgement behind it, which the next request would take for its own.
+    fn get(kind: u16, body: &[u8]) -> Self {
+        Self::with_flags(kind, 0, body)
+    }
+
+    fn with_flags(kind: u16, flags: u16, body: &[u8]) -> Self {
         let mut bytes = vec![0; 4];
         bytes.extend(kind.to_ne_bytes());
-        bytes.extend((NLM_F_REQUEST | NLM_F_ACK | flags).to_ne_bytes());
+        bytes.extend((NLM_F_REQUEST | flags).to_ne_bytes());
         bytes.extend([0; 8]);
         bytes.extend(body);
         Self(bytes)
@@ -412,4 +421,21 @@ fn attribute(to: &mut Vec<u8>, kind: u16, value: &[u8]) {
     to.extend(kind.to_ne_bytes());
     to.extend(value);
     to.resize(to.len().next_multiple_of(4), 0);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_request_has_its_own_answer() {
+        let routing = Routing::open().unwrap();
+        let loopback = crate::interface_index("lo").unwrap();
+        for _ in 0..3 {
+            assert!(routing.is_local([127, 0, 0, 1].into()).unwrap());
+            assert!(routing.interface(loopback).unwrap().mtu > 0);
+            // There is no such interface.
+            assert!(routing.set_up(i32::MAX.cast_unsigned()).is_err());
+        }
+    }
 }
