@@ -47,6 +47,8 @@ const RT_SCOPE_LINK: u8 = 253;
 const RTN_UNICAST: u8 = 1;
 const RTN_LOCAL: u8 = 2;
 const FR_ACT_TO_TBL: u8 = 1;
+/// The metric of the kernel's own IPv6 routes to the networks of addresses.
+const CONNECTED_METRIC: u32 = 256;
 
 /// The routing table used unless a rule selects another.
 pub const MAIN_TABLE: u32 = 254;
@@ -158,9 +160,30 @@ impl Routing {
     ///
     /// # Errors
     /// The system's, also if there is a route to this network with the same metric.
-    pub fn add_route_to(&self, interface: u32, (network, bits): Prefix) -> io::Result<()> {
+    pub fn add_route_to(&self, interface: u32, network: Prefix) -> io::Result<()> {
         // Without a metric, IPv4 takes 0, and IPv6 1024, which is behind the default routes of other programs.
-        let metric = u32::from(network.is_ipv6());
+        let metric = u32::from(network.0.is_ipv6());
+        self.add_route_with(interface, network, metric)
+    }
+
+    /// Adds the route that the kernel itself adds for an address of this network, where that was removed.
+    ///
+    /// # Errors
+    /// The system's, also if there is such a route.
+    pub fn add_connected_route(&self, interface: u32, network: Prefix) -> io::Result<()> {
+        let metric = match network.0 {
+            IpAddr::V4(_) => 0,
+            IpAddr::V6(_) => CONNECTED_METRIC,
+        };
+        self.add_route_with(interface, network, metric)
+    }
+
+    fn add_route_with(
+        &self,
+        interface: u32,
+        (network, bits): Prefix,
+        metric: u32,
+    ) -> io::Result<()> {
         self.ask(
             Request::route(family(network), bits)
                 .with(RTA_DST, &octets(network))

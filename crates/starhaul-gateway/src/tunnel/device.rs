@@ -3,6 +3,7 @@
 use std::io;
 
 use bytes::BytesMut;
+use ipnet::IpNet;
 use starhaul_net::{AsyncTun, Prefix, Routing, Tun};
 use tokio::task::coop::consume_budget;
 
@@ -15,7 +16,7 @@ const QUEUE_PACKETS: u32 = 1000;
 /// Packets are read into buffers of this size, several into one.
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// A device that is up; it goes when dropped, and its routes with it.
+/// A device; it goes when dropped, and its routes with it.
 #[derive(Debug)]
 pub(crate) struct Device {
     tun: AsyncTun,
@@ -30,26 +31,42 @@ impl Device {
         let interface = tun.index();
         routing.set_up_as(interface, rule.mtu.into(), QUEUE_PACKETS)?;
         for address in &rule.addresses {
-            routing.add_network(interface, (address.addr(), address.prefix_len()))?;
+            routing.add_network(interface, prefix(address))?;
         }
-        // The kernel adds the networks of the addresses itself.
-        let is_new = |network: &&ipnet::IpNet| {
-            let mut own = rule.addresses.iter();
-            !own.any(|address| address.trunc() == **network)
-        };
-        if rule.add_routes {
-            for network in rule.networks.iter().filter(is_new) {
-                let to: Prefix = (network.addr(), network.prefix_len());
-                let added = routing.add_route_to(interface, to);
-                added.map_err(|error| {
-                    io::Error::new(error.kind(), format!("route to {network}: {error}"))
-                })?;
-            }
+        for network in routes(rule) {
+            let added = routing.add_route_to(interface, prefix(network));
+            added.map_err(|error| {
+                io::Error::new(error.kind(), format!("route to {network}: {error}"))
+            })?;
         }
         Ok(Self {
             tun: AsyncTun::new(tun)?,
             mtu: rule.mtu.into(),
         })
+    }
+
+    /// Adds those addresses and routes of the rule that are gone: other programs remove some, and an interface that was set down and up
+    /// lacks most. Returns whether there were any. One that is down is left alone.
+    pub(crate) fn restore(&self, rule: &DeviceRule) -> io::Result<bool> {
+        let (routing, interface) = (Routing::open()?, self.tun.get().index());
+        if !routing.interface(interface)?.is_up {
+            return Ok(false);
+        }
+        let addresses = rule.addresses.iter();
+        let addresses = addresses.map(|own| routing.add_network(interface, prefix(own)));
+        let connected =
+            connected(rule).map(|network| routing.add_connected_route(interface, prefix(&network)));
+        let routes = routes(rule).map(|network| routing.add_route_to(interface, prefix(network)));
+        let (mut were_gone, mut refused) = (false, None);
+        for added in addresses.chain(connected).chain(routes) {
+            match added {
+                Ok(()) => were_gone = true,
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                // One version of IP may be switched off.
+                Err(error) => refused = Some(error),
+            }
+        }
+        refused.map_or(Ok(were_gone), Err)
     }
 
     /// Its name, with the number that the kernel chose.
@@ -85,4 +102,24 @@ impl Device {
     pub(crate) fn write(&self, packet: &[u8]) -> io::Result<()> {
         self.tun.get().write(packet)
     }
+}
+
+/// The networks of the rule that need a route: the kernel adds those of the addresses itself.
+fn routes(rule: &DeviceRule) -> impl Iterator<Item = &IpNet> {
+    let networks = rule.networks.iter().filter(|_| rule.add_routes);
+    networks.filter(|network| {
+        let mut own = rule.addresses.iter();
+        !own.any(|address| address.trunc() == **network)
+    })
+}
+
+/// Those to which the kernel adds routes itself.
+fn connected(rule: &DeviceRule) -> impl Iterator<Item = IpNet> {
+    let own = rule.addresses.iter().filter(|_| rule.add_routes);
+    let networks = own.filter(|own| (1..own.max_prefix_len()).contains(&own.prefix_len()));
+    networks.map(IpNet::trunc)
+}
+
+fn prefix(network: &IpNet) -> Prefix {
+    (network.addr(), network.prefix_len())
 }

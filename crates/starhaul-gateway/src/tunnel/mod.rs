@@ -42,6 +42,8 @@ use crate::{config::TunnelRule, limits::Seldom, peer::PeerState};
 
 /// Pause before a device that has gone is created again.
 const DEVICE_PAUSE: Duration = Duration::from_secs(1);
+/// How often a device is looked at for addresses and routes that are gone.
+const CHECK_PAUSE: Duration = Duration::from_secs(5);
 /// Least time between two ICMP errors of a tunnel (RFC 4443 §2.4 asks for a limit).
 const ICMP_PAUSE: Duration = Duration::from_millis(10);
 /// Senders are told of a missing session only when it is missing for so long: one that is opened again is soon back.
@@ -129,6 +131,7 @@ impl Tunnel {
             tasks.spawn(lane.clone().carry(self.clone()));
         }
         tasks.spawn(self.clone().run(lanes));
+        tasks.spawn(self.clone().keep());
         tasks
     }
 
@@ -156,6 +159,36 @@ impl Tunnel {
                 tracing::warn!(rule = self.rule.name, %error, others, "the device is gone; it is created again");
             }
             tokio::time::sleep(DEVICE_PAUSE).await;
+        }
+    }
+
+    /// Gives the device back what others take from it.
+    async fn keep(self: Arc<Self>) {
+        let log = Seldom::default();
+        loop {
+            tokio::time::sleep(CHECK_PAUSE).await;
+            let device = self.device.lock().clone();
+            let Some(device) = device else { continue };
+            let restored = device.restore(&self.rule.device);
+            if matches!(restored, Ok(false)) {
+                continue;
+            }
+            let (rule, device) = (&self.rule.name, device.name());
+            let Some(others) = log.is_due(Instant::now()) else {
+                continue;
+            };
+            match restored {
+                Ok(_) => tracing::warn!(
+                    rule,
+                    device,
+                    others,
+                    "addresses or routes of the device were gone; they are there again"
+                ),
+                Err(error) => tracing::warn!(
+                    rule, device, %error, others,
+                    "addresses or routes of the device are gone and cannot be made again"
+                ),
+            }
         }
     }
 

@@ -111,3 +111,64 @@ fn a_changed_device_is_there_though_packets_for_the_former_are_under_way() {
         assert!(ip("link show").lines().all(|line| !line.contains("star0")));
     });
 }
+
+const NETWORKS: &str =
+    "networks = [\"10.9.0.0/24\", \"fd09::/64\", \"10.8.0.0/16\", \"fd08::/64\"]";
+
+/// Addresses and routes of the device with these networks that are missing.
+fn missing() -> Vec<&'static str> {
+    let (addresses, mut routes) = (ip("address show dev star0"), ip("-4 route show dev star0"));
+    routes += &ip("-6 route show dev star0");
+    let addresses = ["10.9.0.2/24", "fd09::2/64"].map(|part| (part, addresses.contains(part)));
+    let routes = ["10.9.0.0/24", "fd09::/64", "10.8.0.0/16", "fd08::/64"]
+        .map(|part| (part, routes.contains(part)));
+    let all = addresses.into_iter().chain(routes);
+    all.filter_map(|(part, is_there)| (!is_there).then_some(part))
+        .collect()
+}
+
+#[test]
+fn a_device_gets_back_what_it_lost_and_stays_down_where_it_was_set_down() {
+    in_namespace(async || {
+        let rule = rule(NETWORKS).device;
+        let device = Device::create(&rule).unwrap();
+        assert_eq!(missing(), [""; 0]);
+        assert!(!device.restore(&rule).unwrap(), "nothing was gone");
+        ip("link set star0 down");
+        assert!(!device.restore(&rule).unwrap(), "it is down");
+        assert!(!ip("link show star0").contains(",UP"));
+        let lost: [(&[&str], &str); 4] = [
+            (&["link set star0 up"], "fd09::2/64"),
+            (&["address flush dev star0"], "10.9.0.2/24"),
+            (
+                &["-4 route flush dev star0", "-6 route flush dev star0"],
+                "fd09::/64",
+            ),
+            (&["-6 route delete fd08::/64"], "fd08::/64"),
+        ];
+        for (commands, part) in lost {
+            commands.iter().for_each(|command| drop(ip(command)));
+            let gone = missing();
+            assert!(gone.contains(&part), "{commands:?}: {gone:?}");
+            assert!(device.restore(&rule).unwrap());
+            assert_eq!(missing(), [""; 0], "after {commands:?}");
+            assert!(!device.restore(&rule).unwrap(), "all was there");
+        }
+    });
+}
+
+#[test]
+fn a_tunnel_is_whole_again_after_its_interface_was_down() {
+    in_namespace(async || {
+        let mut running = Running::default();
+        running.change(rule(NETWORKS)).await;
+        ip("link set star0 down");
+        ip("link set star0 up");
+        assert!(missing().contains(&"fd08::/64"));
+        let looked = Instant::now();
+        while !missing().is_empty() {
+            assert!(looked.elapsed() < CHECK_PAUSE * 4, "{:?}", missing());
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    });
+}
