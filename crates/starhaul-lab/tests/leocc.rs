@@ -51,12 +51,12 @@ fn the_table_of_a_small_run() {
 recorded uplink, loss 0 %, one trace
 system   Mbit/s  use %  queue ms  p95 ms  rtt ms  p95 ms  lost %
 newreno    5.80   97.6    709.84  1521.1   741.6  1554.1   16.97
-bbr        5.80   97.6     51.11   129.1    84.7   168.1    0.00
+bbr        5.80   97.6     66.22   165.1    99.7   204.1    0.00
 
 recorded uplink, loss 1 %, one trace
 system   Mbit/s  use %  queue ms  p95 ms  rtt ms  p95 ms  lost %
 newreno    2.97   49.9     11.42    45.1    45.1    75.9    1.51
-bbr        5.72   96.2     54.13   129.1    87.6   168.1    1.15
+bbr        5.72   96.2     69.93   171.1   102.6   204.1    1.14
 ";
     assert_eq!(results.table(), table);
 }

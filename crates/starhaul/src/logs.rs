@@ -7,7 +7,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 /// The crates of the suite by their names in a log.
-const TARGETS: [&str; 28] = [
+const TARGETS: [&str; 29] = [
     "starhaul",
     "starhaul_cc",
     "starhaul_config",
@@ -17,6 +17,7 @@ const TARGETS: [&str; 28] = [
     "starhaul_dtn_client",
     "starhaul_endpoint",
     "starhaul_fec",
+    "starhaul_files",
     "starhaul_flow",
     "starhaul_gateway",
     "starhaul_lab",
