@@ -508,8 +508,6 @@ impl Controller for Bbr {
     }
 
     fn on_spurious_congestion_event(&mut self, _now: Instant) {
-        // As in `bbr_undo_cwnd`.
-        self.full_pipe.restart();
         if self.recovery.take().is_some() {
             self.restore_cwnd();
             self.bound_cwnd();

@@ -17,6 +17,9 @@ use segments::Segments;
 
 /// The queue bound never reduces the window below this many packets.
 const MIN_WINDOW_PACKETS: u64 = 4;
+/// What a pacer lets leave at once, and acknowledgements that come together leave in flight, beyond a rate limit's product with
+/// the RTT.
+const LIMITED_BURST: u64 = 16 * 1500;
 /// Pacing rate of a controller without a rate, in windows per smoothed RTT (RFC 9002 §7.7).
 const PACING_GAIN: f64 = 1.25;
 
@@ -84,12 +87,17 @@ impl PathController {
     }
 
     /// Whether the rate limit alone keeps the flight to this: what the path delivers then says nothing of what it might, and
-    /// a window that is not needed must not grow (RFC 9002 §7.8).
+    /// a window that is not needed must not grow (RFC 9002 §7.8). A flight that takes longer than the least RTT waits in a
+    /// queue: the path is slower than the limit.
     pub fn is_rate_limited(&self, flight_bytes: u64, smoothed_rtt: Option<Duration>) -> bool {
-        let half = self.controller.full_window() / 2;
-        self.rate_limit.is_some_and(|limit| {
-            flight_bytes <= half && self.own_rate(smoothed_rtt).is_none_or(|own| limit < own)
-        })
+        let (Some(limit), Some(rtt)) = (self.rate_limit, self.rtt_floor.get().or(smoothed_rtt))
+        else {
+            return false;
+        };
+        let unqueued = limit.bytes_in(rtt + rtt / 4).saturating_add(LIMITED_BURST);
+        flight_bytes <= unqueued.min(self.controller.full_window() / 2)
+            && !self.guard.is_holding()
+            && self.own_rate(smoothed_rtt).is_none_or(|own| limit < own)
     }
 
     /// A packet leaves, which the controller is told by itself; `is_limited`: the sender has less to send than it might.

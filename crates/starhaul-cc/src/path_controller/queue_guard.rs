@@ -188,7 +188,7 @@ impl QueueGuard {
         })
     }
 
-    const fn is_holding(&self) -> bool {
+    pub(super) const fn is_holding(&self) -> bool {
         self.holding_since.is_some()
     }
 

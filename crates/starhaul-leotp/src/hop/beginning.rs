@@ -1,7 +1,7 @@
 //! The first data to a neighbour, and those from it. Until they are measured, a sender sends what the first round trip supposes; but a hop may be far slower,
 //! and what stands in its queue then keeps all else waiting. At most hops they are measured within a round trip and a half.
 
-/// Packets with data that a neighbour has got when it has measured a rate.
+/// A neighbour that has got the packet of this place, or a later one, has measured a rate.
 const MEASURED: usize = 8;
 /// So many leave before it is known to have got those; then one leaves each second.
 const MOST_UNDER_WAY: usize = 20;

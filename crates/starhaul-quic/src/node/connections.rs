@@ -67,6 +67,12 @@ impl Connections {
         self.slot_mut(key)?.conn.as_deref_mut()
     }
 
+    /// Whether one that is not taken out is such.
+    pub(crate) fn any(&self, is_such: impl Fn(&Connection) -> bool) -> bool {
+        let mut conns = self.slots.iter().filter_map(|slot| slot.conn.as_deref());
+        conns.any(is_such)
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.len
     }

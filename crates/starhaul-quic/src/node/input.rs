@@ -15,7 +15,7 @@ use noq_proto::{
 use starhaul_paths::PathId;
 use starhaul_session::Session;
 
-use super::{Deferred, Node, Source, TimerKey, transmit};
+use super::{Deferred, Node, Socket, Source, TimerKey, transmit};
 use crate::{
     CloseCode, Error, LocalId, Transmit,
     connection::{Connection, Stage},
@@ -94,16 +94,36 @@ impl Node {
         self.buffer = response;
     }
 
+    /// Changes the name of an address, unless a handshake comes from there: the stack drops its packets from another one.
+    fn change_name(&mut self, local: LocalId, next: Next) {
+        let (Next::Forget(remote) | Next::Renew(remote)) = next else {
+            return;
+        };
+        let is_joining = |conn: &Connection| {
+            conn.local == local && conn.quic.is_handshaking() && conn.remote() == Some(remote)
+        };
+        let is_named = |socket: &Socket| socket.names.of(remote) != remote;
+        let is_news =
+            matches!(next, Next::Renew(_)) || self.locals.get(&local).is_some_and(is_named);
+        if !is_news || self.conns.any(is_joining) {
+            return;
+        }
+        if let Some(socket) = self.locals.get_mut(&local) {
+            match next {
+                Next::Renew(remote) => socket.names.renew(remote),
+                _ => socket.names.forget(remote),
+            }
+        }
+    }
+
     /// The stack of this connection has taken packets.
     fn finish_input(&mut self, now: Instant, conn: Option<Box<Connection>>) {
         let Some(mut conn) = conn else { return };
-        if let Some(socket) = self.locals.get_mut(&conn.local) {
-            match conn.check_address(now, &socket.names) {
-                Next::Nothing => {}
-                Next::Forget(before) => socket.names.forget(before),
-                Next::Renew(remote) => socket.names.renew(remote),
-            }
-        }
+        let socket = self.locals.get(&conn.local);
+        let next = socket.map_or(Next::Nothing, |socket| {
+            conn.check_address(now, &socket.names)
+        });
+        self.change_name(conn.local, next);
         if let Some((session, _)) = conn.owner
             && let Some(state) = self.sessions.get_mut(&session)
         {
@@ -353,9 +373,9 @@ impl Node {
             {
                 *place = None;
             }
-            if let Some(remote) = conn.remote() {
-                socket.names.forget(remote);
-            }
+        }
+        if let Some(remote) = conn.remote() {
+            self.change_name(conn.local, Next::Forget(remote));
         }
         self.conns.release(conn.key);
         true
