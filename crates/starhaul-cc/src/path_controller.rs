@@ -203,3 +203,26 @@ impl PathController {
         self.segments.rtt()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ControllerConfig, RateFeed};
+
+    /// A path of 40 ms whose controller would send 100 Mbit/s.
+    #[test]
+    fn a_limit_explains_no_flight_that_waits_in_a_queue() {
+        let now = Instant::now() + Duration::from_secs(60);
+        let config = ControllerConfig::Dedicated(RateFeed::new(Bandwidth::from_mbit(100)));
+        let mut path = PathController::new(config.build(now, 1500));
+        let rtt = Duration::from_millis(40);
+        path.on_rtt(now, rtt, 1500);
+        assert!(!path.is_rate_limited(50_000, Some(rtt)));
+        path.set_rate_limit(Some(Bandwidth::from_mbit(10)));
+        // 10 Mbit/s for the round trip are 50 kB.
+        assert!(path.is_rate_limited(50_000, Some(rtt)));
+        assert!(!path.is_rate_limited(100_000, Some(rtt)));
+        path.set_rate_limit(Some(Bandwidth::from_mbit(200)));
+        assert!(!path.is_rate_limited(50_000, Some(rtt)));
+    }
+}
