@@ -367,12 +367,11 @@ impl Node {
         if let Some(source) = conn.pending.take() {
             self.pending.remove(source);
         }
-        if let Some(socket) = self.locals.get_mut(&conn.local) {
-            if let Some(place) = socket.handles.get_mut(conn.handle.0)
-                && *place == Some(conn.key)
-            {
-                *place = None;
-            }
+        if let Some(socket) = self.locals.get_mut(&conn.local)
+            && let Some(place) = socket.handles.get_mut(conn.handle.0)
+            && *place == Some(conn.key)
+        {
+            *place = None;
         }
         if let Some(remote) = conn.remote() {
             self.change_name(conn.local, Next::Forget(remote));
