@@ -13,7 +13,7 @@ use std::{
 const ROUND_TRIPS: u32 = 2;
 const LEAST_WAIT: Duration = Duration::from_millis(50);
 const MOST_WAIT: Duration = Duration::from_secs(2);
-/// Names are addresses of the discard prefix (RFC 6666), to and from which nothing is sent. The stack ignores an address's flow
+/// Names are addresses of the discard prefix (RFC 6666), from which no packet comes. The stack ignores an address's flow
 /// label, and the zone of most.
 const DISCARD: u128 = 0x0100 << 112;
 /// Former names that are remembered: the stack may have packets for them still.
