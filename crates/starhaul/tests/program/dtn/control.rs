@@ -2,7 +2,11 @@
 
 use std::{
     fs,
-    os::unix::{fs::symlink, net::UnixListener},
+    os::unix::{
+        fs::symlink,
+        net::{UnixListener, UnixStream},
+    },
+    path::Path,
     process::{Child, Command, Output, Stdio},
     time::{Duration, Instant},
 };
@@ -78,13 +82,23 @@ fn a_default_place_that_is_taken_is_told() {
     assert_eq!(fs::read_to_string(&place).unwrap(), "precious");
 }
 
+/// Closes the listener and leaves its file. A process that another test starts at this moment holds the
+/// listener too, until it runs its own program.
+fn leave_behind(listener: UnixListener, place: &Path) {
+    drop(listener);
+    let begun = Instant::now();
+    while UnixStream::connect(place).is_ok() {
+        assert!(begun.elapsed() < Duration::from_secs(20), "who listens?");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 #[test]
 fn a_node_replaces_the_socket_of_a_dead_one_and_removes_only_its_own() {
     let folder = tempfile::tempdir().unwrap();
     configure(folder.path(), 1, free(), 2, free());
     let place = folder.path().join("control.sock");
-    // Its listener is closed and its file is not.
-    drop(UnixListener::bind(&place).unwrap());
+    leave_behind(UnixListener::bind(&place).unwrap(), &place);
     let mut node = Process::start(folder.path());
     wait_for_socket(&node);
     // A second node is told, and the first one keeps its socket.
@@ -102,7 +116,7 @@ fn a_node_replaces_the_socket_of_a_dead_one_and_removes_only_its_own() {
     let other = UnixListener::bind(&place).unwrap();
     node.terminate();
     assert!(place.exists(), "the other's socket is gone");
-    drop(other);
+    leave_behind(other, &place);
     // Its own goes with it.
     node.start_again();
     wait_for_socket(&node);
