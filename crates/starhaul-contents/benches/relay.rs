@@ -109,7 +109,7 @@ fn relay(file: &Path, into: &Path) -> Round {
     let mut server = Server::open(options, |_| {}).unwrap();
     let neighbour = |name: &str, address: Option<SocketAddr>, key: &NeighbourKey| Neighbour {
         name: name.into(),
-        address: address.map(|address| address.to_string()),
+        address: address.map(Into::into),
         key: key.clone(),
     };
     let config = Config {

@@ -6,7 +6,7 @@ use std::{
 };
 
 use starhaul_leotp::{Event, NeighbourConfig, NeighbourId, Stats};
-use starhaul_net::leotp::LeotpDriver;
+use starhaul_net::{PeerAddress, leotp::LeotpDriver};
 
 use crate::{
     Error,
@@ -44,9 +44,7 @@ impl Relay {
         for (id, neighbour) in ids.zip(config.neighbours) {
             let key = neighbour.key;
             node.add_neighbour(now, id, NeighbourConfig { key })?;
-            let resolve = |address: &str| keys::resolve(address, config.listen);
-            let address = neighbour.address.as_deref().map(resolve);
-            addresses.push((id, address.transpose()?));
+            addresses.push((id, neighbour.address));
             if config.upstream.as_ref() == Some(&neighbour.name) {
                 node.set_upstream(now, Some(id));
             }
@@ -54,14 +52,35 @@ impl Relay {
         }
         let mut driver = match is_transparent {
             true => {
-                let addresses = addresses.iter().filter_map(|(_, address)| *address);
+                for (_, address) in &mut addresses {
+                    // The rules that intercept need the address.
+                    if let Some(PeerAddress::Named(name)) = address {
+                        *address = Some(keys::resolve(name, config.listen)?.into());
+                    }
+                }
+                let addresses = addresses.iter().filter_map(|(_, address)| match address {
+                    Some(PeerAddress::At(address)) => Some(*address),
+                    _ => None,
+                });
                 let targets = targets(config.listen, addresses)?;
                 LeotpDriver::bind_transparent(config.listen, node, targets)?
             }
             false => LeotpDriver::bind(config.listen, node)?,
         };
         for (id, address) in addresses {
-            driver.set_address(id, address);
+            match address {
+                Some(PeerAddress::Named(name)) => driver.follow_name(id, &name)?,
+                Some(PeerAddress::At(address)) => {
+                    if address.is_ipv4() != config.listen.is_ipv4() {
+                        return Err(Error::Address {
+                            address: address.to_string(),
+                            reason: format!("it has another IP version than {}", config.listen),
+                        });
+                    }
+                    driver.set_address(id, Some(address));
+                }
+                None => driver.set_address(id, None),
+            }
         }
         let serve = |address| Asked::start(address, driver.waker());
         let metrics = config.metrics.map(serve).transpose()?;

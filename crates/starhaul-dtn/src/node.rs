@@ -18,6 +18,7 @@ use hardy_bpa::{
 use hardy_bpv7::eid::{Eid, Service};
 use starhaul_dtn_client::{self as client, random};
 use starhaul_ltp::LinkState;
+use starhaul_net::PeerAddress;
 use tokio::{sync::mpsc, task::JoinSet};
 
 use crate::{
@@ -158,7 +159,7 @@ impl Node {
         }
         if let Some(tcp) = &parts.config.tcp {
             for peer in &tcp.peers {
-                if let Some(address) = peer.address {
+                if let Some(address) = peer.address.clone() {
                     tasks.spawn(keep_connected(parts.clone(), peer.node.clone(), address));
                 }
             }
@@ -350,7 +351,27 @@ async fn try_again(parts: Arc<Parts>) {
     }
 }
 
-async fn keep_connected(parts: Arc<Parts>, node: NodeId, address: std::net::SocketAddr) {
+/// Connects to the first address of a peer that takes a connection.
+async fn connect(layer: &hardy_tcpclv4::Cla, address: &PeerAddress) -> Result<(), String> {
+    let addresses = match address {
+        PeerAddress::At(address) => vec![*address],
+        // A name is looked up at each attempt: a peer may be given another address.
+        PeerAddress::Named(name) => {
+            let found = tokio::net::lookup_host(name.as_str()).await;
+            found.map_err(|error| error.to_string())?.collect()
+        }
+    };
+    let mut failed = "the name has no address".to_owned();
+    for address in addresses {
+        match layer.connect(&address).await {
+            Ok(()) => return Ok(()),
+            Err(error) => failed = error.to_string(),
+        }
+    }
+    Err(failed)
+}
+
+async fn keep_connected(parts: Arc<Parts>, node: NodeId, address: PeerAddress) {
     let Some((layer, gate)) = &parts.tcp else {
         return;
     };
@@ -359,7 +380,7 @@ async fn keep_connected(parts: Arc<Parts>, node: NodeId, address: std::net::Sock
         let is_wanted = || !gate.has(&node) && parts.schedule.is_open(&node, Schedule::now());
         let mut is_connected = false;
         if is_wanted() {
-            let connected = layer.connect(&address).await;
+            let connected = connect(layer, &address).await;
             is_connected = connected.is_ok();
             if let Err(error) = connected {
                 tracing::debug!(%node, %address, %error, "no connection");

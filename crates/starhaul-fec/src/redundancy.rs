@@ -23,27 +23,31 @@ pub fn redundancy_for_random_loss(data: u8, loss: f64, epsilon: f64, cap: u8) ->
 }
 
 /// Smallest n with `P(lost data + lost redundancy > n)` ≤ `epsilon`, where the data go over a path that loses the share
-/// `data_loss` and the redundancy over another, independent one that loses `redundancy_loss`. At most `cap`, and at
-/// most what a code has room for.
+/// `data_loss`, `burst_length` in a row on average as for [`redundancy_for_burst_loss`], and the redundancy over another, independent
+/// one that loses `redundancy_loss`, each for itself. At most `cap`, and at most what a code has room for.
 pub fn redundancy_on_another_path(
     data: u8,
     data_loss: f64,
+    burst_length: f64,
     redundancy_loss: f64,
     epsilon: f64,
     cap: u8,
 ) -> u8 {
     let limit = limit(data, cap);
-    let mut failures = (0..limit).zip(failures(data, data_loss, redundancy_loss));
+    let more_lost = exceedance_in_bursts(data, probability(data_loss), burst_length);
+    let mut failures = (0..limit).zip(failures(more_lost, redundancy_loss));
     let enough = failures.find(|(_, fails)| *fails <= epsilon + ROUNDING);
     enough.map_or(limit, |(n, _)| n)
 }
 
 /// The n up to `most` with which the most blocks arrive for what they take of the paths, where all that is sent takes the place of other blocks:
-/// the greatest share of blocks that are whole, divided by their fragments. Over paths as for [`redundancy_on_another_path`].
+/// the greatest share of blocks that are whole, divided by their fragments. Over paths as for [`redundancy_on_another_path`], where all
+/// losses are independent.
 pub fn redundancy_for_most_blocks(data: u8, data_loss: f64, redundancy_loss: f64, most: u8) -> u8 {
     let most = limit(data, most);
     let (mut best, mut greatest) = (0, 0.0);
-    for (n, fails) in (0..=most).zip(failures(data, data_loss, redundancy_loss)) {
+    let more_lost = exceedance(data, probability(data_loss));
+    for (n, fails) in (0..=most).zip(failures(more_lost, redundancy_loss)) {
         let whole = (1.0 - fails) / (f64::from(data) + f64::from(n));
         if whole > greatest {
             (best, greatest) = (n, whole);
@@ -52,9 +56,11 @@ pub fn redundancy_for_most_blocks(data: u8, data_loss: f64, redundancy_loss: f64
     best
 }
 
-/// P[more of the data are lost than of n redundancy fragments arrive], for n from 0 on.
-fn failures(data: u8, data_loss: f64, redundancy_loss: f64) -> impl Iterator<Item = f64> {
-    let more_lost = exceedance(data, probability(data_loss));
+/// P[more of the data are lost than of n redundancy fragments arrive], for n from 0 on, from P[more than j of the data are lost].
+fn failures(
+    more_lost: [f64; MAX_FRAGMENTS + 1],
+    redundancy_loss: f64,
+) -> impl Iterator<Item = f64> {
     let arrives = 1.0 - probability(redundancy_loss);
     // arrived[j] = P[j of n redundancy fragments arrive].
     let mut arrived = [0.0; MAX_FRAGMENTS + 1];
@@ -148,6 +154,31 @@ fn exceedance(count: u8, loss: f64) -> [f64; MAX_FRAGMENTS + 1] {
         more += std::mem::replace(share, more);
     }
     lost
+}
+
+/// P[more than j of `count` consecutive fragments are lost] for each j, on the channel of [`redundancy_for_burst_loss`].
+fn exceedance_in_bursts(count: u8, loss: f64, burst_length: f64) -> [f64; MAX_FRAGMENTS + 1] {
+    if loss >= 1.0 || burst_length.is_nan() || burst_length * (1.0 - loss) <= 1.0 {
+        return exceedance(count, loss);
+    }
+    let leave_bad = 1.0 / burst_length;
+    let leave_good = leave_bad * loss / (1.0 - loss);
+    // P[j lost so far], with the channel in its good and in its bad state.
+    let (mut good, mut bad) = ([0.0; MAX_FRAGMENTS + 1], [0.0; MAX_FRAGMENTS + 1]);
+    (good[0], bad[0]) = (1.0 - loss, loss);
+    for sent in 0..usize::from(count) {
+        for j in (0..=sent).rev() {
+            let (arrives, lost) = (good[j], bad[j]);
+            good[j + 1] += lost * leave_bad;
+            bad[j + 1] += lost * (1.0 - leave_bad);
+            (good[j], bad[j]) = (arrives * (1.0 - leave_good), arrives * leave_good);
+        }
+    }
+    let mut more = 0.0;
+    for (good, bad) in good.iter_mut().zip(&bad).rev() {
+        more += std::mem::replace(good, more) + bad;
+    }
+    good
 }
 
 /// First n whose terms up to it add up to 1 − `epsilon`; `limit` when none below it does.

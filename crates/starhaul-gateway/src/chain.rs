@@ -5,24 +5,22 @@ use std::net::SocketAddr;
 use starhaul_config::shared_secret;
 use starhaul_endpoint::{Chain, ChainConfig, ChainNeighbour, ContentSecret, NeighbourKey};
 
+use starhaul_net::PeerAddress;
+
 use crate::{
     Error,
     config::{LeotpNeighbour, LeotpRule},
-    resolver::Resolver,
     target::Host,
 };
 
-/// Addresses of a neighbour's name at most.
-const MOST_ADDRESSES: usize = 16;
-
-/// Reads the keys, resolves the names and binds the socket.
-pub(crate) async fn bind(rule: &LeotpRule, resolver: &Resolver) -> Result<Chain, Error> {
+/// Reads the keys and binds the socket.
+pub(crate) fn bind(rule: &LeotpRule) -> Result<Chain, Error> {
     let failed = |error: &dyn std::fmt::Display| Error::Leotp(error.to_string());
     let secret = shared_secret(&rule.secret).map_err(|error| failed(&error))?;
     let mut neighbours = Vec::new();
     for neighbour in &rule.neighbours {
         let key = shared_secret(&neighbour.key).map_err(|error| failed(&error))?;
-        let address = address(neighbour, rule.listen, resolver).await;
+        let address = address(neighbour, rule.listen);
         neighbours.push(ChainNeighbour {
             name: neighbour.name.clone(),
             key: NeighbourKey::new(&key),
@@ -40,27 +38,17 @@ pub(crate) async fn bind(rule: &LeotpRule, resolver: &Resolver) -> Result<Chain,
     chain.map_err(|error| failed(&error))
 }
 
-async fn address(
-    neighbour: &LeotpNeighbour,
-    local: SocketAddr,
-    resolver: &Resolver,
-) -> Result<Option<SocketAddr>, String> {
+/// A name is left to the chain, which looks it up until it has an address: the gateway does more than this.
+fn address(neighbour: &LeotpNeighbour, local: SocketAddr) -> Result<Option<PeerAddress>, String> {
     let Some(target) = &neighbour.address else {
         return Ok(None);
     };
-    let found = match &target.host {
-        Host::Ip(ip) => vec![SocketAddr::new(*ip, target.port)],
-        Host::Name(name) => {
-            let found = resolver.addresses(name, target.port, MOST_ADDRESSES).await;
-            found.map_err(|error| format!("neighbour {:?}: {target}: {error}", neighbour.name))?
-        }
-    };
-    let mut found = found.into_iter();
-    let fitting = found.find(|address| address.is_ipv4() == local.is_ipv4());
-    fitting.map(Some).ok_or_else(|| {
-        format!(
-            "neighbour {:?}: {target} has no address of the IP version of {local}",
+    match target.host {
+        Host::Ip(ip) if ip.is_ipv4() != local.is_ipv4() => Err(format!(
+            "neighbour {:?}: {target} has another IP version than {local}, where [leotp] listens",
             neighbour.name
-        )
-    })
+        )),
+        Host::Ip(ip) => Ok(Some(SocketAddr::new(ip, target.port).into())),
+        Host::Name(_) => Ok(Some(PeerAddress::Named(target.to_string()))),
+    }
 }

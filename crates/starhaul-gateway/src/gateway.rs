@@ -106,7 +106,7 @@ impl Gateway {
         };
         let seen = Arc::new(Seen::new(outlet, quotas, kept));
         let chain = match &config.leotp {
-            Some(rule) => Some(chain::bind(rule, &seen.outlet.resolver).await?),
+            Some(rule) => Some(chain::bind(rule)?),
             None => None,
         };
         let bundles = config.bundle.as_ref().map(Bundles::start).transpose()?;

@@ -12,6 +12,7 @@ use crate::{
     BindOptions, BulkSocket, Error, IoMode, Poller, RecvBuffer, Waker,
     bulk::{MOST_BYTES, MOST_DATAGRAMS, Way},
     interception::Interception,
+    peer_names::PeerNames,
     stamped::{Waits, stamp_messages},
 };
 
@@ -24,6 +25,8 @@ const MOST_COMPARED: usize = 20_000;
 const BLOCKED: Duration = Duration::from_millis(1);
 /// How often an address that is gone is bound again.
 const REBOUND: Duration = Duration::from_millis(500);
+/// A neighbour that was not heard for so long is where its name says, if that has changed.
+const SILENT: Duration = Duration::from_secs(30);
 /// Receive calls before the node may send, and batches sent before it reads.
 const TURN: usize = 16;
 
@@ -37,6 +40,7 @@ pub struct LeotpDriver {
     /// None while the host does not have the address.
     socket: Option<BulkSocket>,
     poller: Poller,
+    names: PeerNames<NeighbourId>,
     buffer: RecvBuffer,
     waits: Waits,
     batch: Batch,
@@ -68,6 +72,10 @@ struct Neighbour {
     /// Where it was before it moved last. Someone may have moved it who overtook it with its own packet: it is found there again, whatever else
     /// comes.
     former: Option<SocketAddr>,
+    /// When it was heard last.
+    heard: Option<Instant>,
+    /// The addresses that its name had when it was there or was sent there, in order.
+    named: Vec<SocketAddr>,
 }
 
 /// Datagrams of one length, of which the last may be shorter, for one address.
@@ -117,12 +125,14 @@ impl LeotpDriver {
         let interception = options
             .is_transparent
             .then(|| Interception::start(options.address, &intercepted));
+        let poller = Poller::new()?;
         Ok(Self {
             place: Place::new(node, intercepted),
             options,
             _interception: interception.transpose()?,
             socket: Some(socket),
-            poller: Poller::new()?,
+            names: PeerNames::new(poller.waker()),
+            poller,
             buffer: RecvBuffer::new(),
             waits: Waits::default(),
             batch: Batch::default(),
@@ -148,8 +158,18 @@ impl LeotpDriver {
 
     /// Tells where a neighbour of the node is at first; without an address, where its hellos come from. It may move.
     pub fn set_address(&mut self, id: NeighbourId, address: Option<SocketAddr>) {
-        let way = address.map(|to| Way { to, from: None });
-        self.place.set_way(id, way);
+        self.place.set_way(id, address.map(straight));
+    }
+
+    /// Tells that a neighbour is at first where this name says, host:port: it is looked up until it has an address, and again while
+    /// the neighbour is not heard.
+    ///
+    /// # Errors
+    /// [`Error::System`]: there is no thread that looks it up.
+    pub fn follow_name(&mut self, id: NeighbourId, name: &str) -> Result<(), Error> {
+        self.place.set_way(id, None);
+        let reaches = |local: SocketAddr, remote: SocketAddr| local.is_ipv4() == remote.is_ipv4();
+        self.names.follow(id, name, self.options.address, reaches)
     }
 
     /// Datagrams that no neighbour sent.
@@ -163,6 +183,9 @@ impl LeotpDriver {
     /// # Errors
     /// [`Error::System`].
     pub fn turn(&mut self, deadline: Option<Instant>) -> Result<(), Error> {
+        while let Some((id, found)) = self.names.poll() {
+            self.place.take_answer(Instant::now(), id, found);
+        }
         let socket = match self.socket.take() {
             Some(socket) => socket,
             None => match open(&self.options) {
@@ -283,6 +306,10 @@ impl LeotpDriver {
     }
 }
 
+fn straight(to: SocketAddr) -> Way {
+    Way { to, from: None }
+}
+
 /// Binds a socket whose messages tell when they arrived, if the kernel can.
 fn open(options: &BindOptions) -> Result<BulkSocket, Error> {
     let socket = BulkSocket::bind_with(options, IoMode::Gso)?;
@@ -315,6 +342,29 @@ impl Place {
         }
     }
 
+    /// Takes the addresses that the name of a neighbour has. It may have moved on from there, and its name not.
+    fn take_answer(&mut self, now: Instant, id: NeighbourId, mut found: Vec<SocketAddr>) {
+        let Some(&first) = found.first() else {
+            return;
+        };
+        found.sort_unstable();
+        let neighbour = self.neighbours.entry(id).or_default();
+        let is_silent = neighbour
+            .heard
+            .is_none_or(|at| now.saturating_duration_since(at) >= SILENT);
+        let moves = match neighbour.way {
+            None => true,
+            Some(way) if found.contains(&way.to) => false,
+            Some(_) if is_silent && neighbour.named != found => true,
+            Some(_) => return,
+        };
+        neighbour.named = found;
+        if moves {
+            tracing::info!(neighbour = id.0, address = %first, "is sought where its name says");
+            self.set_way(id, Some(straight(first)));
+        }
+    }
+
     /// Takes a datagram that is read now and arrived before, with its source and destination: of the neighbour at that address,
     /// or of one that has moved there.
     fn take(
@@ -333,6 +383,7 @@ impl Place {
         {
             let is_proof = !is_hello(datagram);
             if let Some(neighbour) = self.neighbours.get_mut(&id) {
+                neighbour.heard = Some(now);
                 neighbour.unproven = None;
                 match neighbour.way {
                     // A hello may be a replay, sent to another address than the neighbour's.
@@ -352,6 +403,7 @@ impl Place {
         match (recognised, self.neighbours.get_mut(&id)) {
             (Recognised::Alive, Some(neighbour)) => {
                 neighbour.former = neighbour.way.map(|way| way.to);
+                neighbour.heard = Some(now);
                 self.set_way(id, Some(way));
             }
             (_, Some(neighbour)) if is_hello(datagram) => neighbour.unproven = Some(way),
@@ -514,6 +566,40 @@ mod tests {
 
     fn address(place: &Place) -> Option<SocketAddr> {
         place.neighbours[&PEER].way.map(|way| way.to)
+    }
+
+    #[test]
+    fn a_neighbour_is_sought_where_its_name_says_unless_it_is_heard_or_has_moved_on_from_there() {
+        let mut now = Instant::now();
+        let [home, other, moved] = [1, 2, 3].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
+        let (mut far, mut place) = met(&mut now, home);
+        // Each neighbour has the address of the answer that came first, until there is another.
+        place.take_answer(now, PEER, vec![other, home]);
+        assert_eq!(address(&place), Some(home), "one of its own is as good");
+        place.take_answer(now, PEER, vec![other]);
+        assert_eq!(address(&place), Some(home), "it is heard there");
+        now += SILENT;
+        place.take_answer(now, PEER, vec![home, other]);
+        assert_eq!(address(&place), Some(home));
+        place.take_answer(now, PEER, vec![other]);
+        assert_eq!(address(&place), Some(other), "it is where its name says");
+        let packet = new_packet(now, &mut far, "first");
+        place.take((now, now), (moved, None), &packet);
+        assert_eq!(address(&place), Some(moved));
+        now += SILENT;
+        place.take_answer(now, PEER, vec![other]);
+        assert_eq!(address(&place), Some(moved), "its name is as it was");
+    }
+
+    #[test]
+    fn a_neighbour_without_an_address_has_that_of_its_name() {
+        let now = Instant::now();
+        let mut place = Place::new(node(now, 1), Vec::new());
+        place.set_way(PEER, None);
+        let home = SocketAddr::from(([127, 0, 0, 1], 1));
+        place.take_answer(now, PEER, vec![home]);
+        assert_eq!(address(&place), Some(home));
+        assert_eq!(place.by_address.get(&home), Some(&PEER));
     }
 
     #[test]

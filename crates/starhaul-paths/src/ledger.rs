@@ -13,7 +13,8 @@ const INITIAL_REORDERING: u64 = 3;
 const MAX_REORDERING: u64 = 256;
 /// Most datagrams remembered per path; the oldest are then taken as lost. 2.5 Gbit/s at a second of RTT.
 const MAX_RECORDS: usize = 1 << 18;
-/// How long a lost datagram is remembered for a late acknowledgement.
+/// How long a lost datagram is remembered for a late acknowledgement, from when it was sent; longer on paths where it is not overdue
+/// until then.
 const MEMORY: Duration = Duration::from_secs(3);
 /// Ranges of acknowledged numbers, to look at each acknowledgement's news only. Numbers below the lowest are looked up one by one.
 const MAX_ACKED_RANGES: usize = 64;
@@ -259,14 +260,16 @@ impl<T: Copy> PathLedger<T> {
         sequence < self.reported
     }
 
-    /// Forgets what needs no memory any more; call it after [`PathLedger::next_settled`] gave nothing.
-    pub(crate) fn prune(&mut self, now: Instant) {
+    /// Forgets what needs no memory any more, where acknowledgements are overdue after so long; call it after
+    /// [`PathLedger::next_settled`] gave nothing.
+    pub(crate) fn prune(&mut self, now: Instant, overdue_after: Duration) {
+        let memory = MEMORY.max(overdue_after.saturating_mul(2));
         while let Some(front) = self.records.front() {
             let settled = match front.fate {
                 Fate::Acked => true,
-                Fate::Lost => front.sent + MEMORY <= now,
+                Fate::Lost => front.sent + memory <= now,
                 Fate::Outstanding | Fate::Released => {
-                    !front.elicits_ack && front.sent + MEMORY <= now
+                    !front.elicits_ack && front.sent + memory <= now
                 }
             };
             // What is outstanding was declared lost before, so that its content is sent again.

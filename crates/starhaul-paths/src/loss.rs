@@ -33,6 +33,10 @@ const BUCKET_DATAGRAMS: u32 = 64;
 const BUCKET_TIME: Duration = Duration::from_millis(100);
 const RATE_WINDOW: Duration = Duration::from_secs(10);
 const RATE_BUCKETS: usize = 8;
+/// Buckets older than this count less and less, half after each [`HALF_LIFE`]: a path that carries next to nothing, as it lost much, is
+/// judged by what its few datagrams tell of it now.
+const FULL_AGE: Duration = Duration::from_secs(120);
+const HALF_LIFE: Duration = Duration::from_secs(30);
 const MAX_WINDOW: Duration = Duration::from_secs(4);
 const MAX_BUCKETS: usize = 2;
 /// Below this many datagrams the rate is taken as if this many had been sent.
@@ -65,9 +69,12 @@ struct Run {
 pub(crate) struct LossEstimator {
     buckets: VecDeque<Bucket>,
     run: Option<Run>,
-    /// Decayed numbers of bursts and of losses within them.
+    /// Decayed numbers of bursts and of losses within them, and when the last burst ended.
     bursts: f64,
     losses: f64,
+    last_burst: Option<Instant>,
+    /// When old buckets were halved last.
+    halved: Option<Instant>,
 }
 
 impl LossEstimator {
@@ -91,6 +98,7 @@ impl LossEstimator {
         {
             self.count(run.first, run.length, run.lost);
             if run.lost > 0 {
+                self.age_bursts(datagram.sent);
                 self.bursts += 1.0 - self.bursts * BURST_GAIN;
                 self.losses += f64::from(run.lost) - self.losses * BURST_GAIN;
             }
@@ -182,8 +190,8 @@ impl LossEstimator {
 
     fn count(&mut self, first: Settled, total: u32, lost: u32) {
         let open = self.buckets.back_mut().filter(|bucket| {
-            bucket.total < BUCKET_DATAGRAMS
-                || first.sent.saturating_duration_since(bucket.start) < BUCKET_TIME
+            let age = first.sent.saturating_duration_since(bucket.start);
+            age < FULL_AGE && (bucket.total < BUCKET_DATAGRAMS || age < BUCKET_TIME)
         });
         match open {
             Some(bucket) => {
@@ -197,12 +205,40 @@ impl LossEstimator {
                 lost,
             }),
         }
+        self.age_buckets(first.sent);
         while self.buckets.len() > RATE_BUCKETS
             && let Some(oldest) = self.buckets.front()
             && first.sent.saturating_duration_since(oldest.start) > RATE_WINDOW
         {
             self.buckets.pop_front();
         }
+    }
+}
+
+impl LossEstimator {
+    /// Bursts of long ago say less of the next than late ones do, however few those are.
+    fn age_bursts(&mut self, now: Instant) {
+        if let Some(last) = self.last_burst.replace(now) {
+            let age = now.saturating_duration_since(last).as_secs_f64();
+            let kept = (-age / HALF_LIFE.as_secs_f64()).exp2();
+            self.bursts *= kept;
+            self.losses *= kept;
+        }
+    }
+
+    fn age_buckets(&mut self, now: Instant) {
+        let halved = *self.halved.get_or_insert(now);
+        if now.saturating_duration_since(halved) < HALF_LIFE {
+            return;
+        }
+        self.halved = Some(now);
+        self.buckets.retain_mut(|bucket| {
+            if now.saturating_duration_since(bucket.start) >= FULL_AGE {
+                bucket.total /= 2;
+                bucket.lost /= 2;
+            }
+            bucket.total > 0
+        });
     }
 }
 

@@ -240,7 +240,7 @@ impl<T: Copy> PathMonitor<T> {
             lost.push(fated);
         }
         self.settle();
-        self.ledger.prune(self.now);
+        self.ledger.prune(self.now, present);
     }
 
     /// When [`PathMonitor::find_lost`] will next find something by time alone.

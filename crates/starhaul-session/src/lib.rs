@@ -69,8 +69,8 @@ pub use choice::SchedulerChoice;
 pub use class_bytes::ClassBytes;
 pub use facts::{Datagram, Fact, Observer, Purpose};
 pub use scheduler::{
-    Class, Frame, Limit, Load, Offer, PathView, PlannedClass, PlannedWay, Scheduler,
-    SchedulerStatus, View,
+    Class, Coding, Frame, LAST_RESORT, Limit, Load, Offer, PathView, PlannedClass, PlannedWay,
+    Scheduler, SchedulerStatus, View,
 };
 pub use session::Session;
 pub use stats::{PathStats, StreamStats};

@@ -35,26 +35,27 @@ impl Scheduler for Rules {
             return true;
         }
         let own = LazyCell::new(|| this.predict_arrival(now, 0, load.fragment));
-        let enough = LazyCell::new(|| {
-            in_time(
-                view,
-                this,
-                this.predict_arrival(now, 0, load.waiting),
-                limit,
-            )
-        });
+        let whole = LazyCell::new(|| this.predict_arrival(now, 0, load.waiting));
+        let enough = LazyCell::new(|| in_time(view, this, *whole, limit));
         for (other_id, other) in view.carrying(load.fragment) {
             let order = other.cost().total_cmp(&this.cost());
-            // A dearer path is not waited for when this one is in time.
-            if other_id == id || order.is_gt() && *enough {
+            // A dearer path is not waited for when this one is in time; the last resort not even for a retransmission.
+            let is_spared = other.is_last_resort() && !this.is_last_resort();
+            let suffices = *enough || is_spared && *whole + TIE <= limit.deadline;
+            if other_id == id || order.is_gt() && suffices {
                 continue;
             }
             let last = other.predict_arrival(now, load.ahead, load.waiting);
-            // What is late over both goes over the one that may be in time after all.
+            let is_enough = in_time(view, other, last, limit);
+            let spares_this =
+                this.is_last_resort() && !other.is_last_resort() && last + TIE <= limit.deadline;
+            // What is late over both goes over the one that may be in time after all. A path that is in time waits for none that is not:
+            // that one may wait for a third, which waits for this one.
             let is_sooner = last < *own
+                && (is_enough || !*enough)
                 && (last <= limit.deadline
                     || !may_be_in_time(now, this, load.fragment, limit.deadline));
-            if order.is_lt() && in_time(view, other, last, limit) || is_sooner {
+            if order.is_lt() && is_enough || spares_this || is_sooner {
                 return false;
             }
         }
@@ -74,12 +75,13 @@ impl Scheduler for Rules {
         let Some(this) = view.this() else {
             return false;
         };
-        if arrival(this) > deadline {
+        if arrival(this) > deadline || is_spared(view, this, bytes, deadline) {
             return false;
         }
-        let mut others = view
-            .carrying(bytes)
-            .filter(|(other, path)| *other != id && arrival(*path) <= deadline);
+        let mut others = view.carrying(bytes).filter(|(other, path)| {
+            let is_spared = path.is_last_resort() && !this.is_last_resort();
+            *other != id && !is_spared && arrival(*path) <= deadline
+        });
         if !is_last_try(view, bytes, deadline) {
             return others.all(|(_, other)| arrival(this) <= arrival(other) + TIE);
         }
@@ -96,31 +98,13 @@ impl Scheduler for Rules {
         bytes: u64,
         limit: Limit,
     ) -> bool {
-        let id = view.path();
-        let in_time =
-            |path: PathView<'_>| path.predict_arrival(view.now(), 0, bytes) <= limit.deadline;
-        if main != Some(id) {
-            let affordable = |path| !limit.is_spare || view.cheaper_than(path) == 0;
-            return view
-                .this()
-                .is_some_and(|path| in_time(path) && affordable(path));
-        }
-        !view
-            .carrying(bytes)
-            .any(|(other, path)| other != id && in_time(path))
+        let is_affordable = |path: PathView<'_>| !limit.is_spare || view.cheaper_than(path) == 0;
+        takes_beside(view, main, bytes, limit.deadline, is_affordable)
     }
 
     /// On another path than the first, if it arrives over another in time; otherwise once more on the same.
     fn takes_copy(&self, view: &View<'_>, first: Option<PathId>, bytes: u64, limit: Limit) -> bool {
-        let id = view.path();
-        let in_time =
-            |path: PathView<'_>| path.predict_arrival(view.now(), 0, bytes) <= limit.deadline;
-        if first != Some(id) {
-            return view.this().is_some_and(in_time);
-        }
-        !view
-            .carrying(bytes)
-            .any(|(other, path)| other != id && in_time(path))
+        takes_beside(view, first, bytes, limit.deadline, |_| true)
     }
 
     /// A dearer path must bring something: half a second sooner for each cheaper one.
@@ -137,14 +121,19 @@ impl Scheduler for Rules {
         } else {
             COST_PATIENCE
         };
+        let is_spared = |path: PathView<'_>| path.is_last_resort() && !frame.at_any_cost;
+        if is_spared(this) && view.usable().any(|(_, other)| !is_spared(other)) {
+            return false;
+        }
         // The same sum for every path, so that they never leave it to each other.
         let worth = |path: PathView<'_>, bytes: u64| {
             path.predict_arrival(now, 0, bytes) + patience * view.cheaper_than(path)
         };
         let own = worth(this, frame.bytes);
-        view.usable().all(|(other, path)| {
-            other == id || own <= worth(path, frame.backlog.max(frame.bytes)) + TIE
-        })
+        // All paths that are left are of the last resort, or none is.
+        view.usable()
+            .filter(|(other, path)| *other != id && is_spared(*path) == is_spared(this))
+            .all(|(_, path)| own <= worth(path, frame.backlog.max(frame.bytes)) + TIE)
     }
 
     fn status(&self) -> SchedulerStatus {
@@ -153,6 +142,38 @@ impl Scheduler for Rules {
             ..SchedulerStatus::default()
         }
     }
+}
+
+/// Whether what protects data that left on the path `first` should leave on the path that may send now, which must be affordable: if it
+/// arrives by the deadline, on another than the first; on the first if it does so over no other.
+fn takes_beside(
+    view: &View<'_>,
+    first: Option<PathId>,
+    bytes: u64,
+    deadline: Instant,
+    is_affordable: impl Fn(PathView<'_>) -> bool,
+) -> bool {
+    let id = view.path();
+    let Some(this) = view.this() else {
+        return false;
+    };
+    if !is_affordable(this) || is_spared(view, this, bytes, deadline) {
+        return false;
+    }
+    let in_time = |path: PathView<'_>| path.predict_arrival(view.now(), 0, bytes) <= deadline;
+    if first != Some(id) {
+        return in_time(this);
+    }
+    let mut others = view.carrying(bytes).filter(|(other, _)| *other != id);
+    !others.any(|(_, path)| in_time(path) && !is_spared(view, path, bytes, deadline))
+}
+
+/// Whether a path is of the last resort, and another brings `bytes` by the deadline.
+fn is_spared(view: &View<'_>, path: PathView<'_>, bytes: u64, deadline: Instant) -> bool {
+    path.is_last_resort()
+        && view.carrying(bytes).any(|(_, other)| {
+            !other.is_last_resort() && other.predict_arrival(view.now(), 0, bytes) <= deadline
+        })
 }
 
 /// Whether a fragment of `bytes` that is sent now and lost cannot be sent again. The same for all paths, so that they never leave it to
@@ -235,11 +256,16 @@ pub(crate) fn straggles(view: &View<'_>, bytes: u64) -> Option<Instant> {
 
 #[cfg(test)]
 mod tests {
+    use rand::{Rng as _, SeedableRng as _, seq::IndexedRandom as _};
+    use rand_chacha::ChaCha8Rng;
     use starhaul_paths::PathUpdate;
     use starhaul_units::Bandwidth;
 
     use super::*;
-    use crate::{paths::Paths, scheduler::Class};
+    use crate::{
+        paths::Paths,
+        scheduler::{Class, LAST_RESORT},
+    };
 
     const MS: Duration = Duration::from_millis(1);
     const FAST: PathId = PathId(0);
@@ -330,6 +356,119 @@ mod tests {
         assert_eq!(takes(150), [true, false]);
         // Nothing is gained by keeping what is late over both.
         assert_ne!(takes(5), [false, false]);
+    }
+
+    /// Three paths of which the first is the cheapest and has the most variation: what is known of each is a figure, and none may leave
+    /// a fragment to the next, that one to the third, and the third to the first.
+    #[test]
+    fn of_several_paths_one_takes_what_they_all_could_carry() {
+        let now = Instant::now();
+        let mut random = ChaCha8Rng::seed_from_u64(11);
+        let mut waited = 0;
+        for round in 0..20_000 {
+            let mut paths = Paths::default();
+            let count = random.random_range(2..=4);
+            for id in 0..count {
+                let cost = *[0.0, 1.0, 2.0, LAST_RESORT].choose(&mut random).unwrap();
+                let rtt = random.random_range(10..120);
+                paths.add(now, PathId(id), cost, path(rtt, 0));
+                let path = paths.get_mut(PathId(id)).unwrap();
+                // Delays that differ more than acknowledgements, and the reverse.
+                let jittered = PathUpdate {
+                    smoothed_rtt: (rtt + random.random_range(0..80)) * MS,
+                    bytes_in_flight: random.random_range(0..200_000),
+                    ..self::path(rtt, 0)
+                };
+                path.monitor.update(now, jittered);
+            }
+            let load = Load {
+                ahead: random.random_range(0..20_000),
+                waiting: random.random_range(1_000..50_000),
+                fragment: 1_000,
+                waits: false,
+            };
+            let limit = limit(now + random.random_range(5..300) * MS);
+            let takes =
+                (0..count).map(|id| Rules.takes_data(&view(now, &paths, PathId(id)), load, limit));
+            let takes: Vec<bool> = takes.collect();
+            waited += takes.iter().filter(|takes| !**takes).count();
+            assert!(takes.contains(&true), "round {round}: {paths:?} {load:?}");
+        }
+        assert!(waited > 1_000, "{waited}");
+    }
+
+    /// The second path is the last resort: it carries nothing of what the first brings in time, at whatever gain.
+    #[test]
+    fn a_last_resort_carries_what_no_other_path_brings_in_time() {
+        let now = Instant::now();
+        let mut paths = Paths::default();
+        paths.add(now, SLOW, 0.0, path(200, 0));
+        paths.add(now, FAST, LAST_RESORT, path(20, 0));
+        let takes = |deadline_ms: u32| {
+            [FAST, SLOW].map(|id| {
+                let view = view(now, &paths, id);
+                let limit = limit(now + deadline_ms * MS);
+                let load = Load {
+                    ahead: 0,
+                    waiting: 1_000,
+                    fragment: 1_000,
+                    waits: false,
+                };
+                [
+                    Rules.takes_data(&view, load, limit),
+                    Rules.takes_retransmission(&view, Some(SLOW), 1_000, limit),
+                    Rules.takes_redundancy(&view, Some(SLOW), 1_000, limit),
+                    Rules.takes_copy(&view, Some(SLOW), 1_000, limit),
+                ]
+            })
+        };
+        // One way takes 100 ms; a retransmission there would be late.
+        assert_eq!(takes(150), [[false; 4], [true; 4]]);
+        assert_eq!(takes(50)[0], [true; 4]);
+        let frame = Frame {
+            backlog: u64::MAX,
+            bytes: 1_000,
+            at_any_cost: false,
+        };
+        let carries = |paths: &Paths, frame| {
+            [FAST, SLOW].map(|id| Rules.takes_frame(&view(now, paths, id), frame))
+        };
+        assert_eq!(carries(&paths, frame), [false, true]);
+        let urgent = Frame {
+            backlog: 1_000,
+            at_any_cost: true,
+            ..frame
+        };
+        assert_eq!(carries(&paths, urgent), [true, false]);
+        // A queue of ten seconds is no reason, and none is left to it.
+        let queued = PathUpdate {
+            bytes_in_flight: 12_500_000,
+            ..path(200, 0)
+        };
+        paths.get_mut(SLOW).unwrap().monitor.update(now, queued);
+        let short = Frame {
+            backlog: 1_000,
+            ..frame
+        };
+        assert_eq!(carries(&paths, short), [false, true]);
+    }
+
+    #[test]
+    fn spare_redundancy_leaves_over_no_path_that_is_dearer_than_another() {
+        let now = Instant::now();
+        let mut paths = Paths::default();
+        paths.add(now, FAST, 1.0, path(60, 0));
+        paths.add(now, SLOW, 0.0, path(600, 0));
+        let takes = |is_spare| {
+            let limit = Limit {
+                is_spare,
+                ..limit(now + 250 * MS)
+            };
+            [FAST, SLOW]
+                .map(|id| Rules.takes_redundancy(&view(now, &paths, id), Some(FAST), 1_000, limit))
+        };
+        assert_eq!(takes(true), [false, false]);
+        assert_eq!(takes(false), [true, false]);
     }
 
     /// The queue of the fast path has gone; what arrived of late took 400 ms through it.

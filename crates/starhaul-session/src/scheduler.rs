@@ -67,6 +67,9 @@ pub struct Limit {
     pub is_spare: bool,
 }
 
+/// The cost from which on a path carries only what no other path brings in time: as a path whose quota is nearly used up.
+pub const LAST_RESORT: f64 = 1e12;
+
 /// A frame of a reliable stream that may leave.
 #[derive(Clone, Copy, Debug)]
 pub struct Frame {
@@ -110,9 +113,9 @@ pub trait Scheduler: Debug + Send {
     /// Whether a frame of a reliable stream should leave on this path.
     fn takes_frame(&self, view: &View<'_>, frame: Frame) -> bool;
 
-    /// Most redundancy, for each data fragment, of a block of `class` of which the first fragment leaves on `path`; asked once for each
-    /// block. `None` leaves it to the loss of the path.
-    fn coding_rate(&mut self, _class: Class, _path: PathId) -> Option<f64> {
+    /// The redundancy of a block of `class` of which the first fragment leaves on `path`; asked once for each block. `None` leaves it to
+    /// the loss of the path.
+    fn coding(&mut self, _class: Class, _path: PathId) -> Option<Coding> {
         None
     }
 
@@ -127,6 +130,15 @@ pub trait Scheduler: Debug + Send {
 
     /// What it has decided, for people.
     fn status(&self) -> SchedulerStatus;
+}
+
+/// How much redundancy a scheduler gives a block.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Coding {
+    /// At most so much for each data fragment.
+    pub rate: f64,
+    /// It has none because what is lost is sent again; where that would be late, its loss decides.
+    pub counts_on_retransmission: bool,
 }
 
 /// What a scheduler has decided, for people.
@@ -278,6 +290,11 @@ impl PathView<'_> {
     /// Price per byte; only its order matters.
     pub fn cost(self) -> f64 {
         self.0.monitor.cost()
+    }
+
+    /// It carries only what no other path brings in time: see [`LAST_RESORT`].
+    pub fn is_last_resort(self) -> bool {
+        self.cost() >= LAST_RESORT
     }
 
     /// When `bytes` would arrive, sent behind `ahead` bytes that wait for this path already.

@@ -136,6 +136,37 @@ fn fec_repairs_where_a_retransmission_would_come_too_late() {
     }
 }
 
+/// Losses come in a row, and no retransmission is in time. What a clean path brings beside it counts only where it is in time, too; and what
+/// is lost in a row is more than independent losses would be.
+#[test]
+fn redundancy_for_losses_in_a_row_does_not_shrink_beside_a_clean_path() {
+    let mut sums = [(0, 0); 3];
+    for seed in 0..4 {
+        for (sums, others) in sums.iter_mut().zip([&[][..], &[300], &[70]]) {
+            let mut pair = Pair::by(SchedulerChoice::Rules, SessionConfig::default());
+            let back: LinkSpec = "rate=20mbit,delay=60ms".parse().unwrap();
+            let there = LinkSpec::clone(&back).with_loss(Loss::gilbert_elliott(0.02, 5.0).unwrap());
+            pair.lane_of([&there, &back], 0.0, 0, seed);
+            for (id, delay) in (1..).zip(others) {
+                pair.lane(id, 20.0, *delay, 0.0, 1.0, seed);
+            }
+            let stream = pair.open(stream(Mode::Fec, 100, 1.0));
+            for _ in 0..600 {
+                pair.send(stream, 24_000, BlockOptions::default());
+                pair.run_for(ms(20));
+            }
+            pair.run_for(ms(3000));
+            let fragments = pair.fragments(0);
+            let redundancy = fragments.iter().filter(|f| f.index >= f.data_count);
+            sums.0 += 600 - pair.on_time();
+            sums.1 += redundancy.count();
+        }
+    }
+    let [alone, too_slow, in_time] = sums;
+    assert!(too_slow.1 * 100 > alone.1 * 98, "redundancy: {sums:?}");
+    assert!(in_time.0 <= alone.0, "failed: {sums:?}");
+}
+
 #[test]
 fn nothing_is_sent_again_that_cannot_arrive_in_time() {
     for mode in [Mode::Retransmit, Mode::FecRetransmit] {

@@ -491,6 +491,74 @@ fn a_dearer_path_carries_a_stream_s_bytes_only_where_it_saves_time() {
     flow.assert_whole(1);
 }
 
+/// A path of the last resort, as one whose quota is nearly used up, takes no part of a transfer however much it would save, and all of it
+/// when it is left alone.
+#[test]
+fn a_last_resort_carries_a_transfer_only_while_no_other_path_does() {
+    let carried = |pair: &Pair, path: u32, since: Duration| {
+        let bytes = pair.sent[0].iter().filter(|sent| {
+            let of_stream = sent.frame().is_some_and(|(stream, _)| stream > 0);
+            sent.path == PathId(path) && sent.at >= since && of_stream
+        });
+        bytes.map(|sent| sent.payload.len()).sum::<usize>()
+    };
+    let mut pair = Pair::new(SessionConfig::default());
+    pair.lane(0, 5.0, 150, 0.01, 0.0, 1);
+    pair.lane(1, 50.0, 20, 0.0, starhaul_session::LAST_RESORT, 1);
+    pair.answer();
+    let mut flow = Flow::open(&mut pair, 6_000_000);
+    flow.pump(&mut pair, 1_000, ms(5));
+    let [free, dear] = [0, 1].map(|path| carried(&pair, path, Duration::ZERO));
+    assert!(free > 2_000_000, "{free}");
+    assert!(dear < free / 100, "{dear} of {free}");
+    pair.cut(0, true);
+    let begun = pair.elapsed();
+    flow.pump(&mut pair, 1_000, ms(5));
+    flow.assert_whole(1);
+    assert!(carried(&pair, 1, begun) > 1_000_000);
+}
+
+/// The first byte of an acknowledgement.
+const ACK: u8 = 3;
+
+/// The uplink is full and the other path dead: an acknowledgement waits for the uplink's turn, and leaves there.
+#[test]
+fn acknowledgements_leave_on_no_silent_path_and_on_a_slower_one_only_if_they_gain_there() {
+    for [cut, slower] in [[true, false], [false, true]] {
+        let mut pair = Pair::new(SessionConfig::default());
+        // A packet each 5 ms.
+        pair.lane(0, 2.0, 20, 0.0, 0.0, 1);
+        pair.lane(1, 2.0, if slower { 300 } else { 20 }, 0.0, 0.0, 1);
+        let blocks = stream(Mode::Retransmit, 2_000);
+        let streams = [0, 1].map(|side| {
+            let session = &mut pair.sessions[side];
+            session.open_stream(pair.now, blocks.clone()).unwrap()
+        });
+        let both = |pair: &mut Pair, rounds: u32, bytes: usize| {
+            for _ in 0..rounds {
+                for (side, stream) in streams.into_iter().enumerate() {
+                    let data = pattern(1, bytes);
+                    let session = &mut pair.sessions[side];
+                    let sent = session.send_block(pair.now, stream, data, BlockOptions::default());
+                    sent.unwrap();
+                }
+                pair.run_for(ms(20));
+            }
+        };
+        both(&mut pair, 50, 1_000);
+        pair.cut(1, cut);
+        both(&mut pair, 50, 1_000);
+        let begun = pair.elapsed();
+        // All that the first path carries: datagrams queue up before each acknowledgement.
+        both(&mut pair, 100, 4_200);
+        let acks = pair.sent[1]
+            .iter()
+            .filter(|sent| sent.at > begun && sent.path == PathId(1) && sent.payload[0] == ACK);
+        let acks = acks.count();
+        assert_eq!(acks, 0, "cut: {cut}, slower: {slower}");
+    }
+}
+
 #[test]
 fn what_is_lost_of_a_message_goes_again_over_the_cheaper_path() {
     let mut pair = Pair::new(SessionConfig::default());

@@ -49,7 +49,7 @@ static NEIGHBOUR: Definition = Definition {
             .or_none("wherever it calls from")
             .such_as("\"192.0.2.1:4511\"")
             .means(
-                "Where it is, as `HOST:PORT`. A neighbour without it is found by what it sends.",
+                "Where it is at first, as `HOST:PORT`. A name is looked up until it has an address, and again each minute: a neighbour that is not heard is sought where it says. A neighbour without it is found by what it sends.",
             ),
         Key::text("key", "file")
             .such_as("\"server.key\"")

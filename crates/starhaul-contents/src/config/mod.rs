@@ -6,6 +6,7 @@ use std::{collections::BTreeSet, fmt::Write as _, fs, net::SocketAddr, path::Pat
 
 use starhaul_config::{Definition, Document, Table, nearest, secret_file};
 use starhaul_leotp::NeighbourKey;
+use starhaul_net::PeerAddress;
 
 use self::definition::{MOST_NEIGHBOURS, TOP};
 use crate::{Error, file_error};
@@ -33,8 +34,8 @@ pub struct Config {
 pub struct Neighbour {
     /// Its name in this file and in the log.
     pub name: String,
-    /// Where it is, as host:port; without it, where its packets come from.
-    pub address: Option<String>,
+    /// Where it is at first; without it, where its packets come from.
+    pub address: Option<PeerAddress>,
     /// The key that both share.
     pub key: NeighbourKey,
 }
@@ -114,10 +115,8 @@ impl Config {
             self.cache_bytes / 1_000_000
         );
         for neighbour in &self.neighbours {
-            let at = neighbour
-                .address
-                .as_deref()
-                .unwrap_or("wherever it calls from");
+            let at = neighbour.address.as_ref();
+            let at = at.map_or("wherever it calls from".to_owned(), ToString::to_string);
             let is_upstream = self.upstream.as_ref() == Some(&neighbour.name);
             let role = if is_upstream {
                 ", asked for what is not kept"
@@ -165,12 +164,7 @@ fn read_neighbour(table: &Table<'_>, folder: &Path) -> Result<Neighbour, Error> 
         "" => Err("a name has a letter at least".to_owned()),
         name => Ok(name.to_owned()),
     })?;
-    let address = table.text_if("address", |text| match text.rsplit_once(':') {
-        Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok() => {
-            Ok(text.to_owned())
-        }
-        _ => Err(format!("{text:?} is no address: write it as host:port")),
-    })?;
+    let address = table.text_if("address", str::parse)?;
     let key = table.text("key", |text| {
         file_name(text).map(|name| secret_file(folder, name))
     })?;

@@ -18,6 +18,7 @@ use hardy_bpv7::{
     eid::{Eid, Service},
 };
 use starhaul_ltp::EngineId;
+use starhaul_net::PeerAddress;
 use tokio::{sync::mpsc, task::JoinSet};
 
 use super::{
@@ -185,7 +186,7 @@ fn config(
         Ok(LtpPeer {
             node: node(*peer)?,
             engine: EngineId(*peer),
-            address: *address,
+            address: address.map(PeerAddress::At),
             light_time: Duration::ZERO,
             rate: None,
             key: None,

@@ -144,7 +144,7 @@ static LTP_PEER: Definition = Definition {
         Key::text("address", "address, or a name and a port")
             .or_none("where its first data come from")
             .such_as("\"127.0.0.1:1114\"")
-            .means("Where it receives segments."),
+            .means("Where it receives segments. A name is looked up until it has an address, and again each minute."),
         LIGHT_TIME,
         Key::rate("rate")
             .or_none("unknown")
@@ -191,7 +191,7 @@ static TCP_PEER: Definition = Definition {
         Key::text("address", "address, or a name and a port")
             .or_none("it connects to us")
             .such_as("\"127.0.0.1:4557\"")
-            .means("Where it accepts connections."),
+            .means("Where it accepts connections. A name is looked up at each attempt."),
     ]],
     examples: &[Example {
         comment: "",

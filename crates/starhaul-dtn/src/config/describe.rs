@@ -47,11 +47,8 @@ pub(super) fn describe(config: &Config, now: Moment) -> String {
             let rate = peer
                 .rate
                 .map_or("unknown".to_owned(), |rate| rate.to_string());
-            let at = peer
-                .address
-                .map_or("where its data come from".to_owned(), |address| {
-                    address.to_string()
-                });
+            let at = peer.address.as_ref();
+            let at = at.map_or("where its data come from".to_owned(), ToString::to_string);
             let (node, engine, light) = (&peer.node, peer.engine, peer.light_time);
             let key = if peer.key.is_some() {
                 ", with a key"
@@ -70,9 +67,8 @@ pub(super) fn describe(config: &Config, now: Moment) -> String {
             .map_or("nowhere".to_owned(), |listen| listen.to_string());
         let _ = writeln!(text, "TCPCLv4: connections are accepted at {listen}");
         for peer in &tcp.peers {
-            let how = peer
-                .address
-                .map_or("it connects".to_owned(), |address| format!("at {address}"));
+            let at = peer.address.as_ref();
+            let how = at.map_or("it connects".to_owned(), |address| format!("at {address}"));
             let _ = writeln!(text, "  {}: {how}", peer.node);
         }
     }

@@ -15,7 +15,7 @@ use std::{
 use hardy_eid_patterns::EidPattern;
 use starhaul_config::{Definition, Document};
 use starhaul_ltp::{AuthKey, EngineId};
-use starhaul_net::LocalSocketFile;
+use starhaul_net::{LocalSocketFile, PeerAddress};
 use starhaul_units::Bandwidth;
 
 use crate::{
@@ -120,7 +120,7 @@ pub struct LtpPeer {
     /// The number of its engine.
     pub engine: EngineId,
     /// Where it receives segments; without it, where its first data come from.
-    pub address: Option<SocketAddr>,
+    pub address: Option<PeerAddress>,
     /// How long a signal takes.
     pub light_time: Duration,
     /// How fast the link is, if known.
@@ -147,7 +147,7 @@ pub struct TcpPeer {
     /// The node.
     pub node: NodeId,
     /// Where it accepts connections; without it, it connects.
-    pub address: Option<SocketAddr>,
+    pub address: Option<PeerAddress>,
 }
 
 impl Config {

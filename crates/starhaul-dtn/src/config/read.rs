@@ -9,6 +9,7 @@ use std::{
 use hardy_eid_patterns::EidPattern;
 use starhaul_config::{Document, Table, secret_file, state_folder};
 use starhaul_ltp::{AuthKey, EngineId};
+use starhaul_net::{PeerAddress, ltp::reaches};
 
 use super::{
     Bucket, Config, DatabaseUrl, LtpConfig, LtpPeer, Storage, TcpConfig, TcpPeer,
@@ -189,8 +190,10 @@ fn read_ltp(table: &Table<'_>, own: &NodeId, folder: &Path) -> Result<LtpConfig,
                 )
                 .into());
         }
-        let to = table.text_if("address", address)?;
-        if let Some(to) = to.filter(|to| !reaches(config.listen, *to)) {
+        let to: Option<PeerAddress> = table.text_if("address", str::parse)?;
+        if let Some(PeerAddress::At(to)) = to
+            && !reaches(config.listen, to)
+        {
             let problem = format!(
                 "{to} cannot be reached from {}, where [ltp] listens: listen at an address of the same version of IP, or at [::]:PORT for both",
                 config.listen
@@ -220,12 +223,6 @@ fn read_ltp(table: &Table<'_>, own: &NodeId, folder: &Path) -> Result<LtpConfig,
     Ok(config)
 }
 
-/// Whether a socket can send there.
-fn reaches(listen: SocketAddr, to: SocketAddr) -> bool {
-    let is_any = listen.is_ipv6() && listen.ip().is_unspecified();
-    is_any || listen.is_ipv4() == to.is_ipv4()
-}
-
 fn read_tcp(table: &Table<'_>, own: &NodeId) -> Result<TcpConfig, Error> {
     let mut config = TcpConfig {
         listen: table.text_if("listen", address)?,
@@ -234,7 +231,7 @@ fn read_tcp(table: &Table<'_>, own: &NodeId) -> Result<TcpConfig, Error> {
     };
     for peer in table.tables("peer")? {
         let node = peer_node(&peer, own, config.peers.iter().map(|peer| &peer.node))?;
-        let address = peer.text_if("address", address)?;
+        let address = peer.text_if("address", str::parse)?;
         if address.is_none() && config.listen.is_none() {
             return Err(peer
                 .problem("write its address, or listen in [tcp] for its connection")

@@ -125,6 +125,8 @@ fn an_address_that_cannot_be_reached_from_where_ltp_listens_is_refused() {
         ("0.0.0.0:1113", "10.0.0.2:1113", true),
         ("0.0.0.0:1113", "[2001:db8::2]:1113", false),
         ("[2001:db8::1]:1113", "10.0.0.2:1113", false),
+        // It is looked up when the node runs.
+        ("0.0.0.0:1113", "nowhere.invalid:1113", true),
     ] {
         let text = text(listen, address);
         let read = Config::parse(&text, Path::new("dtn.toml"), Moment::default());

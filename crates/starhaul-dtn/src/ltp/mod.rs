@@ -21,7 +21,7 @@ use hardy_bpa::{
 };
 use starhaul_log::Seldom;
 use starhaul_ltp::{Engine, EngineConfig, EngineId, LinkState, PeerConfig, SessionId, Stats};
-use starhaul_net::{IoMode, Waker, ltp::LtpDriver};
+use starhaul_net::{IoMode, PeerAddress, Waker, ltp::LtpDriver};
 use tokio::{
     sync::{Semaphore, oneshot},
     task::JoinSet,
@@ -122,8 +122,12 @@ impl LtpLayer {
         let driver = LtpDriver::bind(config.listen, IoMode::default(), engine);
         let mut driver = driver.map_err(|error| listen(error.to_string()))?;
         for peer in &config.peers {
-            if let Some(address) = peer.address {
-                driver.set_address(peer.engine, address);
+            match &peer.address {
+                Some(PeerAddress::At(address)) => driver.set_address(peer.engine, *address),
+                Some(PeerAddress::Named(name)) => driver
+                    .follow_name(peer.engine, name)
+                    .map_err(|error| listen(error.to_string()))?,
+                None => {}
             }
         }
         let (commands, inbox) = mpsc::channel();

@@ -11,7 +11,7 @@ use starhaul_leotp::{
     ContentSecret, NeighbourConfig, NeighbourId, NeighbourKey, Node, NodeConfig, Stats,
     StreamConfig,
 };
-use starhaul_net::leotp::LeotpDriver;
+use starhaul_net::{PeerAddress, leotp::LeotpDriver};
 use tokio::sync::{Mutex, mpsc};
 
 pub use self::halves::{ChainReader, ChainWriter};
@@ -48,7 +48,7 @@ pub struct ChainNeighbour {
     /// The key that both share.
     pub key: NeighbourKey,
     /// Where it is at first; without it, where its packets come from.
-    pub address: Option<SocketAddr>,
+    pub address: Option<PeerAddress>,
 }
 
 /// What an end of a chain has carried since it began.
@@ -129,7 +129,12 @@ impl Chain {
         }
         let mut driver = LeotpDriver::bind(config.listen, node).map_err(io::Error::other)?;
         for (id, address) in addresses {
-            driver.set_address(id, address);
+            match address {
+                Some(PeerAddress::Named(name)) => driver.follow_name(id, &name),
+                Some(PeerAddress::At(address)) => Ok(driver.set_address(id, Some(address))),
+                None => Ok(driver.set_address(id, None)),
+            }
+            .map_err(io::Error::other)?;
         }
         let address = driver.local_addr();
         let known: Arc<[String]> = names

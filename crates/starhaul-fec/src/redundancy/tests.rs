@@ -24,7 +24,7 @@ fn random_loss_gives_the_published_table() {
 fn the_cap_and_the_room_of_a_code_hold() {
     for rule in [
         |data, loss, cap| redundancy_for_random_loss(data, loss, 1e-3, cap),
-        |data, loss, cap| redundancy_on_another_path(data, loss, loss, 1e-3, cap),
+        |data, loss, cap| redundancy_on_another_path(data, loss, 3.0, loss, 1e-3, cap),
         |data, loss, cap| redundancy_for_burst_loss(data, loss, 3.0, 1e-3, cap),
     ] {
         assert_eq!(rule(20, 0.1, 4), 4);
@@ -88,7 +88,7 @@ fn redundancy_over_an_equal_path_needs_what_one_path_needs() {
     for data in [1, 5, 20, 100] {
         for loss in [0.001, 0.01, 0.1, 0.4] {
             assert_eq!(
-                redundancy_on_another_path(data, loss, loss, 1e-4, 150),
+                redundancy_on_another_path(data, loss, 1.0, loss, 1e-4, 150),
                 redundancy_for_random_loss(data, loss, 1e-4, 150),
                 "{data} data fragments, loss {loss}"
             );
@@ -98,10 +98,10 @@ fn redundancy_over_an_equal_path_needs_what_one_path_needs() {
 
 #[test]
 fn a_clean_second_path_needs_fewer_and_a_bad_one_more() {
-    let n = |redundancy_loss| redundancy_on_another_path(20, 0.1, redundancy_loss, 1e-3, 255);
+    let n = |redundancy_loss| redundancy_on_another_path(20, 0.1, 1.0, redundancy_loss, 1e-3, 255);
     assert!(n(0.0) < n(0.1), "{} {}", n(0.0), n(0.1));
     assert!(n(0.1) < n(0.5), "{} {}", n(0.1), n(0.5));
-    assert_eq!(redundancy_on_another_path(20, 0.0, 1.0, 1e-3, 255), 0);
+    assert_eq!(redundancy_on_another_path(20, 0.0, 3.0, 1.0, 1e-3, 255), 0);
 }
 
 #[test]
@@ -139,6 +139,15 @@ fn check_by_simulation(name: &str, epsilon: f64, n: u8, share: impl Fn(u8) -> f6
 
 const TRIALS: u32 = 40_000;
 
+/// The next state of a channel with a mean loss of 4 % and bursts of 3: bad → good 1/3, good → bad 1/3 · 4/96.
+fn bursts_of_three(rng: &mut ChaCha8Rng, index: u8, bad: bool) -> bool {
+    match (index, bad) {
+        (0, _) => rng.random_bool(0.04),
+        (_, true) => !rng.random_bool(1.0 / 3.0),
+        (_, false) => rng.random_bool(4.0 / 96.0 / 3.0),
+    }
+}
+
 #[test]
 fn the_rules_hold_in_simulation() {
     let epsilon = 0.01;
@@ -150,7 +159,7 @@ fn the_rules_hold_in_simulation() {
             failures(TRIALS, 20, n, |_| rng.random_bool(0.05))
         });
 
-        let n = redundancy_on_another_path(20, 0.1, 0.3, epsilon, 255);
+        let n = redundancy_on_another_path(20, 0.1, 1.0, 0.3, epsilon, 255);
         check_by_simulation(&format!("two paths, seed {seed}"), epsilon, n, |n| {
             let mut rng = rng();
             failures(TRIALS, 20, n, |index| {
@@ -158,17 +167,24 @@ fn the_rules_hold_in_simulation() {
             })
         });
 
-        // Mean loss 4 %, bursts of 3: bad → good 1/3, good → bad 1/3 · 4/96.
+        let n = redundancy_on_another_path(20, 0.04, 3.0, 0.1, epsilon, 255);
+        check_by_simulation(&format!("bursts beside, seed {seed}"), epsilon, n, |n| {
+            let (mut rng, mut bad) = (rng(), false);
+            failures(TRIALS, 20, n, |index| match index < 20 {
+                true => {
+                    bad = bursts_of_three(&mut rng, index, bad);
+                    bad
+                }
+                false => rng.random_bool(0.1),
+            })
+        });
+
         let n = redundancy_for_burst_loss(20, 0.04, 3.0, epsilon, 255);
         check_by_simulation(&format!("bursts, seed {seed}"), epsilon, n, |n| {
             let mut rng = rng();
             let mut bad = false;
             failures(TRIALS, 20, n, |index| {
-                bad = match (index, bad) {
-                    (0, _) => rng.random_bool(0.04),
-                    (_, true) => !rng.random_bool(1.0 / 3.0),
-                    (_, false) => rng.random_bool(4.0 / 96.0 / 3.0),
-                };
+                bad = bursts_of_three(&mut rng, index, bad);
                 bad
             })
         });

@@ -49,7 +49,7 @@ static NEIGHBOUR: Definition = Definition {
         Key::text("address", "target")
             .or_none("where its packets come from")
             .such_as("\"192.0.2.20:4511\"")
-            .means("Where it is. A name is resolved at the start."),
+            .means("Where it is at first. A name is looked up until it has an address, and again each minute: a neighbour that is not heard is sought where it says."),
         Key::text("key", "file")
             .such_as("\"orbiter.key\"")
             .means("The key shared with this neighbour."),
@@ -110,7 +110,7 @@ pub struct LeotpRule {
 pub struct LeotpNeighbour {
     /// Its name in this configuration.
     pub name: String,
-    /// Where it is; without it, where its packets come from. A name is resolved at the start.
+    /// Where it is at first; without it, where its packets come from.
     pub address: Option<Target>,
     /// The file of the key that both share.
     pub key: PathBuf,

@@ -8,8 +8,8 @@ use crate::{
     path_change::PathChange,
 };
 
-/// Highest price per byte, as in the configuration; a path that its quota made the dearest has it.
-pub const MAX_COST: f64 = 1e12;
+/// Highest price per byte, as in the configuration; a path that its quota made the dearest has it, and carries only what no other brings.
+pub const MAX_COST: f64 = starhaul_session::LAST_RESORT;
 /// In place of a value: as the configuration has it.
 const CONFIGURED: &str = "configured";
 /// In place of a rate or a quota: no limit, whatever the configuration has.

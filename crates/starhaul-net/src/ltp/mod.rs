@@ -1,7 +1,7 @@
 //! LTP over UDP: one segment per datagram, as other engines do (port 1113 of IANA).
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     net::{IpAddr, Ipv4Addr, SocketAddr},
     time::Instant,
 };
@@ -11,6 +11,7 @@ use starhaul_ltp::{Batch, Body, Engine, EngineId, Event, parse};
 use crate::{
     BindOptions, BulkSocket, Error, IoMode, Poller, RecvBuffer, Waker,
     bulk::{MOST_BYTES, MOST_DATAGRAMS},
+    peer_names::PeerNames,
 };
 
 /// The port of LTP (`ltp-deepspace`).
@@ -27,6 +28,9 @@ pub struct LtpDriver {
     address: SocketAddr,
     mode: IoMode,
     poller: Poller,
+    names: PeerNames<EngineId>,
+    /// Peers with a name: they are nowhere else than it says.
+    named: BTreeSet<EngineId>,
     buffer: RecvBuffer,
     batch: Batch,
     /// Where the rest of a batch goes that the socket did not take, and how much of it is done.
@@ -42,13 +46,15 @@ impl LtpDriver {
     /// # Errors
     /// As [`crate::UdpSocket::bind`].
     pub fn bind(address: SocketAddr, mode: IoMode, engine: Engine) -> Result<Self, Error> {
-        let socket = bind(address, mode)?;
+        let (socket, poller) = (bind(address, mode)?, Poller::new()?);
         Ok(Self {
             engine,
             address: socket.local_addr(),
             socket: Some(socket),
             mode,
-            poller: Poller::new()?,
+            names: PeerNames::new(poller.waker()),
+            poller,
+            named: BTreeSet::new(),
             buffer: RecvBuffer::new(),
             batch: Batch::new(MOST_BYTES, MOST_DATAGRAMS),
             rest: None,
@@ -83,6 +89,29 @@ impl LtpDriver {
         );
     }
 
+    /// Tells that a peer is where this name says, host:port: it is looked up until it has an address, and again now and then. Segments
+    /// from elsewhere are dropped.
+    ///
+    /// # Errors
+    /// [`Error::System`]: there is no thread that looks it up.
+    pub fn follow_name(&mut self, peer: EngineId, name: &str) -> Result<(), Error> {
+        self.named.insert(peer);
+        self.names.follow(peer, name, self.address, reaches)
+    }
+
+    /// Takes the addresses that names of peers have. A peer stays where it is while that is one of them.
+    fn take_answers(&mut self) {
+        while let Some((peer, found)) = self.names.poll() {
+            let known = self.addresses.get(&peer);
+            let is_there =
+                known.is_some_and(|known| found.iter().any(|at| canonical(*at) == *known));
+            if let Some(&address) = found.first().filter(|_| !is_there) {
+                tracing::info!(%peer, %address, "is where its name says");
+                self.set_address(peer, address);
+            }
+        }
+    }
+
     /// Datagrams of addresses without a peer.
     pub fn from_nobody(&self) -> u64 {
         self.from_nobody
@@ -105,6 +134,7 @@ impl LtpDriver {
     /// # Errors
     /// [`Error::SocketGone`] and [`Error::System`]; those of [`LtpDriver::bind`] where it is bound again.
     pub fn turn(&mut self, deadline: Option<Instant>) -> Result<(), Error> {
+        self.take_answers();
         let socket = match self.socket.take() {
             Some(socket) => socket,
             None => bind(self.address, self.mode)?,
@@ -147,7 +177,9 @@ impl LtpDriver {
                     .unwrap_or_default();
                 let remote = canonical(message.remote);
                 let known = self.engines.get(&remote).copied();
-                let Some(from) = known.or_else(|| introduced(&self.engine, &self.addresses, first))
+                let is_placed =
+                    |peer| self.addresses.contains_key(&peer) || self.named.contains(&peer);
+                let Some(from) = known.or_else(|| introduced(&self.engine, is_placed, first))
                 else {
                     self.from_nobody += 1;
                     continue;
@@ -208,6 +240,12 @@ fn bind(address: SocketAddr, mode: IoMode) -> Result<BulkSocket, Error> {
     }
 }
 
+/// Whether a socket of an engine at `local` can send there.
+pub fn reaches(local: SocketAddr, remote: SocketAddr) -> bool {
+    let is_any = local.is_ipv6() && local.ip().is_unspecified();
+    is_any || local.is_ipv4() == remote.is_ipv4()
+}
+
 fn has_ipv6(error: &std::io::Error) -> bool {
     rustix::io::Errno::from_io_error(error) != Some(rustix::io::Errno::AFNOSUPPORT)
 }
@@ -215,13 +253,13 @@ fn has_ipv6(error: &std::io::Error) -> bool {
 /// The engine that a datagram of an unknown address comes from by its own words, unless that engine is elsewhere.
 fn introduced(
     engine: &Engine,
-    addresses: &BTreeMap<EngineId, SocketAddr>,
+    is_placed: impl Fn(EngineId) -> bool,
     datagram: &[u8],
 ) -> Option<EngineId> {
     let (segment, _) = parse(datagram).ok()?;
     let id = segment.session.originator;
     let is_data = matches!(segment.body, Body::Data(_));
-    (is_data && (!addresses.contains_key(&id) || engine.may_move(id))).then_some(id)
+    (is_data && (!is_placed(id) || engine.may_move(id))).then_some(id)
 }
 
 /// Notes where an engine is.

@@ -111,7 +111,7 @@ fn what_is_in_flight_outlives_a_loss_that_many_datagrams_ago() {
     arrived(&mut ledger, 1, u64::from(most) - 1000);
     assert_eq!(lost(&mut ledger, now), []);
     while ledger.next_settled().is_some() {}
-    ledger.prune(now);
+    ledger.prune(now, Duration::ZERO);
     assert!(ledger.records.len() <= MAX_RECORDS);
 }
 
@@ -125,7 +125,7 @@ fn an_endless_flow_without_answers_is_declared_lost_from_its_oldest_end() {
         if item % 100 == 0 {
             while ledger.next_lost(now, |_| OVERDUE).is_some() {}
             while ledger.next_settled().is_some() {}
-            ledger.prune(now);
+            ledger.prune(now, Duration::ZERO);
         }
     }
     assert!(ledger.records.len() <= MAX_RECORDS + 100);
@@ -218,7 +218,7 @@ proptest! {
                 let (acked, given_up) = table[&datagram.sequence];
                 prop_assert!(acked || given_up && datagram.lost);
             }
-            ledger.prune(now);
+            ledger.prune(now, Duration::ZERO);
         }
     }
 }

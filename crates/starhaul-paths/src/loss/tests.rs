@@ -212,3 +212,67 @@ fn memory_stays_bounded_over_a_long_life() {
         sender.estimator.buckets.len()
     );
 }
+
+/// A path that the scheduler avoids, since it lost a tenth of what it carried for twelve seconds, carries a probe each five seconds.
+#[test]
+fn the_loss_of_a_path_that_is_avoided_is_forgotten_in_minutes() {
+    let mut sender = Sender::new();
+    sender.random(&mut ChaCha8Rng::seed_from_u64(3), 12_000, 0.1);
+    assert!(sender.loss().feared() > 0.08);
+    let probe = |sender: &mut Sender, lost| {
+        sender.now += Duration::from_secs(5);
+        sender.send(lost);
+    };
+    for _ in 0..12 {
+        probe(&mut sender, false);
+    }
+    // A minute of probes is less than what was counted before.
+    assert!(sender.loss().feared() > 0.05, "{:?}", sender.loss());
+    for _ in 0..48 {
+        probe(&mut sender, false);
+    }
+    assert!(sender.loss().feared() < 0.01, "{:?}", sender.loss());
+    // And one that loses on is known for it.
+    for count in 0..120 {
+        probe(&mut sender, count % 4 == 0);
+    }
+    assert!(sender.loss().feared() > 0.1, "{:?}", sender.loss());
+}
+
+/// A second of one datagram each tells a share of one in a hundred.
+#[test]
+fn a_path_that_carries_a_datagram_each_second_is_known() {
+    let mut sender = Sender::new();
+    let mut rng = ChaCha8Rng::seed_from_u64(4);
+    for _ in 0..1_000 {
+        sender.now += Duration::from_secs(1);
+        sender.send(rng.random_bool(0.1));
+    }
+    assert!(sender.estimator.is_known());
+    let rate = sender.loss().rate;
+    assert!((0.04..0.2).contains(&rate), "{rate}");
+}
+
+/// A fade of 300 ms, shorter than a round trip to a geostationary satellite, and single losses after it.
+#[test]
+fn one_long_burst_is_forgotten_when_others_are_short() {
+    let mut sender = Sender::new();
+    (0..1_000).for_each(|_| sender.send(false));
+    for count in 0..301 {
+        let datagram = Settled {
+            sequence: sender.sequence,
+            sent: sender.now,
+            lost: count < 300,
+        };
+        sender.estimator.add(datagram, Duration::from_millis(600));
+        sender.sequence += 1;
+        sender.now += Duration::from_millis(1);
+    }
+    assert!(sender.loss().burst_length > 250.0);
+    // Fifty datagrams a second, of which one in a thousand is lost.
+    for count in 0..15_000 {
+        sender.now += Duration::from_millis(19);
+        sender.send(count % 1_000 == 999);
+    }
+    assert!(sender.loss().burst_length < 2.0, "{:?}", sender.loss());
+}

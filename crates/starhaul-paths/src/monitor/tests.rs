@@ -620,3 +620,35 @@ fn a_pause_is_no_rate() {
     let arrival = path.predict_arrival(now, 0, 1_200) - now;
     assert!(arrival < late, "{arrival:?}, smoothed {late:?}");
 }
+
+/// Acknowledgements take seconds, as over the Moon or through a queue of a mobile network, and then some longer.
+#[test]
+fn acknowledgements_that_take_seconds_are_believed_when_they_take_longer() {
+    let start = Instant::now();
+    let mut path = monitor(start, update(3_500 * MS, 10));
+    let mut now = exchange(&mut path, start, 2_000, 3_500 * MS, |_| false);
+    let before = path.overdue_after();
+    assert!(before > 3_000 * MS && before < 3_600 * MS, "{before:?}");
+    let mut flying = VecDeque::new();
+    let (mut lost, mut arrived) = (Vec::new(), Vec::new());
+    for _ in 0..12_000 {
+        while let Some((sent, sequence)) =
+            flying.pop_front_if(|(sent, _)| *sent + 3_700 * MS <= now)
+        {
+            path.on_acked(sent + 3_700 * MS, sequence, sequence, None, &mut arrived);
+        }
+        if flying.len() < 4_000 {
+            flying.push_back((now, path.on_sent(now, 1_200, (), true)));
+        }
+        path.find_lost(now, &mut lost);
+        now += MS;
+    }
+    assert!(arrived.len() > 5_000, "{} arrived", arrived.len());
+    assert!(
+        path.overdue_after() > 3_700 * MS,
+        "{:?}",
+        path.overdue_after()
+    );
+    let feared = path.loss().feared();
+    assert!(feared < 0.01, "{feared}");
+}

@@ -174,6 +174,7 @@ impl Columns {
             let full = starhaul_fec::redundancy_on_another_path(
                 size.data,
                 loss,
+                1.0,
                 other_loss,
                 CODE_FAILURE,
                 size.most_redundancy,

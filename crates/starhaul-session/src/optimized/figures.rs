@@ -30,6 +30,9 @@ const NEGLIGIBLE_FAILURE: f64 = 1e-4;
 const LEAST_LOSS: f64 = 1.5;
 /// IPv4 and UDP around a packet of QUIC.
 const UDP_HEADER_BYTES: usize = 28;
+/// A path that is dearer than the next cheaper one by more than this counts as dearer by this: beside a far greater price, all others would
+/// be the same to a solver.
+const MOST_DEARER: f64 = 1000.0;
 /// Data fragments of a code that is planned for; the codes of larger blocks are no weaker.
 const MOST_DATA: f64 = 100.0;
 
@@ -133,11 +136,15 @@ impl Figures {
 
     pub(super) fn offered_paths(&self) -> Vec<OfferedPath> {
         let least_loss = LEAST_LOSS * self.negligible_loss();
+        let costs = comparable(self.paths.iter().map(|path| path.cost));
         let offered = |path: &PathFigures| OfferedPath {
             bandwidth: path.bandwidth,
             delay: path.delay,
             loss: path.loss.clamp(least_loss, 1.0),
-            cost: path.cost,
+            cost: costs
+                .iter()
+                .find(|(cost, _)| *cost == path.cost)
+                .map_or(path.cost, |(_, comparable)| *comparable),
             loss_known_after: Some(path.acknowledged_after),
         };
         self.paths.iter().map(offered).collect()
@@ -160,6 +167,25 @@ impl Figures {
         };
         self.classes.iter().map(demand).collect()
     }
+}
+
+/// Costs in their order, each with one that is at most [`MOST_DEARER`] times the next lower.
+fn comparable(costs: impl Iterator<Item = f64>) -> Vec<(f64, f64)> {
+    let mut costs: Vec<f64> = costs.collect();
+    costs.sort_by(f64::total_cmp);
+    costs.dedup();
+    let mut lower = (0.0, 0.0);
+    let costs = costs.into_iter().map(|cost| {
+        let comparable = match lower {
+            (dear, comparable) if dear > 0.0 => comparable * (cost / dear).min(MOST_DEARER),
+            // The first price may be any.
+            _ if cost > 0.0 => 1.0,
+            _ => 0.0,
+        };
+        lower = (cost, comparable);
+        (cost, comparable)
+    });
+    costs.collect()
 }
 
 impl PathFigures {

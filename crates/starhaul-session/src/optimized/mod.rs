@@ -12,7 +12,7 @@ use starhaul_paths::PathId;
 use self::{figures::Figures, offered::Offered, plan::Planned};
 use crate::{
     rules::{Rules, is_last_on, leaves_to_another},
-    scheduler::{Class, Frame, Limit, Load, Offer, Scheduler, SchedulerStatus, View},
+    scheduler::{Class, Coding, Frame, Limit, Load, Offer, Scheduler, SchedulerStatus, View},
 };
 
 /// Figures of paths are compared once in an RTT of the slowest, in which a plan shows its effect: within these bounds.
@@ -47,7 +47,10 @@ impl Optimized {
     }
 
     fn make_plan(&mut self, figures: Figures, reason: String) {
-        let plan = plan::make(&figures, &self.plan);
+        let (plan, reason) = match plan::make(&figures, &self.plan) {
+            Ok(plan) => (plan, reason),
+            Err(error) => (Vec::new(), format!("there is no plan: {error}")),
+        };
         let is_new = plan.len() != self.plan.len()
             || plan
                 .iter()
@@ -129,8 +132,8 @@ impl Scheduler for Optimized {
         Rules.takes_frame(view, frame)
     }
 
-    fn coding_rate(&mut self, class: Class, path: PathId) -> Option<f64> {
-        self.planned_mut(class)?.coding_rate(path)
+    fn coding(&mut self, class: Class, path: PathId) -> Option<Coding> {
+        self.planned_mut(class)?.coding(path)
     }
 
     fn on_offered(&mut self, now: Instant, offer: Offer) {

@@ -9,7 +9,7 @@ use starhaul_paths::{
 use starhaul_units::Bandwidth;
 
 use super::figures::{ClassFigures, Figures};
-use crate::scheduler::{Class, Limit, Load, PathView, PlannedClass, PlannedWay, View};
+use crate::scheduler::{Class, Coding, Limit, Load, PathView, PlannedClass, PlannedWay, View};
 
 /// Most that a path is owed or owes: some dozens of fragments.
 const MOST_OWED_BYTES: f64 = 65_536.0;
@@ -52,9 +52,12 @@ pub(super) struct Way {
 }
 
 /// A plan for these figures; what is owed by `old` to the same paths stays so. Empty if there is nothing to divide.
-pub(super) fn make(figures: &Figures, old: &[Planned]) -> Vec<Planned> {
+///
+/// # Errors
+/// What is wrong with the figures.
+pub(super) fn make(figures: &Figures, old: &[Planned]) -> Result<Vec<Planned>, String> {
     if figures.is_empty() {
-        return Vec::new();
+        return Ok(Vec::new());
     }
     let (paths, demands) = (figures.offered_paths(), figures.demands());
     let problem = Problem {
@@ -62,8 +65,8 @@ pub(super) fn make(figures: &Figures, old: &[Planned]) -> Vec<Planned> {
         demands: &demands,
         budget: None,
     };
-    let plan = plan_quickly(&problem).map_or_else(|_| Vec::new(), |plan| plan.streams);
-    let classes = figures.classes.iter().zip(&plan);
+    let plan = plan_quickly(&problem).map_err(|error| error.to_string())?;
+    let classes = figures.classes.iter().zip(&plan.streams);
     let planned = classes.map(|(class, stream)| {
         let mut planned = Planned::of(class, stream, figures);
         let before = old.iter().find(|old| old.class == planned.class);
@@ -75,7 +78,7 @@ pub(super) fn make(figures: &Figures, old: &[Planned]) -> Vec<Planned> {
         planned
     });
     // A class of which all is dropped has no way: rules do what can be done.
-    planned.filter(|planned| !planned.ways.is_empty()).collect()
+    Ok(planned.filter(|planned| !planned.ways.is_empty()).collect())
 }
 
 impl Planned {
@@ -192,17 +195,24 @@ impl Planned {
 
     /// Redundancy for a block whose first fragment leaves on `path`: none where retransmission protects it, what was planned for the part
     /// that is coded, and otherwise what the loss demands.
-    pub(super) fn coding_rate(&mut self, path: PathId) -> Option<f64> {
+    pub(super) fn coding(&mut self, path: PathId) -> Option<Coding> {
         let way = self.ways.iter_mut().find(|way| way.path == path)?;
+        let bare = Coding {
+            rate: 0.0,
+            counts_on_retransmission: way.again.is_some(),
+        };
         if way.coded_share <= 0.0 {
-            return way.again.map(|_| 0.0);
+            return way.again.map(|_| bare);
         }
         way.uncoded += way.coded_share;
         if way.uncoded < 0.5 {
-            return Some(0.0);
+            return Some(bare);
         }
         way.uncoded -= 1.0;
-        Some(way.coding_rate)
+        Some(Coding {
+            rate: way.coding_rate,
+            counts_on_retransmission: false,
+        })
     }
 
     /// The same ways in about the same shares.
@@ -309,7 +319,7 @@ mod tests {
             paths: paths.to_vec(),
             classes: vec![class(10, 200)],
         };
-        make(&figures, old)
+        make(&figures, old).unwrap()
     }
 
     #[test]
@@ -321,9 +331,13 @@ mod tests {
         let ways = &plan[0].status().ways;
         assert_eq!(ways.len(), 1, "{ways:?}");
         assert_eq!((ways[0].path, ways[0].again), (PathId(4), Some(PathId(7))));
-        assert_eq!(plan[0].coding_rate(PathId(4)), Some(0.0));
+        let bare = Coding {
+            rate: 0.0,
+            counts_on_retransmission: true,
+        };
+        assert_eq!(plan[0].coding(PathId(4)), Some(bare));
         // Of another path the plan says nothing.
-        assert_eq!(plan[0].coding_rate(PathId(7)), None);
+        assert_eq!(plan[0].coding(PathId(7)), None);
     }
 
     #[test]
@@ -356,11 +370,59 @@ mod tests {
         assert!(next[0].is_like(&plan[0]));
     }
 
+    /// A quota made the third path the dearest there can be; the others still cost 1 and 3.
+    #[test]
+    fn one_great_price_hides_no_other() {
+        let figures = |greatest| Figures {
+            paths: vec![
+                path(0, 20, 60, 1e-4, 1.0),
+                path(1, 20, 40, 1e-4, 3.0),
+                path(2, 20, 20, 1e-4, greatest),
+            ],
+            classes: vec![class(10, 200)],
+        };
+        for greatest in [4.0, 1e12, 1e300] {
+            let plan = make(&figures(greatest), &[]).unwrap();
+            let ways: Vec<_> = plan[0].ways.iter().map(|way| way.path).collect();
+            assert_eq!(ways, [PathId(0)], "{greatest:e}");
+        }
+    }
+
+    /// One path carries just what is asked for, and the other is too slow: there is room for the redundancy of a part of the blocks, and the
+    /// others have none, which counts on no retransmission.
+    #[test]
+    fn where_a_part_is_coded_for_want_of_room_the_others_are_bare() {
+        let figures = Figures {
+            paths: vec![path(0, 11, 60, 0.05, 1.0), path(1, 20, 600, 1e-4, 1.0)],
+            classes: vec![class(10, 150)],
+        };
+        let mut plan = make(&figures, &[]).unwrap();
+        let way = &plan[0].status().ways[0];
+        assert!(
+            way.again.is_none() && (0.1..0.9).contains(&way.coded_share),
+            "{way:?}"
+        );
+        let coded: Vec<Coding> = (0..10).filter_map(|_| plan[0].coding(PathId(0))).collect();
+        assert!(coded.iter().any(|coding| coding.rate > 0.0));
+        let bare = coded.iter().filter(|coding| coding.rate == 0.0);
+        assert!(bare.clone().count() > 0);
+        assert!(bare.clone().all(|coding| !coding.counts_on_retransmission));
+    }
+
     #[test]
     fn impossible_figures_leave_everything_to_the_rules() {
         let good = path(1, 15, 60, 1e-4, 3.0);
-        assert!(plan([path(0, 15, 60, f64::NAN, 1.0), good], &[]).is_empty());
-        assert!(plan([path(0, 15, 60, 0.1, f64::NAN), good], &[]).is_empty());
+        for wrong in [
+            path(0, 15, 60, f64::NAN, 1.0),
+            path(0, 15, 60, 0.1, f64::NAN),
+        ] {
+            let figures = Figures {
+                paths: vec![wrong, good],
+                classes: vec![class(10, 200)],
+            };
+            // Whoever looks at the status is told.
+            assert!(make(&figures, &[]).is_err());
+        }
         // Nothing arrives in time: no way, no plan.
         let slow = path(0, 15, 900, 0.1, 1.0);
         assert!(plan([slow, slow], &[]).is_empty());

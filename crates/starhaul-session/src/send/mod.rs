@@ -274,14 +274,16 @@ impl BlocksOut {
         else {
             return false;
         };
-        // A plan without redundancy counts on a retransmission, which the paths that are left now may not carry in time.
+        // The paths that are left now may not carry a retransmission in time that a plan counts on.
         let may_repair = is_overloaded || has_time_for_rounds(1, block, now, paths, path);
-        let planned = scheduler.coding_rate(class_of(block), path);
-        let planned = planned.filter(|planned| *planned > 0.0 || may_repair);
+        let planned = scheduler.coding(class_of(block), path);
+        let planned = planned.filter(|planned| may_repair || !planned.counts_on_retransmission);
         let coding_rate = planned.map_or(block.max_coding_rate, |planned| {
-            planned.min(block.max_coding_rate)
+            planned.rate.min(block.max_coding_rate)
         });
-        let redundancy_for = redundancy_rule(paths, path, coding_rate, is_overloaded);
+        let (fragment, deadline) = (fragment_bytes(block, Some(capacity)), block.deadline);
+        let in_time = |other: &Path| other.monitor.predict_arrival(now, 0, fragment) <= deadline;
+        let redundancy_for = redundancy_rule(paths, path, coding_rate, is_overloaded, in_time);
         // Where the paths carry less than is asked for, redundancy takes the place of other blocks.
         let rounds = if is_overloaded { 1 } else { ROUNDS_TO_SPARE };
         if block

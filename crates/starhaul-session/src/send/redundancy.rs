@@ -13,7 +13,7 @@ use crate::{
     item::{BlockKey, FragmentId},
     paths::{Path, Paths},
     rules,
-    scheduler::View,
+    scheduler::{LAST_RESORT, View},
 };
 
 /// Probability with which redundancy may fall short.
@@ -45,27 +45,31 @@ impl BlocksOut {
 }
 
 /// How much redundancy a code gets whose data leave over `path` (DMTP: by the greatest loss seen in a moving window; the
-/// redundancy goes on another path). For short blocks no less than over ten seconds: see [`Loss::feared`]. Where it takes the place of other blocks,
-/// no more than brings most of them.
+/// redundancy goes on another path, `in_time` if there is one). For short blocks no less than over ten seconds: see [`Loss::feared`]. Where it
+/// takes the place of other blocks, no more than brings most of them.
 pub(super) fn redundancy_rule(
     paths: &Paths,
     path: PathId,
     max_coding_rate: f64,
     is_overloaded: bool,
+    in_time: impl Fn(&Path) -> bool,
 ) -> impl Fn(u8) -> u8 {
     let others = || paths.usable().filter(|(id, _)| *id != path);
+    // Any of them may take it; those of the last resort do not while this one will do.
+    let takes =
+        || others().filter(|(_, other)| in_time(other) && other.monitor.cost() < LAST_RESORT);
     // A path that has carried next to nothing is no safer than the others.
     let unknown = paths
         .get(path)
         .is_some_and(|path| !path.monitor.loss_is_known());
     let figures = |share: fn(&Loss) -> f64| {
         let share_of = move |path: &Path| share(&path.monitor.loss());
-        let others_share = others().map(|(_, other)| share_of(other));
+        let others_share = takes().map(|(_, other)| share_of(other));
         let own = paths.get(path).map_or(0.0, share_of);
         let own = others()
             .filter(|_| unknown)
             .fold(own, |most, (_, other)| most.max(share_of(other)));
-        (own, others_share.reduce(f64::min))
+        (own, others_share.reduce(f64::max))
     };
     // What shorter windows of a path now and then do not show costs little to make up for in short blocks alone.
     let (short, long) = (figures(Loss::feared), figures(|loss| loss.window_max));
@@ -83,9 +87,14 @@ pub(super) fn redundancy_rule(
             return 0;
         };
         let wanted = match other {
-            Some(other) => {
-                starhaul_fec::redundancy_on_another_path(data_count, share, other, EPSILON, cap)
-            }
+            Some(other) => starhaul_fec::redundancy_on_another_path(
+                data_count,
+                share,
+                burst_length,
+                other,
+                EPSILON,
+                cap,
+            ),
             None => starhaul_fec::redundancy_for_burst_loss(
                 data_count,
                 share,

@@ -143,8 +143,8 @@ impl Session {
         let fastest = self.paths.fastest(self.now);
         // A repetition tries another path than the first saying, if there is one about as fast.
         let here = fastest == Some(path)
-            || due + ACK_PATIENCE <= self.now
-            || (self.acks.is_repeat() && self.is_about_as_fast(path));
+            || (self.acks.is_repeat() && self.is_about_as_fast(path))
+            || self.waits_no_longer(path, fastest, due);
         if !here {
             return None;
         }
@@ -170,6 +170,22 @@ impl Session {
         };
         ack.fit(self.paths.get(path)?.max_datagram());
         self.add(batch, Item::Ack, 0, |header, out| ack.encode(header, out))
+    }
+
+    /// Whether an acknowledgement that is due since then has waited for the fastest path as long as it gains there: it takes this one then.
+    fn waits_no_longer(&mut self, path: PathId, fastest: Option<PathId>, due: Instant) -> bool {
+        if !self.paths.is_usable(path) {
+            return false;
+        }
+        let arrival = |path| self.paths.arrival(self.now, path);
+        let gained = arrival(path)
+            .zip(fastest.and_then(arrival))
+            .map(|(own, other)| own.saturating_duration_since(other));
+        let until = due + gained.unwrap_or_default().max(ACK_PATIENCE);
+        if until > self.now {
+            self.recheck_at = Some(self.recheck_at.map_or(until, |at| at.min(until)));
+        }
+        until <= self.now
     }
 
     /// When an acknowledgement should leave next.
