@@ -283,7 +283,9 @@ impl BlocksOut {
         });
         let (fragment, deadline) = (fragment_bytes(block, Some(capacity)), block.deadline);
         let in_time = |other: &Path| other.monitor.predict_arrival(now, 0, fragment) <= deadline;
-        let redundancy_for = redundancy_rule(paths, path, coding_rate, is_overloaded, in_time);
+        let repairs = block.mode.retransmits() && may_repair;
+        let redundancy_for =
+            redundancy_rule(paths, path, coding_rate, is_overloaded, repairs, in_time);
         // Where the paths carry less than is asked for, redundancy takes the place of other blocks.
         let rounds = if is_overloaded { 1 } else { ROUNDS_TO_SPARE };
         if block

@@ -46,12 +46,13 @@ impl BlocksOut {
 
 /// How much redundancy a code gets whose data leave over `path` (DMTP: by the greatest loss seen in a moving window; the
 /// redundancy goes on another path, `in_time` if there is one). For short blocks no less than over ten seconds: see [`Loss::feared`]. Where it
-/// takes the place of other blocks, no more than brings most of them.
+/// takes the place of other blocks, no more than brings most of them. What losses in a row leave `may_repair` by being sent again.
 pub(super) fn redundancy_rule(
     paths: &Paths,
     path: PathId,
     max_coding_rate: f64,
     is_overloaded: bool,
+    may_repair: bool,
     in_time: impl Fn(&Path) -> bool,
 ) -> impl Fn(u8) -> u8 {
     let others = || paths.usable().filter(|(id, _)| *id != path);
@@ -90,7 +91,7 @@ pub(super) fn redundancy_rule(
             Some(other) => starhaul_fec::redundancy_on_another_path(
                 data_count,
                 share,
-                burst_length,
+                if may_repair { 1.0 } else { burst_length },
                 other,
                 EPSILON,
                 cap,
