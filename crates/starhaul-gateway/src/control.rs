@@ -20,12 +20,20 @@ use tokio::{
 };
 
 use crate::{
-    Error, PathChange, config::ControlPath, limits::Seldom, shared::Shared, status::Status,
+    Error, PathChange,
+    config::{ControlPath, group_number},
+    limits::Seldom,
+    shared::Shared,
+    status::Status,
 };
 
 const MAX_REQUEST_BYTES: u64 = 4096;
 const MAX_ANSWER_BYTES: u64 = 64 << 20;
-const MAX_CLIENTS: usize = 16;
+/// Clients served at once that may change something.
+const MAX_OWNERS: usize = 16;
+/// Others, who thus cannot take the places of those.
+const MAX_READERS: usize = 16;
+/// For a request to come, and for its answer to be taken.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Serialize, Deserialize)]
@@ -61,41 +69,54 @@ impl ControlSocket {
             ControlPath::At(path) => path.clone(),
             ControlPath::Default => ControlPath::default_path(),
         };
-        match Self::bind_at(&path, readers) {
-            Ok(socket) => Ok(Some(socket)),
+        let group = match readers {
+            Some(name) => Some((name, group_number(name)?)),
+            None => None,
+        };
+        let socket = match LocalSocketFile::listen(&path) {
+            Ok((file, listener)) => Self {
+                listener,
+                _file: file,
+            },
             Err(error) if *control == ControlPath::Default => {
                 tracing::warn!(path = %path.display(), %error, "no control socket; \"control\" in the configuration names another place, or \"off\"");
-                Ok(None)
+                return Ok(None);
             }
-            Err(reason) => Err(Error::Control { path, reason }),
+            Err(reason) => return Err(Error::Control { path, reason }),
+        };
+        if let Some((name, number)) = group {
+            give(&path, number).map_err(|error| Error::ControlGroup {
+                group: name.to_owned(),
+                reason: io::Error::new(
+                    error.kind(),
+                    format!(
+                        "the control socket {} cannot be given to it: {error}",
+                        path.display()
+                    ),
+                ),
+            })?;
         }
-    }
-
-    fn bind_at(path: &Path, readers: Option<&str>) -> io::Result<Self> {
-        let (file, listener) = LocalSocketFile::listen(path)?;
-        if let Some(group) = readers {
-            std::os::unix::fs::chown(path, None, Some(group_number(group)?))?;
-            std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o660))?;
-        }
-        Ok(Self {
-            listener,
-            _file: file,
-        })
+        Ok(Some(socket))
     }
 
     /// Answers until dropped.
     pub(crate) async fn serve(self, shared: Arc<Shared>) {
-        let mut clients = JoinSet::new();
+        let (mut owners, mut readers) = (JoinSet::new(), JoinSet::new());
         let log = Seldom::default();
         loop {
             let accepted = tokio::select! {
-                accepted = self.listener.accept(), if clients.len() < MAX_CLIENTS => accepted,
-                Some(_) = clients.join_next() => continue,
+                accepted = self.listener.accept(), if owners.len() < MAX_OWNERS => accepted,
+                Some(_) = owners.join_next() => continue,
+                Some(_) = readers.join_next() => continue,
             };
             match accepted {
-                Ok((client, _)) => {
-                    clients.spawn(serve_client(client, shared.clone()));
+                Ok((client, _)) if may_change(&client) => {
+                    owners.spawn(serve_client(client, shared.clone(), true));
                 }
+                Ok((client, _)) if readers.len() < MAX_READERS => {
+                    readers.spawn(serve_client(client, shared.clone(), false));
+                }
+                Ok((client, _)) => refuse(&client),
                 Err(error) => {
                     shared.seen.outlet.limits.note_io("control socket", &error);
                     if log.is_due(Instant::now()).is_some() {
@@ -108,23 +129,10 @@ impl ControlSocket {
     }
 }
 
-/// The number of a group, by its name in group(5).
-fn group_number(group: &str) -> io::Result<u32> {
-    if let Ok(number) = group.parse() {
-        return Ok(number);
-    }
-    let groups = std::fs::read_to_string("/etc/group")?;
-    let mut lines = groups
-        .lines()
-        .map(|line| line.split(':').collect::<Vec<_>>());
-    let line = lines.find(|line| line.first() == Some(&group));
-    let number = line.and_then(|line| line.get(2)?.parse().ok());
-    number.ok_or_else(|| {
-        io::Error::new(
-            io::ErrorKind::NotFound,
-            format!("control_group: /etc/group has no group {group:?}"),
-        )
-    })
+/// Lets the members of a group use a socket.
+fn give(path: &Path, group: u32) -> io::Result<()> {
+    std::os::unix::fs::chown(path, None, Some(group))?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o660))
 }
 
 /// Whether the client may change something: it runs as the gateway's user, or as root.
@@ -135,8 +143,17 @@ fn may_change(client: &UnixStream) -> bool {
         .is_ok_and(|other| other.uid() == own || other.uid() == 0)
 }
 
-async fn serve_client(mut client: UnixStream, shared: Arc<Shared>) -> io::Result<()> {
-    let may_change = may_change(&client);
+/// Tells a client that there is no place for it, as far as it takes that at once.
+fn refuse(client: &UnixStream) {
+    let refusal = ControlAnswer::Error("too many ask at once: try again".to_owned());
+    _ = client.try_write(&line(&refusal));
+}
+
+async fn serve_client(
+    mut client: UnixStream,
+    shared: Arc<Shared>,
+    may_change: bool,
+) -> io::Result<()> {
     let (reader, mut writer) = client.split();
     let mut reader = BufReader::new(reader);
     loop {
@@ -150,9 +167,9 @@ async fn serve_client(mut client: UnixStream, shared: Arc<Shared>) -> io::Result
             true => shared.order_path(change),
             false => Err("only the gateway's own user and root may change paths".to_owned()),
         };
-        writer
-            .write_all(&answer(&line, || shared.status(), order))
-            .await?;
+        let answer = answer(&line, || shared.status(), order);
+        // One that never reads its answers must not keep its place.
+        tokio::time::timeout(TIMEOUT, writer.write_all(&answer)).await??;
         if !line.ends_with(b"\n") {
             // Too long or incomplete: the next read would start in the middle of a line.
             return Ok(());
@@ -175,10 +192,14 @@ pub fn answer(
         },
         Err(error) => ControlAnswer::Error(format!("not a request: {error}")),
     };
+    self::line(&answer)
+}
+
+fn line(answer: &ControlAnswer) -> Vec<u8> {
     // Neither a map with other keys than texts nor a failing writer is involved.
-    let mut answer = serde_json::to_vec(&answer).unwrap_or_default();
-    answer.push(b'\n');
-    answer
+    let mut line = serde_json::to_vec(answer).unwrap_or_default();
+    line.push(b'\n');
+    line
 }
 
 /// Asks the gateway at the first default control socket that answers; returns its path and status.
@@ -223,12 +244,16 @@ async fn ask(path: &Path, request: &ControlRequest) -> Result<Status, Error> {
     };
     let ask = async {
         let mut stream = UnixStream::connect(path).await?;
-        stream.write_all(&request).await?;
+        let sent = stream.write_all(&request).await;
         let mut line = Vec::new();
         BufReader::new(stream)
             .take(MAX_ANSWER_BYTES)
             .read_until(b'\n', &mut line)
             .await?;
+        // A refusal may have come before the request was sent.
+        if line.is_empty() {
+            sent?;
+        }
         io::Result::Ok(line)
     };
     let line = tokio::time::timeout(TIMEOUT, ask)

@@ -75,6 +75,14 @@ pub enum Error {
         /// What failed.
         reason: io::Error,
     },
+    /// The group that may read the control socket is unknown, or the socket cannot be given to it.
+    #[error("control_group {group:?}: {reason}")]
+    ControlGroup {
+        /// Value of the key `control_group`.
+        group: String,
+        /// What is wrong.
+        reason: io::Error,
+    },
     /// No gateway answers at any of the default places.
     #[error("no gateway answers at {}", tried.iter().map(|(path, reason)| format!("{}: {reason}", path.display())).collect::<Vec<_>>().join(", nor at "))]
     NoGateway {
@@ -102,6 +110,8 @@ impl Error {
             Self::Config(_) | Self::Read { .. } | Self::Key { .. } => true,
             // Something else is where the socket is to be.
             Self::Control { reason, .. } => reason.kind() == io::ErrorKind::AlreadyExists,
+            // The socket may be given to it under another unit, but a group must be there.
+            Self::ControlGroup { reason, .. } => reason.kind() == io::ErrorKind::NotFound,
             _ => false,
         }
     }

@@ -9,6 +9,7 @@ mod controllers;
 mod delivery;
 mod describe;
 mod detection;
+mod group;
 mod keys;
 mod leotp;
 mod restart;
@@ -40,7 +41,7 @@ use crate::{
     Error, egress_policy::EgressPolicy, hours::Hours, quota::Quota, rtp::Codec, target::Target,
 };
 
-pub(crate) use self::service::monthly as read_monthly;
+pub(crate) use self::{group::group_number, service::monthly as read_monthly};
 
 pub use self::{
     accept::AcceptRule,
@@ -367,11 +368,15 @@ impl Config {
         warnings::warnings(self)
     }
 
-    /// Whether the control socket can be made where the configuration says, as far as its file tells.
+    /// Whether the control socket can be made where the configuration says, as far as its file tells, and for the group that
+    /// it names.
     ///
     /// # Errors
-    /// [`Error::Control`].
+    /// [`Error::Control`], [`Error::ControlGroup`].
     pub fn check_control(&self) -> Result<(), Error> {
+        if let (Some(group), false) = (&self.control_group, self.control == ControlPath::Off) {
+            group_number(group)?;
+        }
         let ControlPath::At(path) = &self.control else {
             return Ok(());
         };

@@ -22,6 +22,7 @@ use super::{
     controllers::read_controller,
     delivery::{DELIVERY, read_delivery, read_priority},
     detection,
+    group::group_name,
     keys::{CODECS, INCLUDE, LONGEST_IDLE_TIMEOUT, TOP},
     leotp,
     leotp::{Carrier, LeotpRule},
@@ -229,13 +230,6 @@ fn read_control(top: &Table<'_>, directory: &Path) -> Result<ControlPath, Error>
         }
     })?;
     Ok(control.unwrap_or(ControlPath::Default))
-}
-
-fn group_name(text: &str) -> Result<String, &'static str> {
-    match text.is_empty() || text.contains([':', '\n']) {
-        true => Err("write the name of a group, or its number"),
-        false => Ok(text.to_owned()),
-    }
 }
 
 fn read_packet_bytes(top: &Table<'_>) -> Result<u16, Error> {

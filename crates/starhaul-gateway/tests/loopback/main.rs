@@ -1,6 +1,7 @@
 //! Two and more gateways in one process, with real applications on loopback at both ends.
 #![allow(clippy::unwrap_used, reason = "a test harness")]
 
+mod control;
 mod datagrams;
 mod dish;
 mod egress;

@@ -735,6 +735,40 @@ fn manual_pages_say_exit_status_files_and_environment() {
     }
 }
 
+/// Also where the socket has its default place: it would be the owner's alone, and the members of the group would ask in vain.
+#[test]
+fn a_control_group_that_is_none_is_an_error_of_start_and_check() {
+    let site = Site::new();
+    // A gateway that went on would end here.
+    let busy = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let config = |control: &str| {
+        let text = format!(
+            "listen = \"{}\"\ncontrol_group = \"nogroupofthisname\"\n{control}[identity]\nfile = \"a.key\"\n\
+             [[peer]]\nname = \"b\"\npublic_key = \"{OTHER_KEY}\"\n",
+            busy.local_addr().unwrap()
+        );
+        site.write("a.toml", &text)
+    };
+    for control in ["", "control = \"a.sock\"\n"] {
+        let file = config(control);
+        for command in [&["gateway"][..], &["gateway", "check"]] {
+            let output = starhaul(command)
+                .arg(&file)
+                .env("XDG_RUNTIME_DIR", site.directory.path())
+                .output()
+                .unwrap();
+            let said = text(&output.stderr);
+            assert!(
+                said.contains("control_group \"nogroupofthisname\": /etc/group has no group"),
+                "{command:?} {control:?}: {said}"
+            );
+            assert_eq!(output.status.code(), Some(2), "{said}");
+        }
+    }
+    let file = config("control = \"off\"\n");
+    assert!(run(&["gateway", "check", path(&file)]).status.success());
+}
+
 /// A mistyped peer has no problem to be found, which would read as health.
 #[test]
 fn the_doctor_knows_no_peer_that_is_mistyped() {
