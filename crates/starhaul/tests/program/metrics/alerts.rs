@@ -13,21 +13,6 @@ fn alerts_of_nodes_and_relays_fire_when_they_should() {
     if !is_installed() {
         return;
     }
-    let folder = tempfile::tempdir().unwrap();
-    let one = |alert: &str, series: &[(&str, &str)], labels: &str| {
-        let input = series
-            .iter()
-            .map(|(name, values)| format!("      - {{ series: '{name}', values: '{values}' }}\n"));
-        let fires = match labels {
-            "" => String::new(),
-            labels => format!("          - exp_labels: {{ {labels} }}\n"),
-        };
-        format!(
-            "  - interval: 1m\n    input_series:\n{}    alert_rule_test:\n      - eval_time: 20m\n        \
-             alertname: {alert}\n        exp_alerts:\n{fires}",
-            input.collect::<String>(),
-        )
-    };
     let of_node = "{job=\"starhaul-dtn\",instance=\"a\"}";
     let [bytes, max_bytes, bundles, max_bundles, refused] = [
         "storage_bytes",
@@ -106,6 +91,67 @@ fn alerts_of_nodes_and_relays_fire_when_they_should() {
             "severity: critical, job: starhaul-relay, instance: b",
         ),
     ];
+    try_all(&tests);
+}
+
+#[test]
+fn a_peer_is_away_unless_the_hours_of_all_paths_to_it_are_over() {
+    if !is_installed() {
+        return;
+    }
+    let alert = "StarhaulPeerAway";
+    let sessions = ("starhaul_sessions{instance=\"a\",peer=\"far\"}", "0x20");
+    let out = |path: &str, reason: &str| {
+        format!(
+            "starhaul_path_out_of_service{{instance=\"a\",peer=\"far\",path=\"{path}\",reason=\"{reason}\"}}"
+        )
+    };
+    let state = |path: &str, opened_by: &str| {
+        format!(
+            "starhaul_path_state{{instance=\"a\",peer=\"far\",path=\"{path}\",opened_by=\"{opened_by}\",state=\"up\"}}"
+        )
+    };
+    let (hours, quota) = (out("lte", "hours"), out("sat", "quota"));
+    let (ordered, of_lte) = (out("sat", "ordered"), out("lte", "quota"));
+    let (sat, theirs) = (state("sat", "us"), state("dish", "peer"));
+    let fires = "severity: critical, instance: a, peer: far";
+    let closed = (hours.as_str(), "1x20");
+    let tests = [
+        one(alert, &[sessions], fires),
+        one(alert, &[sessions, (&hours, "0x20")], fires),
+        one(alert, &[sessions, closed, (&of_lte, "0x20")], ""),
+        one(alert, &[sessions, closed, (&ordered, "1x20")], ""),
+        // Another path is to be in service, or ended at its quota; the peer has a path that is silent.
+        one(alert, &[sessions, closed, (&sat, "0x20")], fires),
+        one(alert, &[sessions, closed, (&quota, "1x20")], fires),
+        one(
+            alert,
+            &[(sessions.0, "1x20"), closed, (&theirs, "0x20")],
+            fires,
+        ),
+    ];
+    try_all(&tests);
+}
+
+/// A test of one alert: what it says after twenty minutes of these series, with these labels, or that it does not fire.
+fn one(alert: &str, series: &[(&str, &str)], labels: &str) -> String {
+    let input = series
+        .iter()
+        .map(|(name, values)| format!("      - {{ series: '{name}', values: '{values}' }}\n"));
+    let fires = match labels {
+        "" => String::new(),
+        labels => format!("          - exp_labels: {{ {labels} }}\n"),
+    };
+    format!(
+        "  - interval: 1m\n    input_series:\n{}    alert_rule_test:\n      - eval_time: 20m\n        \
+         alertname: {alert}\n        exp_alerts:\n{fires}",
+        input.collect::<String>(),
+    )
+}
+
+/// Runs tests of alerts by `promtool`.
+fn try_all(tests: &[String]) {
+    let folder = tempfile::tempdir().unwrap();
     // What people read is not repeated here.
     let text_of_rules = fs::read_to_string(rules()).unwrap();
     let bare = text_of_rules.lines().filter(|line| {
