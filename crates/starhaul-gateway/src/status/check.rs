@@ -22,14 +22,17 @@ impl Status {
         let lacks = opened.flat_map(|peer| self.lacks_of(peer));
         let mut problems: Vec<_> = lacks.map(|lack| lack.text).collect();
         problems.extend(self.peers.iter().filter_map(all_out_of_service));
-        let configured = self
-            .peers
-            .iter()
-            .any(|peer| !(peer.configured_paths.is_empty() && peer.service.is_empty()));
-        if !configured && self.sessions.is_empty() {
+        if self.waits_in_vain() {
             problems.push("no session is open".to_owned());
         }
         problems
+    }
+
+    /// There are peers, all of them are to open the sessions, and none has. Without peers all goes over LEOTP or bundles, and
+    /// paths that are out of service are ours to open.
+    pub fn waits_in_vain(&self) -> bool {
+        let opens = |peer: &Peer| !(peer.configured_paths.is_empty() && peer.service.is_empty());
+        !self.peers.is_empty() && !self.peers.iter().any(opens) && self.sessions.is_empty()
     }
 
     /// The same of one peer; nothing where this side opens no session to it.
@@ -119,6 +122,8 @@ mod tests {
     #[test]
     fn what_is_down_is_named_and_what_is_up_is_not() {
         let none = Vec::<String>::new();
+        let mut closed = peer(&[]);
+        closed["service"] = serde_json::json!([{ "path": "a", "out": "hours" }]);
         for (peers, sessions, problems) in [
             (
                 vec![peer(&["a"])],
@@ -150,12 +155,19 @@ mod tests {
                 vec![session("peer", &[("x", "up")])],
                 vec!["no session with far: no answer".to_owned()],
             ),
-            (vec![peer(&[])], vec![session("peer", &[("x", "up")])], none),
+            (
+                vec![peer(&[])],
+                vec![session("peer", &[("x", "up")])],
+                none.clone(),
+            ),
             (
                 vec![peer(&[])],
                 vec![],
                 vec!["no session is open".to_owned()],
             ),
+            // Only LEOTP or bundles; the last path is outside of its hours.
+            (vec![], vec![], none.clone()),
+            (vec![closed], vec![], none),
         ] {
             let status = status(peers.into(), sessions.into());
             assert_eq!(status.problems(), problems, "{status:#?}");

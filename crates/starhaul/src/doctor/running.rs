@@ -60,11 +60,7 @@ fn sessions(status: &Status, peer: Option<&str>) -> Vec<Finding> {
             found.with(&known.name)
         }));
     }
-    let nobody = status
-        .peers
-        .iter()
-        .all(|peer| peer.configured_paths.is_empty());
-    if nobody && status.sessions.is_empty() {
+    if status.waits_in_vain() {
         findings.push(Finding::problem(
             Cause::Session,
             "sessions",
@@ -280,6 +276,24 @@ mod tests {
             "controller_state": "", "cwnd_bytes": 1, "bytes_in_flight": 0, "loss": 0.01, "loss_burst_length": burst,
             "rate_bit_per_s": 1, "bytes_sent": 1, "bytes_received": 1, "datagrams_sent": sent, "datagrams_lost": lost });
         serde_json::from_value(path).expect("a path")
+    }
+
+    #[test]
+    fn a_session_lacks_only_where_a_peer_is_to_open_one() {
+        let found = |peers: serde_json::Value| {
+            let status = serde_json::json!({ "version": "0", "public_key": "k", "uptime_s": 1.0, "listen": [],
+                "peers": peers, "ingress": [], "sessions": [] });
+            let status: Status = serde_json::from_value(status).expect("a status");
+            super::sessions(&status, None).len()
+        };
+        let peer = |service: serde_json::Value| {
+            serde_json::json!([{ "name": "far", "public_key": "k", "sessions": 0, "failed_attempts": 0,
+                "last_error": null, "service": service }])
+        };
+        assert_eq!(found(peer(serde_json::json!([]))), 1);
+        assert_eq!(found(serde_json::json!([])), 0, "over LEOTP or bundles");
+        let closed = serde_json::json!([{ "path": "lte", "out": "hours" }]);
+        assert_eq!(found(peer(closed)), 0, "its hours are over");
     }
 
     #[test]
