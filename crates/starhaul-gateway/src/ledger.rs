@@ -6,7 +6,7 @@ use starhaul_endpoint::{Session, StreamStats};
 
 use crate::label::{Flow, Label};
 
-/// Groups kept one by one for a peer, who chooses the names of its rules; further ones count as one without a name.
+/// Groups kept one by one of the streams whose labels a peer invents; further ones count as one without a name.
 const MAX_GROUPS: usize = 256;
 
 /// Streams that count together.
@@ -18,6 +18,12 @@ pub(crate) struct Group {
     pub(crate) rule: Option<String>,
     /// Priority, 0 the most important.
     pub(crate) class: u8,
+}
+
+/// A stream's group, and whether the peer chose its name: that of its own rule, or one that it claims to answer.
+struct Grouped {
+    group: Group,
+    invented: bool,
 }
 
 /// The counters of a group.
@@ -32,23 +38,29 @@ pub(crate) struct Totals {
 }
 
 /// The groups of one peer.
-#[derive(Debug, Default)]
-pub(crate) struct Ledger(BTreeMap<Group, Totals>);
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Ledger {
+    groups: BTreeMap<Group, Totals>,
+    /// Those of them that began with a stream of the peer, or with a reply to one.
+    invented: usize,
+}
 
 impl Group {
     /// The group of a stream in a session that this side opened, or the peer.
-    fn of(stats: &StreamStats, opened_by_us: bool) -> Self {
+    fn of(stats: &StreamStats, opened_by_us: bool) -> Grouped {
         let label = Label::parse(&stats.label).ok();
-        let client = stats.stream.0 & 1 == 0;
+        let ours = (stats.stream.0 & 1 == 0) == opened_by_us;
         let replies = label
             .as_ref()
             .is_some_and(|label| matches!(label.flow, Flow::Reply { .. }));
-        Self {
+        let group = Self {
             // Replies belong to the rule whose flow they answer.
-            ours: (client == opened_by_us) != replies,
+            ours: ours != replies,
             rule: label.map(|label| label.rule),
             class: stats.priority,
-        }
+        };
+        let invented = !ours || replies;
+        Grouped { group, invented }
     }
 }
 
@@ -74,6 +86,7 @@ impl Ledger {
     /// Adds the streams of a session that ended since the last call; returns its present streams.
     pub(crate) fn collect(&mut self, session: &Session, opened_by_us: bool) -> Vec<StreamStats> {
         let (ended, now) = session.collect_stream_stats();
+        self.make_room(ended.iter().chain(&now).map(|stats| (stats, opened_by_us)));
         for stats in &ended {
             self.add(stats, opened_by_us, false);
         }
@@ -85,23 +98,43 @@ impl Ledger {
         &self,
         open: impl IntoIterator<Item = (&'s StreamStats, bool)>,
     ) -> BTreeMap<Group, Totals> {
-        let mut all = Self(self.0.clone());
+        let open: Vec<_> = open.into_iter().collect();
+        let mut all = self.clone();
+        all.make_room(open.iter().copied());
         for (stats, opened_by_us) in open {
             all.add(stats, opened_by_us, true);
         }
-        all.0
+        all.groups
+    }
+
+    /// Gives the groups of our own flows a place before others are counted, so that replies of the peer find them.
+    fn make_room<'s>(&mut self, streams: impl Iterator<Item = (&'s StreamStats, bool)>) {
+        for (stats, opened_by_us) in streams {
+            let Grouped { group, invented } = Group::of(stats, opened_by_us);
+            if !invented {
+                self.groups.entry(group).or_default();
+            }
+        }
     }
 
     fn add(&mut self, stats: &StreamStats, opened_by_us: bool, open: bool) {
-        let mut group = Group::of(stats, opened_by_us);
-        if self.0.len() >= MAX_GROUPS && !self.0.contains_key(&group) {
-            group = Group {
-                ours: false,
-                rule: None,
-                class: u8::MAX,
-            };
+        let Grouped {
+            mut group,
+            invented,
+        } = Group::of(stats, opened_by_us);
+        if invented && !self.groups.contains_key(&group) {
+            match self.invented < MAX_GROUPS {
+                true => self.invented += 1,
+                false => {
+                    group = Group {
+                        ours: false,
+                        rule: None,
+                        class: u8::MAX,
+                    }
+                }
+            }
         }
-        self.0.entry(group).or_default().add(stats, open);
+        self.groups.entry(group).or_default().add(stats, open);
     }
 }
 
@@ -155,10 +188,26 @@ mod tests {
                 },
             );
             ledger.add(&stream(2 * number, label.encode(), 1), false, false);
+            // A reply to no flow of ours claims one of our rules.
+            let label = Label::new(&format!("s{number}"), Flow::Reply { id: 1 });
+            ledger.add(&stream(2 * number, label.encode(), 1), false, false);
         }
-        let groups = ledger.with_open([]);
-        assert_eq!(groups.len(), MAX_GROUPS + 1);
+        // A rule of ours that is used later keeps its name, and has its replies.
+        let udp = Flow::Udp {
+            id: 1,
+            target: "192.0.2.1:9".parse().unwrap(),
+        };
+        let flow = stream(4001, Label::new("dns", udp).encode(), 5);
+        let reply = stream(4000, Label::new("dns", Flow::Reply { id: 1 }).encode(), 7);
+        let groups = ledger.with_open([(&reply, false), (&flow, false)]);
+        assert_eq!(groups.len(), MAX_GROUPS + 2);
+        let ours = Group {
+            ours: true,
+            rule: Some("dns".to_owned()),
+            class: flow.priority,
+        };
+        assert_eq!(groups[&ours].sum.bytes_sent, 12);
         let bytes: u64 = groups.values().map(|totals| totals.sum.bytes_sent).sum();
-        assert_eq!(bytes, 2000);
+        assert_eq!(bytes, 4012);
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use starhaul_endpoint::{ClassBytes, PathId, PathStatus};
 
-/// Names kept one by one for a peer, who names the paths that it opens; further ones count together.
+/// Names kept one by one of the paths that a peer opens, who invents them; further ones count together. Ours are configured.
 const MAX_NAMES: usize = 64;
 /// The name under which they do.
 const OTHERS: &str = "(others)";
@@ -83,7 +83,8 @@ impl PathLedger {
     }
 
     fn total(&mut self, mut key: PathKey) -> &mut PathCounters {
-        if self.totals.len() >= MAX_NAMES && !self.totals.contains_key(&key) {
+        let of_peer = || self.totals.keys().filter(|known| known.of_peer).count();
+        if key.of_peer && !self.totals.contains_key(&key) && of_peer() >= MAX_NAMES {
             key.name = OTHERS.to_owned();
         }
         self.totals.entry(key).or_default()
@@ -131,9 +132,18 @@ mod tests {
             });
             path.advance(&counters(0), &counters(1));
         }
+        // One of ours that comes later keeps its name.
+        let mine = PathKey {
+            of_peer: false,
+            name: "mine".to_owned(),
+        };
+        ledger
+            .total(mine.clone())
+            .advance(&counters(0), &counters(7));
         let totals = ledger.totals(&["mine".to_owned()]);
         assert_eq!(totals.len(), MAX_NAMES + 2);
+        assert_eq!(totals[&mine], counters(7));
         let bytes: u64 = totals.values().map(|path| path.bytes_sent).sum();
-        assert_eq!(bytes, 1000);
+        assert_eq!(bytes, 1007);
     }
 }

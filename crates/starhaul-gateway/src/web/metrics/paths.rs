@@ -1,12 +1,17 @@
 //! Metrics of paths. Where a peer has several sessions with a path of one name, counters are of all of them, and other figures
 //! of the newest one.
 
-use std::{collections::BTreeMap, fmt};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
 
 use starhaul_metrics::{Families, Unit};
 
 use crate::status::{ClassOnPath, KnownPath, Path, PathFigures, PathTotals, Status};
 
+/// The most classes of a peer of which every path has series; a session tells as many apart.
+const MOST_CLASSES: usize = 16;
 const STATES: [&str; 3] = ["up", "suspect", "down"];
 
 /// A path with the labels of its series.
@@ -102,7 +107,8 @@ fn counters(rows: &[Row<'_>], families: &mut Families<'_>) -> fmt::Result {
 }
 
 /// Which class's bytes went where. Every path has the classes of all paths to its peer, and one without a name for all that are
-/// told together, so that a class which changes its path adds no series.
+/// told together, so that a class which changes its path adds no series. A peer that invents classes and paths gets those alone that
+/// each path has.
 fn classes(rows: &[Row<'_>], families: &mut Families<'_>) -> fmt::Result {
     type Value = fn(&ClassOnPath) -> u64;
     let all: [(&str, &str, Value); 2] = [
@@ -117,19 +123,11 @@ fn classes(rows: &[Row<'_>], families: &mut Families<'_>) -> fmt::Result {
             |class| class.bytes_received,
         ),
     ];
-    let mut names = BTreeMap::<_, BTreeMap<Option<u8>, String>>::new();
-    for row in rows {
-        let of_peer = names.entry(row.labels[0].1).or_default();
-        of_peer.insert(None, String::new());
-        for class in row.totals.by_class.iter().filter_map(|of| of.priority) {
-            of_peer.insert(Some(class), class.to_string());
-        }
-    }
+    let names = names_of_classes(rows);
     for (name, help, value) in all {
-        let series = rows.iter().flat_map(|row| {
+        let series = rows.iter().zip(&names).flat_map(|(row, names)| {
             let [peer, path, opened_by] = row.labels;
-            let of_peer = names.get(peer.1).into_iter().flatten();
-            of_peer.map(move |(priority, text)| {
+            names.iter().map(move |(priority, text)| {
                 let mut known = row.totals.by_class.iter();
                 let class = known.find(|class| class.priority == *priority);
                 let labels = [peer, path, opened_by, ("priority", text.as_str())];
@@ -139,6 +137,31 @@ fn classes(rows: &[Row<'_>], families: &mut Families<'_>) -> fmt::Result {
         families.counter(name, help, Some(Unit::Bytes), series)?;
     }
     Ok(())
+}
+
+/// The classes that are told of each path, with the texts of their label.
+fn names_of_classes(rows: &[Row<'_>]) -> Vec<Vec<(Option<u8>, String)>> {
+    let own = |row: &Row<'_>| -> BTreeSet<Option<u8>> {
+        let classes = row.totals.by_class.iter();
+        classes.map(|class| class.priority).collect()
+    };
+    let mut of_peers = BTreeMap::<&str, BTreeSet<Option<u8>>>::new();
+    for row in rows {
+        let of_peer = of_peers.entry(row.labels[0].1).or_default();
+        of_peer.insert(None);
+        of_peer.extend(own(row));
+    }
+    let told = rows.iter().map(|row| {
+        let of_peer = of_peers.get(row.labels[0].1);
+        let few = of_peer.filter(|classes| classes.len() <= MOST_CLASSES + 1);
+        let classes = few.cloned().unwrap_or_else(|| own(row));
+        let texts = classes.into_iter().map(|class| {
+            let text = class.map(|class| class.to_string());
+            (class, text.unwrap_or_default())
+        });
+        texts.collect()
+    });
+    told.collect()
 }
 
 fn figures(rows: &[Row<'_>], families: &mut Families<'_>) -> fmt::Result {
@@ -257,4 +280,39 @@ fn figures(rows: &[Row<'_>], families: &mut Families<'_>) -> fmt::Result {
 
 pub(super) fn seconds(milliseconds: f64) -> f64 {
     milliseconds / 1e3
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    /// The series of classes where each of these paths has classes of its own.
+    fn series(paths: u8, classes: u8) -> usize {
+        let paths = (0..paths).map(|path| {
+            let by_class = (0..classes).map(|class| {
+                serde_json::json!({ "priority": path * classes + class, "bytes_sent": 1, "bytes_received": 1 })
+            });
+            serde_json::json!({ "name": format!("p{path}"), "opened_by": "peer", "bytes_sent": 0, "bytes_received": 0,
+                "datagrams_sent": 0, "datagrams_lost": 0, "reconfigurations": 0, "by_class": by_class.collect::<Vec<_>>() })
+        });
+        let peer = serde_json::json!({ "name": "far", "public_key": "k", "sessions": 1, "failed_attempts": 0,
+            "last_error": null, "paths": paths.collect::<Vec<_>>() });
+        let status = serde_json::json!({ "version": "0", "public_key": "k", "uptime_s": 1.0, "listen": [],
+            "ingress": [], "sessions": [], "peers": [peer] });
+        let status: Status = serde_json::from_value(status).expect("a status");
+        let text = starhaul_metrics::encode(&Arc::new(status));
+        let lines = text.lines();
+        lines
+            .filter(|line| line.starts_with("starhaul_path_class_sent_bytes_total{"))
+            .count()
+    }
+
+    #[test]
+    fn classes_that_a_peer_invents_do_not_multiply_with_its_paths() {
+        // Of each path all sixteen, and the one without a name.
+        assert_eq!(series(4, 4), 4 * 17);
+        assert_eq!(series(63, 4), 63 * 4);
+    }
 }
