@@ -411,6 +411,28 @@ mod tests {
     }
 
     #[test]
+    fn a_secret_without_quotes_is_not_told() {
+        for secret in [
+            "password = hunter2",
+            "egress.password = hunter2 # of the proxy",
+            "\"password\" = hunter2",
+            "egress = { password = hunter2 }",
+            "peer = [{ name = \"a\", password = hunter2 }]",
+            "peer = [\n{password=hunter2},\n]",
+            "Secret = “hunter2”",
+            "password = [hunter2]",
+        ] {
+            let main = format!("{secret}\n");
+            let error = peers(&folder(&[("main.toml", &main)]), &[]).unwrap_err();
+            assert!(error.starts_with("main.toml:"), "{error}");
+            assert!(!error.contains("hunter2"), "{secret:?}: {error}");
+        }
+        let error = peers(&folder(&[("main.toml", "password = hunter2\n")]), &[]);
+        let said = "main.toml:1: write texts in quotes: password = \"…\"";
+        assert_eq!(error.unwrap_err(), said);
+    }
+
+    #[test]
     fn what_cannot_be_included_is_told() {
         for (include, said) in [
             (
