@@ -7,6 +7,8 @@ use crate::{Definition, Document, Error, Key, document::INCLUDE, nearest};
 
 /// How Kubernetes tells containers of a service that is called as the program, such as `starhaul-gateway`.
 const OF_SERVICES: [&str; 2] = ["SERVICE_", "PORT"];
+/// The same of one whose name goes on, such as `starhaul-gateway-metrics`.
+const ENDS_OF_SERVICES: [&str; 3] = ["_SERVICE_HOST", "_SERVICE_PORT", "_PORT"];
 
 impl Document<'_> {
     /// Puts the variables whose names begin with `prefix` in place of what files say, and tells the log. An empty one counts as
@@ -29,12 +31,21 @@ impl Document<'_> {
         let mut ours: Vec<(String, OsString)> = ours.collect();
         ours.sort();
         for (name, value) in ours {
+            let key = name.strip_prefix(prefix).unwrap_or_default();
+            let key = key_of(key, top);
+            if key.is_err() && tells_of_service(&name) {
+                tracing::info!(
+                    variable = name,
+                    "no key is called so: passed over, as what Kubernetes tells of a service"
+                );
+                continue;
+            }
             let wrong = |problem: String| Error {
                 file: PathBuf::from(&name),
                 line: None,
                 problem,
             };
-            let key = key_of(name.strip_prefix(prefix).unwrap_or_default(), top).map_err(wrong)?;
+            let key = key.map_err(wrong)?;
             let value = value
                 .into_string()
                 .map_err(|_| wrong("its value is not UTF-8".to_owned()))?;
@@ -43,6 +54,17 @@ impl Document<'_> {
         }
         Ok(())
     }
+}
+
+/// Whether a variable is named as Kubernetes names those of services: `…_SERVICE_HOST`, `…_SERVICE_PORT_HTTP`, `…_PORT_80_TCP_ADDR`.
+fn tells_of_service(name: &str) -> bool {
+    let is_of_port = |rest: &str| {
+        let number = rest.split('_').next().unwrap_or_default();
+        rest.contains('_') && number.parse::<u16>().is_ok()
+    };
+    ENDS_OF_SERVICES.iter().any(|end| name.ends_with(end))
+        || name.contains("_SERVICE_PORT_")
+        || name.split("_PORT_").skip(1).any(is_of_port)
 }
 
 /// Each key that a variable may stand for: the name without prefix, and the key with dots. These are the keys at the top but
@@ -121,6 +143,11 @@ mod tests {
         ]],
         examples: &[],
     };
+    static PORTS: Definition = Definition {
+        introduction: "",
+        keys: &[&[Key::text("main_port", "text")]],
+        examples: &[],
+    };
     static PEER: Definition = Definition {
         introduction: "",
         keys: &[&[Key::text("name", "text")]],
@@ -160,14 +187,38 @@ mod tests {
             let set = document.set_variables("STARHAUL_X_", &TOP, std::iter::once(variable));
             set.map_err(|error| error.to_string())
         };
-        for name in ["SERVICE_HOST", "SERVICE_PORT", "PORT", "PORT_4600_UDP_ADDR"] {
+        for name in [
+            "SERVICE_HOST",
+            "SERVICE_PORT",
+            "PORT",
+            "PORT_4600_UDP_ADDR",
+            "METRICS_SERVICE_HOST",
+            "METRICS_SERVICE_PORT",
+            "METRICS_SERVICE_PORT_HTTP_METRICS",
+            "METRICS_PORT",
+            "METRICS_PORT_9464_TCP",
+            "METRICS_PORT_9464_TCP_ADDR",
+            "METRICS_PORT_9464_TCP_PROTO",
+        ] {
             assert_eq!(set(name), Ok(()), "{name}");
         }
-        let error = set("METRIC").unwrap_err();
-        assert!(
-            error.starts_with("STARHAUL_X_METRIC: no key is called"),
-            "{error}"
-        );
+        for name in [
+            "METRIC",
+            "METRICS_PORTS",
+            "METRICS_PORT_X_TCP",
+            "METRICS_HOST",
+        ] {
+            let error = set(name).unwrap_err();
+            let said = format!("STARHAUL_X_{name}: no key is called");
+            assert!(error.starts_with(&said), "{error}");
+        }
+        // A key goes before.
+        let mut document = Document::new(Path::new("x.toml"), "");
+        let variable = ("STARHAUL_X_MAIN_PORT".into(), "7".into());
+        document
+            .set_variables("STARHAUL_X_", &PORTS, std::iter::once(variable))
+            .unwrap();
+        assert!(document.tree().unwrap().get_ref().contains_key("main_port"));
     }
 
     #[test]
