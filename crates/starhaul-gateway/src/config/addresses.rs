@@ -16,7 +16,7 @@ pub(super) struct Taken {
     pub(super) transport: Transport,
     /// The network interface to which the socket is bound.
     pub(super) interface: Option<String>,
-    /// Whether the IPv6 wildcard leaves IPv4 alone: with our own sockets it does, with those for applications it does not.
+    /// Whether the IPv6 wildcard leaves IPv4 alone: with sockets for peers it does, with those for applications and metrics it does not.
     pub(super) only_v6: bool,
     /// For messages: `rule "web"`.
     pub(super) owner: String,

@@ -156,7 +156,7 @@ fn read_metrics(top: &Table<'_>, addresses: &mut Addresses) -> Result<Option<Soc
         address,
         transport: Transport::Tcp,
         interface: None,
-        only_v6: true,
+        only_v6: false,
         owner: "\"metrics\"".to_owned(),
     });
     taken.map_err(|problem| top.key_problem("metrics", problem))?;
@@ -419,6 +419,7 @@ impl IngressRules<'_> {
             let peer = self.peer(&table)?;
             let rule = tunnels::read(&table, name, peer)?;
             tunnels::check_paths(&table, &rule, self.sessions)?;
+            tunnels::check_routes(&table, &rule, &rules)?;
             let same = |other: &&TunnelRule| other.device.name == rule.device.name;
             if !rule.device.name.contains('%') && rules.iter().any(|other| same(&other)) {
                 let problem = format!("{:?} is the device of two rules", rule.device.name);

@@ -1,6 +1,7 @@
 //! What an operator gets wrong, and what they are told.
 
 mod bundles;
+mod clashes;
 mod definition;
 
 use std::path::Path;

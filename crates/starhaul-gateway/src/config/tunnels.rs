@@ -39,7 +39,7 @@ pub(super) static TUN: Definition = Definition {
             .means("Networks behind the peer. Packets to any other destination are answered with an ICMP error, and packets of the peer from any other source are dropped; both are counted as `forbidden`."),
         Key::flag("add_routes")
             .or_flag(true)
-            .means("Adds a route to each of `networks` through the interface, with metric 0, or 1 in IPv6, before the host's own default routes. A network with the address of one of our paths is an error, unless that path has an `interface`: its own packets would enter the tunnel."),
+            .means("Adds a route to each of `networks` through the interface, with metric 0, or 1 in IPv6, before the host's own default routes. A network with the address of one of our paths is an error, unless that path has an `interface`: its own packets would enter the tunnel. So is a network that another `[[tun]]` routes, too; one within it is none."),
         Key::whole("mtu", LEAST_MTU..=MOST_MTU)
             .or_count(1500)
             .means("Longest packet, also over paths with smaller ones. Packets are cut and put together again."),
@@ -382,6 +382,46 @@ pub(super) fn check_paths(
         }
     }
     Ok(())
+}
+
+/// Refuses a network that leads into another tunnel already: the kernel takes one route to it, and what it adds itself for an
+/// address counts. One within another is no clash, since the longer prefix goes first.
+pub(super) fn check_routes(
+    table: &Table<'_>,
+    rule: &TunnelRule,
+    others: &[TunnelRule],
+) -> Result<(), Error> {
+    let clash = |one: &DeviceRule, other: &DeviceRule| {
+        let mut networks = one.networks.iter().filter(|_| one.add_routes);
+        networks.find(|network| other.leads_to(network)).copied()
+    };
+    for other in others {
+        let (new, old) = (&rule.device, &other.device);
+        let Some(network) = clash(new, old).or_else(|| clash(old, new)) else {
+            continue;
+        };
+        let key = match table.has("networks") {
+            true => "networks",
+            false => "addresses",
+        };
+        return Err(table.key_problem(
+            key,
+            format!(
+                "{network} leads into the tunnel {:?} already: a network can be behind one of them; set add_routes = false and other addresses where routes are made otherwise",
+                other.name
+            ),
+        ));
+    }
+    Ok(())
+}
+
+impl DeviceRule {
+    /// Whether there is a route to exactly this network: one of ours, or the kernel's for an address.
+    fn leads_to(&self, network: &IpNet) -> bool {
+        let mut own = self.addresses.iter();
+        let ours = self.add_routes && self.networks.contains(network);
+        ours || own.any(|own| own.prefix_len() < own.max_prefix_len() && own.trunc() == *network)
+    }
 }
 
 fn address(text: &str) -> Result<IpNet, String> {
