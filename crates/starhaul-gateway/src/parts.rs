@@ -87,6 +87,19 @@ impl Seen {
         self.rules.lock().clone()
     }
 
+    /// From now on these are the peers. Orders belong to names: one that comes with another key has those of the former.
+    fn exchange_peers(&self, next: &[Arc<PeerState>]) {
+        let mut peers = self.peers.lock();
+        for peer in next {
+            if let Some(former) = find(&peers, &peer.name)
+                && !Arc::ptr_eq(former, peer)
+            {
+                peer.orders.take_over(&former.orders);
+            }
+        }
+        *peers = next.to_vec();
+    }
+
     /// The configured peers: those that are known already with their sessions, others fresh.
     fn next_peers(&self, config: &Config, before: &[Arc<PeerState>]) -> Vec<Arc<PeerState>> {
         let peers = config.peers.iter().map(|peer| {
@@ -168,7 +181,7 @@ impl Parts {
             policy.set(egress);
             changes.done.push("egress".to_owned());
         }
-        *self.seen.peers.lock() = peers.clone();
+        self.seen.exchange_peers(&peers);
         self.stop_old(config, &before, &peers, &mut changes).await;
         for (done, failed) in [
             self.datagrams.change(datagrams).await,

@@ -86,6 +86,16 @@ impl PathOrders {
         }
     }
 
+    /// Takes what was ordered of the paths to a peer whose key was another one, and what the log knows of them.
+    pub(crate) fn take_over(&self, former: &Self) {
+        let (orders, told) = {
+            let former = former.state.lock();
+            (former.orders.clone(), former.told.clone())
+        };
+        let mut state = self.state.lock();
+        (state.orders, state.told) = (orders, told);
+    }
+
     /// Sets what is configured; `None` where this side keeps no session.
     pub(crate) fn configure(&self, rule: Option<SessionRule>) {
         let mut state = self.state.lock();

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use starhaul_gateway::{Config, Error, Gateway, Reload};
+use starhaul_gateway::{Config, Error, Gateway, PathChange, Reload};
 use starhaul_quic::Identity;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -264,6 +264,37 @@ fn peers_come_and_go_while_the_others_stay() {
         for gateway in [a, b, hub] {
             gateway.shutdown().await;
         }
+    });
+}
+
+/// The quotas of these paths go over, too.
+#[test]
+fn orders_go_over_to_a_peer_with_another_key() {
+    run(async {
+        let ours = Identity::generate();
+        let nowhere = ["127.0.0.1:9", "127.0.0.1:10"].map(|address| address.parse().unwrap());
+        let text = |theirs: &Identity| {
+            format!("{}{}", head(&ours, "far", theirs), session("far", &nowhere))
+        };
+        let mut near = start(&text(&Identity::generate())).await;
+        near.order_path(&PathChange {
+            path: "path0".to_owned(),
+            down: Some(true),
+            limit: Some("2mbit".to_owned()),
+            ..PathChange::default()
+        })
+        .unwrap();
+        let before = near.report().peers.remove(0);
+        assert_eq!(before.orders.len(), 1, "{before:?}");
+        let done = reload(&mut near, &text(&Identity::generate()))
+            .await
+            .unwrap();
+        assert!(done.failed.is_empty(), "{done:?}");
+        let after = near.report().peers.remove(0);
+        assert_ne!(after.public_key, before.public_key);
+        assert_eq!(after.orders, before.orders);
+        assert_eq!(after.configured_paths, ["path1"]);
+        near.shutdown().await;
     });
 }
 
