@@ -260,8 +260,31 @@ async fn ask(path: &Path, request: &ControlRequest) -> Result<Status, Error> {
         .await
         .map_err(|_| error(io::ErrorKind::TimedOut.into()))?
         .map_err(error)?;
-    match serde_json::from_slice(&line).map_err(|problem| error(problem.into()))? {
+    let read = read_answer(&line).map_err(|problem| error(problem.into()))?;
+    read.map_err(Error::Refused)
+}
+
+/// Reads an answer. Its texts are shown on terminals, and some are a peer's, as the names of the paths that it opens: characters
+/// that control a terminal are replaced.
+#[doc(hidden)]
+pub fn read_answer(line: &[u8]) -> Result<Result<Status, String>, serde_json::Error> {
+    let mut answer = serde_json::from_slice(line)?;
+    replace_controls(&mut answer);
+    Ok(match serde_json::from_value(answer)? {
         ControlAnswer::Ok(status) => Ok(*status),
-        ControlAnswer::Error(reason) => Err(Error::Refused(reason)),
+        ControlAnswer::Error(reason) => Err(reason),
+    })
+}
+
+/// The depth is bounded by the parser.
+fn replace_controls(value: &mut serde_json::Value) {
+    use serde_json::Value;
+    match value {
+        Value::String(text) if text.contains(char::is_control) => {
+            *text = text.replace(char::is_control, "\u{fffd}");
+        }
+        Value::Array(items) => items.iter_mut().for_each(replace_controls),
+        Value::Object(entries) => entries.values_mut().for_each(replace_controls),
+        _ => {}
     }
 }

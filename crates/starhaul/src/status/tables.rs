@@ -523,6 +523,8 @@ fn stream_table(session: &Session, most: usize) -> Table {
 
 #[cfg(test)]
 mod tests {
+    use starhaul_gateway::control::{answer, read_answer};
+
     use super::*;
 
     #[test]
@@ -647,6 +649,29 @@ mod tests {
         assert_eq!(path.reconfigurations.count, 0);
         assert!(path.model.is_none() && path.segment_rtt_ms.is_none());
         assert_eq!(path.packet_bytes, 0);
+    }
+
+    /// A peer names the paths that it opens, and says why it ends a session.
+    #[test]
+    fn no_name_of_a_peer_controls_the_terminal() {
+        let none = serde_json::json!({ "count": 0, "last": null });
+        let model = serde_json::json!({ "bandwidth_aggressive_bit_per_s": null,
+            "bandwidth_moderate_bit_per_s": null, "rtt_band_ms": null, "acted_on_ago_s": null });
+        let mut evil = path("a\u{1b}[2J\u{9b}1mb\r\nup", model, none);
+        (evil.packet_bytes, evil.state) = (1452, "down".to_owned());
+        evil.last_error = Some("gone\u{7}\u{7f}".to_owned());
+        let status = serde_json::json!({ "version": "0", "public_key": "k", "uptime_s": 1.0, "listen": [],
+            "peers": [{ "name": "ground", "public_key": "k", "sessions": 1, "failed_attempts": 0,
+                "last_error": "bye\u{1b}c" }], "ingress": [], "sessions": [] });
+        let mut status: Status = serde_json::from_value(status).expect("a status");
+        status.sessions.push(session(vec![evil]));
+        let request = br#"{"request":"status"}"#;
+        let answer = answer(request, || status.clone(), |_| Ok(()));
+        let status = read_answer(&answer).expect("an answer").expect("a status");
+        let text = tables(&status, std::path::Path::new("control.sock"), 10);
+        let control = text.chars().find(|c| c.is_control() && *c != '\n');
+        assert_eq!(control, None, "{text:?}");
+        assert!(text.contains("a\u{fffd}[2J"), "{text}");
     }
 
     /// All values of greatest length, and a thousand streams.
