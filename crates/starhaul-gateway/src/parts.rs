@@ -3,7 +3,10 @@
 //! Start and reload are the same step: from the parts that run (at the start: none) to those of the configuration. Parts that
 //! are the same in both stay untouched.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
 
 use parking_lot::Mutex;
 use starhaul_endpoint::{Chain, Endpoint};
@@ -19,7 +22,7 @@ use crate::{
     ingress::{ConnectionWay, DatagramWay, Listeners, Rules},
     kept::Kept,
     peer::PeerState,
-    quota::keeper::Quotas,
+    quota::{Key, keeper::Quotas},
     session_paths::describe_changes,
     tunnel::Tunnels,
 };
@@ -194,6 +197,7 @@ impl Parts {
             changes.failed.extend(failed);
         }
         self.connect(config, &peers, &mut changes);
+        self.seen.quotas.tell_unclaimed(&names_of_paths(config));
         *self.seen.rules.lock() = Rules {
             datagrams: self.datagrams.rules(),
             connections: self.connections.rules(),
@@ -307,6 +311,18 @@ pub(crate) fn peer_names(config: &Config) -> HashMap<starhaul_endpoint::PublicKe
     names
         .map(|peer| (peer.public_key, peer.name.clone()))
         .collect()
+}
+
+/// The paths of the configuration.
+fn names_of_paths(config: &Config) -> BTreeSet<Key> {
+    let paths = config.sessions.iter().flat_map(|session| {
+        let paths = session.paths.iter();
+        paths.map(|path| Key {
+            peer: session.peer.clone(),
+            path: path.name.clone(),
+        })
+    });
+    paths.collect()
 }
 
 /// Rules with what carries them; a configuration changed by its program may name a peer that it has not.

@@ -222,6 +222,12 @@ impl Account {
         now.total.saturating_sub(base)
     }
 
+    /// The same at this time of the calendar clock, if that is still the month that was shown last.
+    pub(super) fn used_at(&self, calendar: i64) -> Option<u64> {
+        let month = self.now.scheme.period(calendar);
+        (month == self.now.showing).then(|| self.used())
+    }
+
     /// Sets the bytes of the present month, as an operator knows them.
     pub(super) fn set_used(&mut self, bytes: u64) {
         let month = self.now.showing;

@@ -1,6 +1,9 @@
 //! The counts of all paths, and when they are to be stored: a state machine without a clock and without files.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use super::{
     account::Account,
@@ -174,6 +177,15 @@ impl Book {
             ends: account.scheme().end(month),
             unsure,
         })
+    }
+
+    /// The paths that are none of these and have used something in this month: a path that was renamed begins with nothing under its
+    /// new name.
+    pub fn unclaimed(&self, known: &BTreeSet<Key>, calendar: i64) -> Vec<(Key, u64)> {
+        let others = self.accounts.iter().filter(|(key, _)| !known.contains(key));
+        let used =
+            others.filter_map(|(key, account)| Some((key.clone(), account.used_at(calendar)?)));
+        used.filter(|(_, used)| *used > 0).collect()
     }
 
     /// Sets the bytes of the month, as the operator has them from the provider.

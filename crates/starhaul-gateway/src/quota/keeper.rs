@@ -1,7 +1,7 @@
 //! The counts of a running gateway: reads meters and clocks, and keeps the file.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::Arc,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
@@ -95,6 +95,20 @@ impl Quotas {
 
     pub(crate) fn usage(&self, key: &Key) -> Option<Usage> {
         self.running.lock().book.usage(key)
+    }
+
+    /// Tells the log of counts of this month that no configured path has.
+    pub(crate) fn tell_unclaimed(&self, known: &BTreeSet<Key>) {
+        let unclaimed = self.running.lock().book.unclaimed(known, calendar());
+        for (key, used) in unclaimed {
+            let Key { peer, path } = key;
+            tracing::warn!(
+                peer,
+                path,
+                used,
+                "this month has a count of a path that is not configured: if it has another name now, give it by `starhaul path set NAME used={used}B`"
+            );
+        }
     }
 
     /// Sets the bytes of a path's month: all that it has carried so far is in them.
@@ -248,6 +262,36 @@ mod tests {
         assert_eq!(used(&quotas), 1_000);
         quotas.read_meters(|_, _| 750);
         assert_eq!(used(&quotas), 1_050);
+    }
+
+    #[tokio::test]
+    async fn what_a_renamed_path_has_used_is_unclaimed_until_the_month_ends() {
+        let parent = tempfile::tempdir().unwrap();
+        let open = || {
+            let folder = StateFolder::open(parent.path()).unwrap();
+            Quotas::open(Some(Arc::new(folder))).unwrap()
+        };
+        let quotas = open();
+        let other = Key {
+            path: "sat".to_owned(),
+            ..key()
+        };
+        for path in [&key(), &other] {
+            quotas.follow(path, PublicKey([1; 32]), Scheme::default());
+        }
+        quotas.set_used(&key(), 5_000);
+        quotas.close().await;
+        drop(quotas);
+        let quotas = open();
+        let book = &quotas.running.lock().book;
+        let unclaimed = |known: &[Key], days: i64| {
+            let known = known.iter().cloned().collect();
+            book.unclaimed(&known, calendar() + days * 86_400)
+        };
+        assert_eq!(unclaimed(std::slice::from_ref(&other), 0), [(key(), 5_000)]);
+        // One that has used nothing is nothing to be told of.
+        assert_eq!(unclaimed(&[key()], 0), []);
+        assert_eq!(unclaimed(&[other], 31), []);
     }
 
     #[tokio::test]

@@ -243,6 +243,40 @@ fn a_hangup_reads_the_configuration_again_and_never_kills() {
 }
 
 #[test]
+fn a_reload_that_renames_a_path_tells_of_what_its_month_has_used() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = |name: &str| directory.path().join(name);
+    run(&["keygen", "--out", path(&file("a.key"))]);
+    let key = run(&["keygen", "--out", path(&file("b.key"))]);
+    let config = |name: &str| {
+        let text = format!(
+            "state = \"state\"\ncontrol = \"a.sock\"\n[identity]\nfile = \"a.key\"\n[[peer]]\nname = \"b\"\npublic_key = \"{}\"\n\
+             [[session]]\n[[session.path]]\nname = \"{name}\"\nremote = \"127.0.0.1:9\"\nmonthly = \"50GB\"\n",
+            text(&key.stdout).trim()
+        );
+        fs::write(file("a.toml"), text).unwrap();
+    };
+    config("lte");
+    let (running, mut log) = start(&file("a.toml"), &[]);
+    let socket = file("a.sock");
+    let set = ["path", "set", "lte", "used=12GB", "--socket", path(&socket)];
+    assert!(run(&set).status.success());
+    config("mobile");
+    let pid = running.0.id().to_string();
+    let sent = Command::new("kill").args(["-HUP", &pid]).status().unwrap();
+    assert!(sent.success());
+    let mut said = String::new();
+    while !said.contains("configuration read again") {
+        assert_ne!(log.read_line(&mut said).unwrap(), 0, "the gateway ended");
+    }
+    // Attempts to open the session count, too.
+    assert!(
+        said.contains("`starhaul path set NAME used=12000"),
+        "{said}"
+    );
+}
+
+#[test]
 fn an_error_is_told_once() {
     let directory = tempfile::tempdir().unwrap();
     let file = |name: &str| directory.path().join(name);
