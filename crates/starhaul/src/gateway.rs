@@ -107,6 +107,15 @@ fn check(file: &Path) -> anyhow::Result<()> {
 
 fn serve(arguments: Arguments) -> anyhow::Result<()> {
     let file = &arguments.file.path()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the runtime")?;
+    // Before anything is read, which may take a while: until then SIGHUP ends the process, and systemd takes that for an end in order.
+    let mut hangup = {
+        let _entered = runtime.enter();
+        signal(SignalKind::hangup())?
+    };
     let mut config = Config::load(file)?;
     config.qlog = arguments.qlog.as_deref().map(qlog_folder).transpose()?;
     let mut records = arguments.stats.as_deref().map(open_records).transpose()?;
@@ -116,14 +125,9 @@ fn serve(arguments: Arguments) -> anyhow::Result<()> {
     // Each connection and each UDP client takes one.
     let open_files = starhaul_gateway::raise_open_files();
     tracing::debug!(open_files, "as many as the system lets us have");
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .context("cannot start the runtime")?;
     runtime.block_on(async {
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
-        let mut hangup = signal(SignalKind::hangup())?;
         let on_terminal = std::io::stderr().is_terminal();
         // A start may wait for the resolver.
         let mut gateway = tokio::select! {

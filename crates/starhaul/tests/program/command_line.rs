@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    io::{BufRead as _, BufReader},
+    io::{BufRead as _, BufReader, Write as _},
     os::unix::fs::PermissionsExt as _,
     path::Path,
     process::{Command, Stdio},
@@ -274,6 +274,40 @@ fn a_reload_that_renames_a_path_tells_of_what_its_month_has_used() {
         said.contains("`starhaul path set NAME used=12000"),
         "{said}"
     );
+}
+
+/// A start may wait for a disk, or for the resolver.
+#[test]
+fn a_hangup_during_the_start_is_heard_after_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = |name: &str| directory.path().join(name);
+    run(&["keygen", "--out", path(&file("real.key"))]);
+    let key = run(&["keygen", "--out", path(&file("b.key"))]);
+    let text = format!(
+        "listen = \"127.0.0.1:0\"\ncontrol = \"off\"\n[identity]\nfile = \"a.key\"\n[[peer]]\nname = \"b\"\npublic_key = \"{}\"\n",
+        text(&key.stdout).trim()
+    );
+    fs::write(file("a.toml"), text).unwrap();
+    let made = Command::new("mkfifo").arg(file("a.key")).status().unwrap();
+    assert!(made.success());
+    let mut child = starhaul(&["gateway", "--config", path(&file("a.toml"))])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut log = BufReader::new(child.stderr.take().unwrap());
+    let running = Running(child);
+    // Returns when the gateway waits for its key.
+    let mut pipe = fs::File::options().write(true).open(file("a.key")).unwrap();
+    let pid = running.0.id().to_string();
+    let sent = Command::new("kill").args(["-HUP", &pid]).status().unwrap();
+    assert!(sent.success());
+    let key = fs::read(file("real.key")).unwrap();
+    fs::rename(file("real.key"), file("a.key")).unwrap();
+    // The pipe breaks if the signal ended the process.
+    pipe.write_all(&key).unwrap();
+    drop(pipe);
+    wait_for(&mut log, "gateway runs");
+    wait_for(&mut log, "configuration read again");
 }
 
 #[test]
