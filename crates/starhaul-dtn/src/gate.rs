@@ -17,9 +17,10 @@ use hardy_bpa::{
 use starhaul_log::Seldom;
 
 use crate::{
+    egress,
     plan::{Moment, NodeId},
     schedule::Schedule,
-    steady,
+    steady::{self, Fault},
     stock::{NoRoom, Stock},
 };
 
@@ -47,6 +48,8 @@ struct Door {
     received: AtomicU64,
     /// Of what strangers send.
     log: Seldom,
+    /// Of bundles that come back.
+    returns: Seldom,
 }
 
 #[derive(Clone, Debug)]
@@ -88,6 +91,7 @@ impl Gate {
             sent: AtomicU64::new(0),
             received: AtomicU64::new(0),
             log: Seldom::default(),
+            returns: Seldom::default(),
         };
         Arc::new(Self {
             layer,
@@ -135,6 +139,16 @@ impl Door {
             .is_none_or(|known| node.is_some_and(|node| known.contains(node)))
     }
 
+    fn log_return(&self, node: Option<&NodeId>) {
+        if let Some(others) = self.returns.is_due(Instant::now()) {
+            tracing::warn!(
+                node = node.map(ToString::to_string),
+                others,
+                "a bundle that was here before comes back, and is refused: the routes of several nodes make a circle"
+            );
+        }
+    }
+
     async fn update(&self, now: Moment) {
         let Some(agent) = self.agent.get() else {
             return;
@@ -153,9 +167,8 @@ impl Door {
             let _change = self.stock.changes.begin();
             let told = match neighbour.is_shown {
                 true => {
-                    agent
-                        .add_peer(address, std::slice::from_ref(&neighbour.node))
-                        .await
+                    let adding = agent.add_peer(address, std::slice::from_ref(&neighbour.node));
+                    egress::to(neighbour.node.clone(), adding).await
                 }
                 false => agent.remove_peer(&address).await,
             };
@@ -266,7 +279,10 @@ impl Sink for Entrance {
         };
         let taken = steady::accept(agent.dispatch(bundle, node, address)).await;
         taken.map_err(|fault| {
-            door.stock.refused();
+            match fault {
+                Fault::NotStored(_) => door.stock.refused(),
+                Fault::CameBack => door.log_return(node),
+            }
             Error::Internal(fault.into())
         })??;
         door.received.fetch_add(1, Ordering::Relaxed);

@@ -14,6 +14,7 @@ use std::{
 use hardy_bpa::{
     bpa::{Bpa, BpaRegistration as _},
     node_ids::NodeIds,
+    storage::MetadataStorage,
 };
 use hardy_bpv7::eid::{Eid, Service};
 use starhaul_dtn_client::{self as client, random};
@@ -77,6 +78,7 @@ struct Parts {
     agent: Bpa,
     config: Config,
     schedule: Arc<Schedule>,
+    store: Arc<dyn MetadataStorage>,
     stock: Arc<Stock>,
     desk: Arc<Desk>,
     routes: Arc<Routes>,
@@ -107,7 +109,7 @@ impl Node {
         let keys = Arc::new(std::mem::take(&mut config.keys));
         let mut agent = Bpa::builder()
             .node_ids(NodeIds::try_from(&[config.node.clone()][..]).map_err(agent_error)?)
-            .metadata_storage(stores.metadata)
+            .metadata_storage(stores.metadata.clone())
             .bundle_storage(stores.bundles)
             .status_reports(config.status_reports)
             .poll_channel_depth(QUEUE)
@@ -136,6 +138,7 @@ impl Node {
             agent,
             config,
             schedule,
+            store: stores.metadata,
             stock,
             desk,
             routes,
@@ -244,7 +247,7 @@ impl Parts {
                 .max()
                 .unwrap_or(0)
                 .clamp(WINDOW_BYTES, MOST_WINDOW_BYTES);
-            let policy = Window::new(self.stock.clone(), window);
+            let policy = Window::new(self.store.clone(), self.stock.clone(), window);
             layer.set_links(|node| self.link(node, Schedule::now()));
             agent
                 .register_cla("ltp".to_owned(), gate.clone(), Some(policy))
@@ -263,7 +266,7 @@ impl Parts {
                 known,
                 true,
             );
-            let policy = Window::new(self.stock.clone(), WINDOW_BYTES);
+            let policy = Window::new(self.store.clone(), self.stock.clone(), WINDOW_BYTES);
             agent
                 .register_cla("tcp".to_owned(), gate.clone(), Some(policy))
                 .await

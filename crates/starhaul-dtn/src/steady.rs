@@ -33,15 +33,26 @@ static REFUSED_LOG: LazyLock<Seldom> = LazyLock::new(Seldom::default);
 pub(crate) const REFUSED: &str = "refused";
 
 tokio::task_local! {
-    /// Why the bundle that this task gives to the agent was not stored.
-    static FAULT: RefCell<Option<String>>;
+    /// Why the bundle that this task gives to the agent was not taken.
+    static FAULT: RefCell<Option<Fault>>;
+}
+
+/// Why a bundle was not taken, whatever the agent believes.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Fault {
+    /// It could not be stored.
+    #[error("{0}")]
+    NotStored(String),
+    /// It was here before and has left: whoever sends it has perhaps the only copy.
+    #[error("the bundle was here before and comes back")]
+    CameBack,
 }
 
 /// Gives a bundle to the agent.
 ///
 /// # Errors
-/// Why it was not stored, whatever the agent believes.
-pub(crate) async fn accept<T>(taking: impl Future<Output = T>) -> std::result::Result<T, String> {
+/// Why it was not taken.
+pub(crate) async fn accept<T>(taking: impl Future<Output = T>) -> std::result::Result<T, Fault> {
     let accepting = async {
         let taken = taking.await;
         FAULT.with(RefCell::take).map_or(Ok(taken), Err)
@@ -51,7 +62,7 @@ pub(crate) async fn accept<T>(taking: impl Future<Output = T>) -> std::result::R
 
 /// Notes that the bundle being accepted is not stored; `false` if none is, as in a recovery.
 pub(crate) fn refuse(error: &impl std::fmt::Display) -> bool {
-    let fault = error.to_string();
+    let fault = Fault::NotStored(error.to_string());
     let refused = FAULT.try_with(|held| held.replace(Some(fault)));
     if refused.is_ok()
         && let Some(others) = REFUSED_LOG.is_due(Instant::now())
@@ -59,6 +70,12 @@ pub(crate) fn refuse(error: &impl std::fmt::Display) -> bool {
         tracing::error!(%error, others, "a bundle is refused: it cannot be stored");
     }
     refused.is_ok()
+}
+
+/// Notes that the bundle being accepted stays with its sender.
+pub(crate) fn send_back() {
+    // A recovery has no sender.
+    let _ = FAULT.try_with(|held| held.replace(Some(Fault::CameBack)));
 }
 
 /// Whether the data of the bundle being accepted were not stored.

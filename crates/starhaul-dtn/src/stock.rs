@@ -6,6 +6,7 @@
 
 pub(crate) mod counted;
 pub(crate) mod memory;
+mod passed;
 
 use std::{
     collections::{BTreeMap, HashMap, hash_map::Entry},
@@ -21,6 +22,7 @@ use hardy_bpv7::bundle::Id;
 use time::OffsetDateTime;
 use tokio::sync::Notify;
 
+use self::passed::{Passed, Trace};
 use crate::{
     changes::{Changes, Seen},
     config::Storage,
@@ -55,6 +57,8 @@ struct Held {
     by_node: BTreeMap<NodeId, Amount>,
     /// Bundles that a convergence layer is sending, or that an application has.
     busy: HashMap<Id, Task>,
+    /// Bundles that were sent, and are not here any more.
+    passed: Passed,
     /// Bytes of bundles that were let in, but are not stored yet.
     coming: Amount,
     expired: u64,
@@ -68,6 +72,10 @@ struct Item {
     expiry: OffsetDateTime,
     /// When it was last handed to the agent.
     seen: Seen,
+    /// How it came.
+    trace: Trace,
+    /// Whether a neighbour may have it.
+    may_have_left: bool,
 }
 
 /// What is being done with a bundle.
@@ -210,10 +218,16 @@ impl Stock {
     /// Notes what is being done with a bundle; `None` if something is done with it already.
     pub(crate) fn begin(self: &Arc<Self>, id: &Id, task: Task) -> Option<Busy> {
         let mut held = self.held();
+        let held = &mut *held;
         let Entry::Vacant(entry) = held.busy.entry(id.clone()) else {
             return None;
         };
         entry.insert(task);
+        if task == Task::Sending
+            && let Some(item) = held.bundles.get_mut(id)
+        {
+            item.may_have_left = true;
+        }
         Some(Busy {
             stock: self.clone(),
             id: id.clone(),
@@ -246,15 +260,28 @@ impl Stock {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn insert(&self, bundle: &Bundle) {
+    /// Whether a bundle that is known already has left this node and comes back, by way of others or changed on its way.
+    fn has_come_back(&self, bundle: &Bundle) -> bool {
+        let (held, id) = (self.held(), &bundle.bundle.id);
+        let left = match held.bundles.get(id) {
+            Some(item) => item.may_have_left.then_some(item.trace),
+            None => held.passed.of(id),
+        };
+        left.is_some_and(|trace| trace != held.passed.trace(bundle))
+    }
+
+    /// Notes a bundle; one of a former life may have left in that.
+    fn insert(&self, bundle: &Bundle, may_have_left: bool) {
+        let mut held = self.held();
+        let held = &mut *held;
         let item = Item {
             node: bundle.bundle.destination.to_node_id().ok(),
             bytes: held_bytes(bundle),
             expiry: bundle.expiry(),
             seen: self.changes.seen(),
+            trace: held.passed.trace(bundle),
+            may_have_left,
         };
-        let mut held = self.held();
-        let held = &mut *held;
         if held.bundles.contains_key(&bundle.bundle.id) {
             return;
         }
@@ -272,6 +299,10 @@ impl Stock {
             return;
         };
         take(&mut held.total, item.bytes);
+        if item.may_have_left {
+            let most = self.limits.bundles.saturating_mul(MOST_PASSED);
+            held.passed.note(id, item.trace, most);
+        }
         if let Some(node) = item.node
             && let Some(amount) = held.by_node.get_mut(&node)
         {
@@ -308,6 +339,8 @@ impl Stock {
     }
 }
 
+/// How many bundles that have left are remembered for each that may be here: about as many as the stores remember.
+const MOST_PASSED: usize = 4;
 /// How long a bundle without room waits until it is tried again at the latest.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 /// What a bundle's blocks may add to its payload.

@@ -2,158 +2,19 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod kit;
+
 use std::{
     fs,
-    net::{SocketAddr, TcpListener, UdpSocket},
-    path::{Path, PathBuf},
-    time::{Duration, Instant, SystemTime},
+    net::{TcpListener, UdpSocket},
+    path::Path,
+    time::{Duration, SystemTime},
 };
 
-use starhaul_dtn::{
-    Config, ECHO, Node,
-    control::Server,
-    files::{FileReceiver, FileSender, SERVICE},
-    plan::Moment,
-};
-use starhaul_dtn_client::{control::Client, endpoint_of, status::Status};
+use kit::{LIFETIME, Running, connected, content, over_ltp, stop, tcp, udp, until, write};
+use starhaul_dtn::{Config, ECHO, Node, plan::Moment};
+use starhaul_dtn_client::endpoint_of;
 use tempfile::TempDir;
-use tokio::task::JoinHandle;
-
-const LIFETIME: Duration = Duration::from_secs(60);
-
-/// A running node with its folder.
-struct Running {
-    node: Node,
-    server: Server,
-    folder: TempDir,
-}
-
-impl Running {
-    async fn start(text: &str) -> Self {
-        Self::start_in(tempfile::tempdir().unwrap(), text).await
-    }
-
-    async fn start_in(folder: TempDir, text: &str) -> Self {
-        let name = folder.path().join("node.toml");
-        let text = format!("control = \"control.sock\"\n{text}");
-        let config = Config::parse(&text, &name, SystemTime::now().into()).unwrap();
-        let node = Node::start(config).await.unwrap();
-        let server = Server::start(node.handle()).unwrap();
-        Self {
-            node,
-            server,
-            folder,
-        }
-    }
-
-    async fn client(&self) -> Client {
-        Client::connect(Some(&self.folder.path().join("control.sock")))
-            .await
-            .unwrap()
-    }
-
-    /// Receives files until it is aborted.
-    async fn receive_files(&self) -> (PathBuf, JoinHandle<()>) {
-        let folder = self.folder.path().join("received");
-        let receiver = FileReceiver::new(&folder).unwrap();
-        let mut client = self.client().await;
-        client.open(Some("100")).await.unwrap();
-        let task = tokio::spawn(async move {
-            loop {
-                let bundle = client.next_bundle().await.unwrap();
-                let (_, answer) = receiver.take(&bundle).unwrap();
-                if let Some(answer) = answer {
-                    client
-                        .send(&bundle.source, &answer, LIFETIME)
-                        .await
-                        .unwrap();
-                }
-                client.acknowledge(&bundle.id).await.unwrap();
-            }
-        });
-        (folder, task)
-    }
-
-    async fn send_files(&self, paths: &[PathBuf], to: &str) -> Result<(), starhaul_dtn::Error> {
-        let sender = FileSender::open(paths).unwrap();
-        let mut client = self.client().await;
-        client.open(None).await.unwrap();
-        let to = endpoint_of(to, SERVICE).unwrap();
-        sender
-            .run(&mut client, &to, LIFETIME, Some(LIFETIME), |_| {})
-            .await
-    }
-
-    async fn stop(self) -> TempDir {
-        drop(self.server);
-        assert!(self.node.shutdown().await, "the agent does not end");
-        self.folder
-    }
-}
-
-/// The agent's tasks must not outlive the runtime's end.
-async fn stop<const N: usize>(nodes: [Running; N]) {
-    for running in nodes {
-        running.stop().await;
-    }
-}
-
-fn udp() -> SocketAddr {
-    UdpSocket::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-}
-
-fn tcp() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-}
-
-fn content(length: usize, seed: u64) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let bytes = (0..length).map(|_| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state.to_le_bytes()[3]
-    });
-    bytes.collect()
-}
-
-/// A node that talks LTP to one other.
-fn over_ltp(number: u32, listen: SocketAddr, peer: u32, address: SocketAddr, more: &str) -> String {
-    format!(
-        "node = \"ipn:{number}.0\"\n{more}\n[storage]\nsync = false\n[ltp]\nlisten = \"{listen}\"\n\
-         [[ltp.peer]]\nnode = \"ipn:{peer}.0\"\naddress = \"{address}\"\n"
-    )
-}
-
-fn write(folder: &Path, name: &str, content: &[u8]) -> PathBuf {
-    let path = folder.join(name);
-    fs::create_dir_all(path.parent().unwrap()).unwrap();
-    fs::write(&path, content).unwrap();
-    path
-}
-
-/// Waits until a question to a node is true, or fails after 20 s.
-async fn until(running: &Running, what: &str, is_so: impl Fn(&Status) -> bool) {
-    let mut client = running.client().await;
-    let begun = Instant::now();
-    loop {
-        let status = client.status().await.unwrap();
-        if is_so(&status) {
-            return;
-        }
-        assert!(
-            begun.elapsed() < Duration::from_secs(20),
-            "{what}: {status:#?}"
-        );
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-}
 
 /// A folder crosses LTP and TCPCLv4, over a node between; an answer comes back the same way.
 #[tokio::test(flavor = "multi_thread")]
@@ -622,18 +483,6 @@ async fn only_the_right_keys_open_a_payload() {
             assert_eq!(client.next_bundle().await.unwrap().payload, b"a secret");
         }
         stop([lander, station]).await;
-    }
-}
-
-/// A connection to a node that may not listen yet.
-fn connected(to: SocketAddr) -> std::net::TcpStream {
-    let begun = Instant::now();
-    loop {
-        match std::net::TcpStream::connect(to) {
-            Ok(stream) => return stream,
-            Err(error) => assert!(begun.elapsed() < Duration::from_secs(10), "{error}"),
-        }
-        std::thread::sleep(Duration::from_millis(5));
     }
 }
 

@@ -17,7 +17,7 @@ use hardy_bpv7::{bundle::Id, eid::Eid};
 use super::Stock;
 use crate::{
     bundle_log::record::TooLong,
-    steady::{is_refused, refuse, until_done},
+    steady::{is_refused, refuse, send_back, until_done},
 };
 
 /// The agent's store of metadata, counted.
@@ -124,7 +124,9 @@ impl MetadataStorage for Counted {
             Err(_) => until_done("note a bundle", attempt).await,
         };
         if is_new {
-            self.stock.insert(bundle);
+            self.stock.insert(bundle, false);
+        } else if !is_refused() && self.stock.has_come_back(bundle) {
+            send_back();
         }
         Ok(is_new)
     }
@@ -176,7 +178,7 @@ impl MetadataStorage for Counted {
         self.unconfirmed().remove(id);
         let bundle = self.get(id).await?;
         Ok(bundle.map(|bundle| {
-            self.stock.insert(&bundle);
+            self.stock.insert(&bundle, true);
             bundle.metadata
         }))
     }

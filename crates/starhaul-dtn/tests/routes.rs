@@ -1,0 +1,204 @@
+//! Whole nodes, and which way bundles take between them.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod kit;
+
+use std::{
+    collections::BTreeSet,
+    net::SocketAddr,
+    time::{Duration, Instant, SystemTime},
+};
+
+use hardy_bpv7::{builder::Builder, creation_timestamp::CreationTimestamp, hop_info::HopInfo};
+use kit::{LIFETIME, Running, stop, udp, until};
+use starhaul_dtn::{blocks, plan::Moment};
+use starhaul_dtn_client::control::Client;
+use starhaul_ltp::{Engine, EngineConfig, EngineId, Event, Outgoing, PeerConfig};
+use starhaul_net::{IoMode, ltp::LtpDriver};
+
+/// A node in memory that talks LTP to others.
+fn node(number: u32, listen: SocketAddr, peers: &[(u32, SocketAddr)], more: &str) -> String {
+    let peers = peers.iter().map(|(peer, address)| {
+        format!("[[ltp.peer]]\nnode = \"ipn:{peer}.0\"\naddress = \"{address}\"\n")
+    });
+    format!(
+        "node = \"ipn:{number}.0\"\n{more}\n[storage]\nkind = \"memory\"\n[ltp]\nlisten = \"{listen}\"\n{}",
+        peers.collect::<String>()
+    )
+}
+
+/// A contact between two nodes, in seconds after the epoch.
+fn contact(ends: (u32, u32), seconds: std::ops::Range<u32>, rate: &str) -> String {
+    let ((from, to), std::ops::Range { start, end }) = (ends, seconds);
+    format!(
+        "[[contact]]\nfrom = \"ipn:{from}.0\"\nto = \"ipn:{to}.0\"\nstart = \"+{start}s\"\nend = \"+{end}s\"\nrate = \"{rate}\"\n"
+    )
+}
+
+async fn sender(running: &Running) -> Client {
+    let mut client = running.client().await;
+    client.open(None).await.unwrap();
+    client
+}
+
+/// Waits until so many bundles whose first bytes differ have come.
+async fn receive(client: &mut Client, count: usize, patience: Duration) {
+    let (mut seen, until) = (BTreeSet::new(), Instant::now() + patience);
+    while seen.len() < count {
+        let left = until.saturating_duration_since(Instant::now());
+        let has_come = client.has_bundle(left).await.unwrap();
+        assert!(has_come, "{} of {count} have come", seen.len());
+        let bundle = client.next_bundle().await.unwrap();
+        client.acknowledge(&bundle.id).await.unwrap();
+        assert!(seen.insert(bundle.payload[0]), "one came twice");
+    }
+}
+
+/// The orbiter can send on only a part of what it has before the best way leads back over the lander: the rest waits for the
+/// orbiter's next contact.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_came_from_a_node_does_not_go_back_there() {
+    let (l, o, s) = (udp(), udp(), udp());
+    let epoch = Moment::from(SystemTime::now()).plus(Duration::from_secs(1));
+    let plan = [
+        format!("epoch = \"{epoch}\"\n"),
+        contact((1, 2), 0..4, "1gbit"),
+        contact((2, 3), 0..1, "1mbit"),
+        contact((1, 3), 5..60, "100mbit"),
+        contact((2, 3), 6..60, "100mbit"),
+    ]
+    .concat();
+    let lander = Running::start(&node(1, l, &[(2, o), (3, s)], &plan)).await;
+    let orbiter = Running::start(&node(2, o, &[(1, l), (3, s)], &plan)).await;
+    let station = Running::start(&node(3, s, &[(1, l), (2, o)], &plan)).await;
+    let mut client = station.client().await;
+    client.open(Some("5")).await.unwrap();
+    let mut sender = sender(&lander).await;
+    for number in 0..20 {
+        let payload = vec![number; 50_000];
+        sender.send("ipn:3.5", &payload, LIFETIME).await.unwrap();
+    }
+    receive(&mut client, 20, Duration::from_secs(20)).await;
+    stop([lander, orbiter, station]).await;
+}
+
+/// Two nodes that take each other for the way to all others: what neither knows stays with the one that has it.
+#[tokio::test(flavor = "multi_thread")]
+async fn routes_that_point_at_each_other_lose_nothing() {
+    let (a, b) = (udp(), udp());
+    let via = |to: u32| format!("[[route]]\nto = \"ipn:9.*\"\nvia = \"ipn:{to}.0\"");
+    let first = Running::start(&node(1, a, &[(2, b)], &via(2))).await;
+    let second = Running::start(&node(2, b, &[(1, a)], &via(1))).await;
+    let mut sender = sender(&first).await;
+    sender.send("ipn:9.5", b"lost?", LIFETIME).await.unwrap();
+    until(&first, "it has left", |status| status.storage.bundles == 0).await;
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    until(&second, "it waits", |status| {
+        status.storage.bundles == 1 && status.counters.sent == 0
+    })
+    .await;
+    stop([first, second]).await;
+}
+
+const NODE: EngineId = EngineId(2);
+
+/// An engine of LTP in place of a node.
+struct Neighbour(LtpDriver);
+
+impl Neighbour {
+    fn new(number: u64) -> Self {
+        let mut engine = Engine::new(EngineConfig::new(EngineId(number), [7; 32]));
+        let peer = PeerConfig::new(Duration::ZERO, None);
+        engine.add_peer(Instant::now(), NODE, peer).unwrap();
+        engine.open_service(blocks::BUNDLE);
+        let local = "127.0.0.1:0".parse().unwrap();
+        Self(LtpDriver::bind(local, IoMode::default(), engine).unwrap())
+    }
+
+    /// Whether the node takes a bundle.
+    fn is_taken(&mut self, bundle: &[u8]) -> bool {
+        let outgoing = Outgoing {
+            to: NODE,
+            service: blocks::BUNDLE,
+            red: bundle.len() as u64,
+            block: bundle.to_vec().into(),
+        };
+        self.0.engine().send(Instant::now(), outgoing).unwrap();
+        self.event(|event| match event {
+            Event::Sent { .. } => Some(true),
+            Event::SendCancelled { .. } => Some(false),
+            _ => None,
+        })
+    }
+
+    fn receive(&mut self) -> Vec<u8> {
+        self.event(|event| match event {
+            Event::RedPart { block, .. } => Some(block.into_bytes().to_vec()),
+            _ => None,
+        })
+    }
+
+    fn event<T>(&mut self, wanted: impl Fn(Event) -> Option<T>) -> T {
+        let limit = Instant::now() + Duration::from_secs(20);
+        while Instant::now() < limit {
+            self.0
+                .turn(Some(Instant::now() + Duration::from_millis(20)))
+                .unwrap();
+            while let Some(event) = self.0.poll_event() {
+                if let Some(found) = wanted(event) {
+                    // The report of a block leaves.
+                    self.0.turn(Some(Instant::now())).unwrap();
+                    return found;
+                }
+            }
+        }
+        panic!("nothing comes");
+    }
+}
+
+/// A bundle that has gone round comes from another neighbour, after more hops: it is refused, so that its sender keeps it. What
+/// the first neighbour sends again is acknowledged.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bundle_that_has_gone_round_stays_with_its_sender() {
+    let (mut source, mut next) = (Neighbour::new(1), Neighbour::new(3));
+    let peers = [(1, source.0.local_addr()), (3, next.0.local_addr())];
+    let route = "[[route]]\nto = \"ipn:9.*\"\nvia = \"ipn:3.0\"";
+    let middle = Running::start(&node(2, udp(), &peers, route)).await;
+    let address = middle.node.handle().ltp_address().unwrap();
+    source.0.set_address(NODE, address);
+    next.0.set_address(NODE, address);
+    let builder = Builder::new("ipn:1.5".parse().unwrap(), "ipn:9.5".parse().unwrap());
+    let hops = HopInfo {
+        limit: 64,
+        count: 0,
+    };
+    let builder = builder.with_hop_count(&hops).with_lifetime(LIFETIME);
+    let builder = builder.with_payload(b"round".as_slice().into());
+    let bundle = builder
+        .build(CreationTimestamp::now())
+        .unwrap()
+        .1
+        .into_vec();
+    let first = bundle.clone();
+    let (mut source, mut next, forwarded) = tokio::task::spawn_blocking(move || {
+        assert!(source.is_taken(&first));
+        let forwarded = next.receive();
+        (source, next, forwarded)
+    })
+    .await
+    .unwrap();
+    until(&middle, "it has left", |status| status.storage.bundles == 0).await;
+    tokio::task::spawn_blocking(move || {
+        assert!(source.is_taken(&bundle), "it is sent again");
+        assert!(!next.is_taken(&forwarded), "it comes back");
+        assert!(source.is_taken(&bundle), "it is sent again");
+    })
+    .await
+    .unwrap();
+    until(&middle, "nothing is held", |status| {
+        status.storage.bundles == 0 && status.counters.refused == 0
+    })
+    .await;
+    stop([middle]).await;
+}
