@@ -54,17 +54,16 @@ impl Schedule {
     /// Whether bundles may be sent to a neighbour now: a contact is open, and not booked to its end.
     pub(crate) fn is_open(&self, neighbour: &NodeId, now: Moment) -> bool {
         !self.is_planned(neighbour)
-            || self.open(neighbour, now).is_some_and(|place| {
-                self.bookings()
-                    .has_room(&self.plan, place, now, TYPICAL_BYTES)
-            })
+            || self
+                .best(neighbour, now, TYPICAL_BYTES, &self.bookings())
+                .is_some()
     }
 
     /// What the plan says of the link to a neighbour.
     pub(crate) fn link(&self, neighbour: &NodeId, now: Moment) -> LinkState {
         let is_planned = self.is_planned(neighbour);
         LinkState {
-            may_transmit: !is_planned || self.open(neighbour, now).is_some(),
+            may_transmit: !is_planned || self.open(neighbour, now).next().is_some(),
             peer_transmits: !is_planned || self.plan.is_heard(neighbour, &self.node, now),
         }
     }
@@ -104,8 +103,9 @@ impl Schedule {
         if !self.is_planned(neighbour) {
             return Some(Booking { place: None, bytes });
         }
-        let place = self.open(neighbour, now)?;
-        self.bookings().book(&self.plan, place, now, bytes)?;
+        let mut bookings = self.bookings();
+        let place = self.best(neighbour, now, bytes, &bookings)?;
+        bookings.book(&self.plan, place, now, bytes)?;
         let place = Some(place);
         Some(Booking { place, bytes })
     }
@@ -129,14 +129,27 @@ impl Schedule {
             })
     }
 
-    /// The place in the plan of the open contact that lasts longest.
-    fn open(&self, neighbour: &NodeId, now: Moment) -> Option<usize> {
+    /// The open contacts with a neighbour, and their places in the plan: links may overlap.
+    fn open(&self, neighbour: &NodeId, now: Moment) -> impl Iterator<Item = (usize, &Contact)> {
         let contacts = self.plan.contacts().iter().enumerate();
-        let open = contacts.filter(|(_, contact)| {
+        contacts.filter(move |(_, contact)| {
             contact.from == self.node && contact.to == *neighbour && contact.is_open(now)
+        })
+    }
+
+    /// The place in the plan of the open contact over which a bundle arrives first.
+    fn best(
+        &self,
+        neighbour: &NodeId,
+        now: Moment,
+        bytes: u64,
+        bookings: &Bookings,
+    ) -> Option<usize> {
+        let fitting = self.open(neighbour, now).filter_map(|(place, contact)| {
+            let leaves = bookings.leaves(place, contact, now, bytes)?;
+            Some((leaves.plus(contact.light_time), place))
         });
-        open.max_by_key(|(_, contact)| contact.end)
-            .map(|(place, _)| place)
+        fitting.min().map(|(_, place)| place)
     }
 
     fn is_planned(&self, neighbour: &NodeId) -> bool {
@@ -145,5 +158,54 @@ impl Schedule {
 
     fn bookings(&self) -> MutexGuard<'_, Bookings> {
         self.bookings.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use starhaul_units::Bandwidth;
+
+    use super::*;
+
+    fn node(number: u32) -> NodeId {
+        format!("ipn:{number}.0").parse().unwrap()
+    }
+
+    fn second(seconds: u64) -> Moment {
+        Moment(Duration::from_secs(seconds))
+    }
+
+    fn contact(from: u32, to: u32, seconds: std::ops::Range<u64>, rate: Bandwidth) -> Contact {
+        Contact {
+            from: node(from),
+            to: node(to),
+            start: second(seconds.start),
+            end: second(seconds.end),
+            rate,
+            light_time: Duration::ZERO,
+        }
+    }
+
+    #[test]
+    fn a_bundle_is_booked_over_the_open_contact_over_which_it_arrives_first() {
+        let (slow, fast) = (Bandwidth::from_kbit(1), Bandwidth::from_mbit(100));
+        let plan = vec![contact(1, 2, 0..86_400, slow), contact(1, 2, 0..600, fast)];
+        let schedule = Schedule::new(node(1), ContactPlan::new(plan));
+        let rate = |at: u64, bytes: u64| {
+            let booking = schedule.book(&node(2), second(at), bytes)?;
+            Some(schedule.plan.contacts()[booking.place?].rate)
+        };
+        assert_eq!(rate(0, 1000), Some(fast));
+        // 8 s for each: after 74 the rest of the fast one is too short, and for the slow one each is too much.
+        let large = (0..100).take_while(|_| rate(1, 100_000_000) == Some(fast));
+        assert_eq!(large.count(), 74);
+        assert_eq!(rate(1, 100_000_000), None);
+        // What does not fit into the fast one any more goes over the slow one.
+        assert_eq!(rate(595, 60_000_000), Some(fast));
+        assert_eq!(rate(595, 3_000_000), Some(slow));
+        assert!(schedule.is_open(&node(2), second(700)));
+        assert!(!schedule.is_open(&node(2), second(86_399)));
     }
 }

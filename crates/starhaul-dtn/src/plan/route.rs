@@ -67,12 +67,6 @@ impl Bookings {
         }
     }
 
-    /// Whether a bundle that is there at `now` still fits into a contact.
-    pub fn has_room(&self, plan: &ContactPlan, place: usize, now: Moment, bytes: u64) -> bool {
-        let contact = plan.contacts().get(place);
-        contact.is_some_and(|contact| self.leaves(place, contact, now, bytes).is_some())
-    }
-
     /// Forgets contacts that are over.
     pub fn forget_past(&mut self, plan: &ContactPlan, now: Moment) {
         self.0.retain(|place, _| {
@@ -82,8 +76,14 @@ impl Bookings {
         });
     }
 
-    /// When the last byte of a bundle leaves over a contact.
-    fn leaves(&self, place: usize, contact: &Contact, now: Moment, bytes: u64) -> Option<Moment> {
+    /// When the last byte of a bundle that is there at `now` leaves over a contact; `None` if it does not fit any more.
+    pub fn leaves(
+        &self,
+        place: usize,
+        contact: &Contact,
+        now: Moment,
+        bytes: u64,
+    ) -> Option<Moment> {
         let booked = self.0.get(&place).copied().unwrap_or_default();
         let begins = now.max(contact.start).max(booked);
         let leaves = begins.plus(contact.rate.time_to_send(bytes));
