@@ -139,6 +139,22 @@ impl Door {
             .is_none_or(|known| node.is_some_and(|node| known.contains(node)))
     }
 
+    /// Notes whether a neighbour answers.
+    fn note(&self, node: &NodeId, forwarded: &Result<ForwardBundleResult>) {
+        let now = Schedule::now();
+        match forwarded {
+            Ok(ForwardBundleResult::Sent) => self.is_there(node),
+            Ok(ForwardBundleResult::NoNeighbour) => self.schedule.failed(node, now),
+            Err(_) => self.schedule.refused(node, now),
+        }
+    }
+
+    fn is_there(&self, node: &NodeId) {
+        if self.schedule.worked(node, Schedule::now()) {
+            self.stock.changes.at_once();
+        }
+    }
+
     fn log_return(&self, node: Option<&NodeId>) {
         if let Some(others) = self.returns.is_due(Instant::now()) {
             tracing::warn!(
@@ -214,8 +230,8 @@ impl Cla for Gate {
             .map(|neighbour| neighbour.node.clone());
         let now = Schedule::now();
         let schedule = &self.door.schedule;
-        let booking = match node {
-            Some(node) => match schedule.book(&node, now, bundle.len() as u64) {
+        let booking = match &node {
+            Some(node) => match schedule.book(node, now, bundle.len() as u64) {
                 Some(booking) => Some(booking),
                 None => {
                     self.door.stock.changes.again();
@@ -225,6 +241,9 @@ impl Cla for Gate {
             None => None,
         };
         let forwarded = self.layer.forward(queue, address, bundle).await;
+        if let Some(node) = &node {
+            self.door.note(node, &forwarded);
+        }
         match forwarded {
             Ok(ForwardBundleResult::Sent) => drop(self.door.sent.fetch_add(1, Ordering::Relaxed)),
             _ => {
@@ -286,6 +305,7 @@ impl Sink for Entrance {
             Error::Internal(fault.into())
         })??;
         door.received.fetch_add(1, Ordering::Relaxed);
+        node.into_iter().for_each(|node| door.is_there(node));
         Ok(())
     }
 
@@ -298,6 +318,7 @@ impl Sink for Entrance {
             node,
             is_shown: false,
         };
+        self.0.is_there(&neighbour.node);
         let is_new = self.0.neighbours().insert(address, neighbour).is_none();
         self.0.update(Schedule::now()).await;
         Ok(is_new)

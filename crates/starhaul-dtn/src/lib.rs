@@ -24,6 +24,7 @@ pub mod plan;
 mod routes;
 mod schedule;
 mod security;
+mod silence;
 mod steady;
 mod stock;
 

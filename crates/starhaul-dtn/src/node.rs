@@ -4,6 +4,7 @@ mod figures;
 mod storage;
 
 use std::{
+    collections::BTreeSet,
     net::SocketAddr,
     num::NonZeroUsize,
     path::PathBuf,
@@ -26,7 +27,7 @@ use crate::{
     Error,
     app::{App, Delivery, Desk, MOST_DELIVERING},
     bundle_log::BundleLog,
-    config::{Config, TcpConfig},
+    config::{Config, TcpConfig, TcpPeer},
     egress::{MOST_BUNDLES, Window},
     filters,
     gate::Gate,
@@ -161,6 +162,7 @@ impl Node {
             tasks.spawn(server.serve(figures::site(&parts)));
         }
         if let Some(tcp) = &parts.config.tcp {
+            tasks.spawn(miss_connections(parts.clone(), tcp.peers.clone()));
             for peer in &tcp.peers {
                 if let Some(address) = peer.address.clone() {
                     tasks.spawn(keep_connected(parts.clone(), peer.node.clone(), address));
@@ -346,9 +348,12 @@ async fn follow_plan(parts: Arc<Parts>) {
 /// After a bundle was not sent or not taken, looks for other routes, and lets all that waits try again.
 async fn try_again(parts: Arc<Parts>) {
     loop {
+        let now = Schedule::now();
+        let attempt = parts.schedule.next_attempt(now).map(|at| at.since(now));
         let asked = parts.stock.changes.asked(TRY_AGAIN);
         // A bundle that the agent has lost sight of must not wait for the end of its lifetime.
-        let _ = tokio::time::timeout(LOOK_AT_ALL, asked).await;
+        let patience = attempt.map_or(LOOK_AT_ALL, |attempt| attempt.clamp(TRY_AGAIN, LOOK_AT_ALL));
+        let _ = tokio::time::timeout(patience, asked).await;
         parts.update(Schedule::now()).await;
         parts.routes.try_again().await;
     }
@@ -372,6 +377,27 @@ async fn connect(layer: &hardy_tcpclv4::Cla, address: &PeerAddress) -> Result<()
         }
     }
     Err(failed)
+}
+
+/// Notes which neighbours could be talked to and are not connected: what is for others goes another way, if there is one.
+async fn miss_connections(parts: Arc<Parts>, peers: Vec<TcpPeer>) {
+    let mut missing = BTreeSet::new();
+    loop {
+        tokio::time::sleep(TRY_AGAIN).await;
+        let (now, mut is_news) = (Schedule::now(), false);
+        for TcpPeer { node, .. } in &peers {
+            let is_there = parts.gates().any(|(_, gate)| gate.has(node));
+            if is_there || !parts.schedule.is_open(node, now) {
+                missing.remove(node);
+            } else if !missing.insert(node) {
+                // It had time to connect since the contact began.
+                is_news |= parts.schedule.absent(node, now);
+            }
+        }
+        if is_news {
+            parts.stock.changes.at_once();
+        }
+    }
 }
 
 async fn keep_connected(parts: Arc<Parts>, node: NodeId, address: PeerAddress) {

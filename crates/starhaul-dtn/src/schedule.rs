@@ -1,16 +1,19 @@
 //! The contact plan as the node follows it: which neighbours can be talked to now, and over whom each node is reached first.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Mutex, MutexGuard, PoisonError},
     time::SystemTime,
 };
 
 use starhaul_ltp::LinkState;
 
-use crate::plan::{
-    Contact, ContactPlan, Moment, NodeId,
-    route::{Bookings, Query, Route, earliest},
+use crate::{
+    plan::{
+        Contact, ContactPlan, Moment, NodeId,
+        route::{Bookings, Query, Route, earliest, earliest_over},
+    },
+    silence::Silent,
 };
 
 /// Bytes of the bundle for which routes are computed; each bundle's own size counts when it leaves.
@@ -21,7 +24,11 @@ const TYPICAL_BYTES: u64 = 1 << 10;
 pub(crate) struct Schedule {
     node: NodeId,
     plan: ContactPlan,
+    /// The nodes that this one has contacts with, in either direction.
+    planned: BTreeSet<NodeId>,
     bookings: Mutex<Bookings>,
+    /// Of the neighbours that the plan names.
+    silent: Mutex<Silent>,
 }
 
 /// The time of a contact that a bundle was given, if its neighbour is in the plan.
@@ -34,10 +41,17 @@ pub(crate) struct Booking {
 impl Schedule {
     /// The plan as seen from `node`.
     pub(crate) fn new(node: NodeId, plan: ContactPlan) -> Self {
+        let other = |contact: &Contact| match (&contact.from, &contact.to) {
+            (from, to) if *from == node => Some(to.clone()),
+            (from, to) if *to == node => Some(from.clone()),
+            _ => None,
+        };
         Self {
+            planned: plan.contacts().iter().filter_map(other).collect(),
             node,
             plan,
             bookings: Mutex::default(),
+            silent: Mutex::default(),
         }
     }
 
@@ -81,21 +95,57 @@ impl Schedule {
         self.plan.next_change(&self.node, now)
     }
 
-    /// How each node of the plan is reached first.
+    /// How each node of the plan is reached first: over neighbours that answer, if there is such a way.
     pub(crate) fn routes(&self, now: Moment) -> BTreeMap<NodeId, Route> {
+        let silent = self.silent().clone();
         let mut bookings = self.bookings();
         bookings.forget_past(&self.plan, now);
         let (bytes, expiry) = (TYPICAL_BYTES, Moment::MAX);
-        earliest(
-            &self.plan,
-            Query {
-                from: &self.node,
-                now,
-                bytes,
-                expiry,
-            },
-            &bookings,
-        )
+        let query = Query {
+            from: &self.node,
+            now,
+            bytes,
+            expiry,
+        };
+        let answers = |contact: &Contact| {
+            contact.from != self.node || contact.start.max(now) >= silent.until(&contact.to)
+        };
+        let mut routes = earliest_over(&self.plan, query, &bookings, answers);
+        if silent.is_any(now) {
+            for (to, route) in earliest(&self.plan, query, &bookings) {
+                routes.entry(to).or_insert(route);
+            }
+        }
+        routes
+    }
+
+    /// A neighbour did not answer.
+    pub(crate) fn failed(&self, neighbour: &NodeId, now: Moment) {
+        if self.is_planned(neighbour) {
+            self.silent().failed(neighbour, now);
+        }
+    }
+
+    /// A neighbour did not take a bundle.
+    pub(crate) fn refused(&self, neighbour: &NodeId, now: Moment) {
+        if self.is_planned(neighbour) {
+            self.silent().refused(neighbour, now);
+        }
+    }
+
+    /// A neighbour is not connected. Returns whether routes may be others now.
+    pub(crate) fn absent(&self, neighbour: &NodeId, now: Moment) -> bool {
+        self.is_planned(neighbour) && self.silent().absent(neighbour, now)
+    }
+
+    /// A neighbour is there. Returns whether routes may be others now.
+    pub(crate) fn worked(&self, neighbour: &NodeId, now: Moment) -> bool {
+        self.silent().worked(neighbour, now)
+    }
+
+    /// When a neighbour that did not answer is tried again.
+    pub(crate) fn next_attempt(&self, now: Moment) -> Option<Moment> {
+        self.silent().next(now)
     }
 
     /// Books the open contact to a neighbour for a bundle that leaves now; `None` if the rest of the contact is too short.
@@ -153,7 +203,11 @@ impl Schedule {
     }
 
     fn is_planned(&self, neighbour: &NodeId) -> bool {
-        self.plan.knows(&self.node, neighbour) || self.plan.knows(neighbour, &self.node)
+        self.planned.contains(neighbour)
+    }
+
+    fn silent(&self) -> MutexGuard<'_, Silent> {
+        self.silent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn bookings(&self) -> MutexGuard<'_, Bookings> {
@@ -186,6 +240,37 @@ mod tests {
             rate,
             light_time: Duration::ZERO,
         }
+    }
+
+    #[test]
+    fn a_neighbour_that_does_not_answer_is_left_out_while_there_is_another_way() {
+        let rate = Bandwidth::from_mbit(1);
+        // To 4 over 2, later over 3; to 5 over 2 alone.
+        let plan = vec![
+            contact(1, 2, 0..1000, rate),
+            contact(2, 4, 0..1000, rate),
+            contact(2, 5, 0..1000, rate),
+            contact(1, 3, 0..1000, rate),
+            contact(3, 4, 200..1000, rate),
+        ];
+        let schedule = Schedule::new(node(1), ContactPlan::new(plan));
+        let via = |to: u32, now: Moment| {
+            let routes = schedule.routes(now);
+            routes[&node(to)].first(schedule.plan()).unwrap().to.clone()
+        };
+        let now = second(1);
+        assert_eq!((via(4, now), via(5, now)), (node(2), node(2)));
+        schedule.failed(&node(2), now);
+        // A stranger takes no memory.
+        schedule.failed(&node(9), now);
+        assert_eq!((via(4, now), via(5, now)), (node(3), node(2)));
+        let later = schedule.next_attempt(now).unwrap();
+        assert_eq!(via(4, later), node(2));
+        assert_eq!(schedule.next_attempt(later), None);
+        schedule.failed(&node(2), later);
+        assert_eq!(via(4, later), node(3));
+        assert!(schedule.worked(&node(2), later));
+        assert_eq!(via(4, later), node(2));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::{
 };
 
 use hardy_bpv7::{builder::Builder, creation_timestamp::CreationTimestamp, hop_info::HopInfo};
-use kit::{LIFETIME, Running, stop, udp, until};
+use kit::{LIFETIME, Running, stop, tcp, udp, until};
 use starhaul_dtn::{blocks, plan::Moment};
 use starhaul_dtn_client::control::Client;
 use starhaul_ltp::{Engine, EngineConfig, EngineId, Event, Outgoing, PeerConfig};
@@ -201,4 +201,31 @@ async fn a_bundle_that_has_gone_round_stays_with_its_sender() {
     })
     .await;
     stop([middle]).await;
+}
+
+/// The best way leads over a neighbour that is not there.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_neighbour_that_is_not_connected_is_routed_around() {
+    let (a, c, d) = (udp(), udp(), udp());
+    let epoch = Moment::from(SystemTime::now());
+    let plan = [
+        format!("epoch = \"{epoch}\"\n"),
+        contact((1, 2), 0..60, "1gbit"),
+        contact((2, 4), 0..60, "1gbit"),
+        contact((1, 3), 0..60, "10mbit"),
+        contact((3, 4), 0..60, "10mbit"),
+    ]
+    .concat();
+    let dead = tcp();
+    let first = node(1, a, &[(3, c)], &plan)
+        + &format!("[tcp]\n[[tcp.peer]]\nnode = \"ipn:2.0\"\naddress = \"{dead}\"\n");
+    let source = Running::start(&first).await;
+    let relay = Running::start(&node(3, c, &[(1, a), (4, d)], &plan)).await;
+    let end = Running::start(&node(4, d, &[(3, c)], &plan)).await;
+    let mut client = end.client().await;
+    client.open(Some("5")).await.unwrap();
+    let mut sender = sender(&source).await;
+    sender.send("ipn:4.5", b"x", LIFETIME).await.unwrap();
+    receive(&mut client, 1, Duration::from_secs(20)).await;
+    stop([source, relay, end]).await;
 }

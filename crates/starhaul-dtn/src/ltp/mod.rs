@@ -27,7 +27,7 @@ use tokio::{
     task::JoinSet,
 };
 
-use self::thread::{Arrived, Command, Worker};
+use self::thread::{Arrived, Command, Unsent, Worker};
 use crate::{config::LtpConfig, plan::NodeId};
 
 /// Blocks whose bundles are being stored at a time.
@@ -266,6 +266,7 @@ impl Cla for LtpCla {
         self.0.command(Command::Send { to, bundle, answer });
         match answered.await {
             Ok(Ok(())) => Ok(ForwardBundleResult::Sent),
+            Ok(Err(Unsent::Unanswered)) => Ok(ForwardBundleResult::NoNeighbour),
             Ok(Err(error)) => Err(Error::Internal(error.into())),
             Err(_) => Err(Error::Disconnected),
         }

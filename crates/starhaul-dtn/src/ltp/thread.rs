@@ -7,7 +7,9 @@ use std::{
 };
 
 use bytes::Bytes;
-use starhaul_ltp::{Block, CancelReason, EngineId, Error, Event, LinkState, Outgoing, SessionId};
+use starhaul_ltp::{
+    Block, CancelReason, End, EngineId, Error, Event, LinkState, Outgoing, SessionId,
+};
 use starhaul_net::ltp::LtpDriver;
 use tokio::sync::{mpsc::UnboundedSender, oneshot};
 
@@ -30,7 +32,18 @@ const BIND_AGAIN: Duration = Duration::from_secs(1);
 const TRY_AGAIN: Duration = Duration::from_millis(20);
 
 /// What becomes of a bundle.
-type Answer = oneshot::Sender<Result<(), String>>;
+type Answer = oneshot::Sender<Result<(), Unsent>>;
+
+/// Why a bundle is not sent.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Unsent {
+    /// The neighbour does not answer.
+    #[error("the neighbour does not answer")]
+    Unanswered,
+    /// The neighbour does not take it, or it cannot be sent.
+    #[error("{0}")]
+    GivenUp(String),
+}
 
 /// What the thread is asked.
 pub(super) enum Command {
@@ -241,7 +254,7 @@ impl Worker {
             Err(error) => {
                 answer(
                     block.into_iter().map(|waiting| waiting.answer),
-                    &Err(error.to_string()),
+                    &Err(Unsent::GivenUp(error.to_string())),
                 );
                 Ok(())
             }
@@ -261,7 +274,11 @@ impl Worker {
                     tracing::info!(%peer, "the engine does not know aggregates: bundles go alone");
                     self.plain.insert(*peer);
                 }
-                self.settle(session, &Err(format!("given up by {by:?}: {reason}")));
+                let unsent = match (by, reason) {
+                    (End::Sender, CancelReason::RetransmissionLimit) => Unsent::Unanswered,
+                    _ => Unsent::GivenUp(format!("given up by {by:?}: {reason}")),
+                };
+                self.settle(session, &Err(unsent));
             }
             Event::RedPart {
                 session,
@@ -291,7 +308,7 @@ impl Worker {
         }
     }
 
-    fn settle(&mut self, session: SessionId, result: &Result<(), String>) {
+    fn settle(&mut self, session: SessionId, result: &Result<(), Unsent>) {
         self.aggregates.remove(&session);
         if let Some((_, answers)) = self.sending.remove(&session) {
             answer(answers, result);
@@ -304,7 +321,9 @@ impl Worker {
         let answers = waiting.into_iter().map(|waiting| waiting.answer);
         answer(
             answers,
-            &Err("no contact with the neighbour is left".to_owned()),
+            &Err(Unsent::GivenUp(
+                "no contact with the neighbour is left".to_owned(),
+            )),
         );
         let own = self.sending.iter().filter(|(_, (to, _))| *to == peer);
         let sessions: Vec<SessionId> = own.map(|(session, _)| *session).collect();
@@ -314,7 +333,7 @@ impl Worker {
     }
 }
 
-fn answer(answers: impl IntoIterator<Item = Answer>, result: &Result<(), String>) {
+fn answer(answers: impl IntoIterator<Item = Answer>, result: &Result<(), Unsent>) {
     for answer in answers {
         // The agent may have left the bundle to its fate.
         let _ = answer.send(result.clone());

@@ -97,9 +97,19 @@ pub fn earliest(
     query: Query<'_>,
     bookings: &Bookings,
 ) -> BTreeMap<NodeId, Route> {
+    earliest_over(plan, query, bookings, |_| true)
+}
+
+/// The same over those contacts that may be used.
+pub fn earliest_over(
+    plan: &ContactPlan,
+    query: Query<'_>,
+    bookings: &Bookings,
+    may_be_used: impl Fn(&Contact) -> bool,
+) -> BTreeMap<NodeId, Route> {
     let mut from_node: BTreeMap<&NodeId, Vec<(usize, &Contact)>> = BTreeMap::new();
     for (place, contact) in plan.contacts().iter().enumerate() {
-        if contact.end > query.now {
+        if contact.end > query.now && may_be_used(contact) {
             from_node
                 .entry(&contact.from)
                 .or_default()
