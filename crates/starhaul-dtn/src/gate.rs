@@ -32,6 +32,8 @@ pub(crate) struct Gate {
 
 /// What the gate and the layer's sink share.
 struct Door {
+    /// This node.
+    own: NodeId,
     schedule: Arc<Schedule>,
     stock: Arc<Stock>,
     /// The nodes that may be neighbours; `None` if any may.
@@ -73,6 +75,7 @@ pub(crate) struct Passed {
 impl Gate {
     /// A gate before `layer`. Bundles of nodes that are not `known` are refused; one without room waits if `waits`.
     pub(crate) fn new(
+        own: NodeId,
         layer: Arc<dyn Cla>,
         schedule: Arc<Schedule>,
         stock: Arc<Stock>,
@@ -80,6 +83,7 @@ impl Gate {
         waits: bool,
     ) -> Arc<Self> {
         let door = Door {
+            own,
             schedule,
             stock,
             known,
@@ -133,10 +137,14 @@ impl Door {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether a node may be a neighbour. One that has the name of this node would get what is for applications here.
     fn may_enter(&self, node: Option<&NodeId>) -> bool {
-        self.known
+        let is_own = node.is_some_and(|node| *node == self.own || *node == NodeId::LocalNode);
+        let is_known = self
+            .known
             .as_ref()
-            .is_none_or(|known| node.is_some_and(|node| known.contains(node)))
+            .is_none_or(|known| node.is_some_and(|node| known.contains(node)));
+        is_known && !is_own
     }
 
     /// Notes whether a neighbour answers.

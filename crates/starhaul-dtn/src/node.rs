@@ -235,6 +235,7 @@ impl Parts {
             let known = config.peers.iter().map(|peer| peer.node.clone()).collect();
             let cla = Arc::new(LtpCla(layer.clone()));
             let gate = Gate::new(
+                self.config.node.clone(),
                 cla,
                 self.schedule.clone(),
                 self.stock.clone(),
@@ -262,6 +263,7 @@ impl Parts {
             let known = config.peers.iter().map(|peer| peer.node.clone()).collect();
             let known = (!config.accepts_unknown).then_some(known);
             let gate = Gate::new(
+                self.config.node.clone(),
                 layer.clone(),
                 self.schedule.clone(),
                 self.stock.clone(),

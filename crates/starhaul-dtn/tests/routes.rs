@@ -6,12 +6,13 @@ mod kit;
 
 use std::{
     collections::BTreeSet,
+    io::{Read as _, Write as _},
     net::SocketAddr,
     time::{Duration, Instant, SystemTime},
 };
 
 use hardy_bpv7::{builder::Builder, creation_timestamp::CreationTimestamp, hop_info::HopInfo};
-use kit::{LIFETIME, Running, stop, tcp, udp, until};
+use kit::{LIFETIME, Running, connected, stop, tcp, udp, until};
 use starhaul_dtn::{blocks, plan::Moment};
 use starhaul_dtn_client::control::Client;
 use starhaul_ltp::{Engine, EngineConfig, EngineId, Event, Outgoing, PeerConfig};
@@ -228,4 +229,45 @@ async fn a_neighbour_that_is_not_connected_is_routed_around() {
     sender.send("ipn:4.5", b"x", LIFETIME).await.unwrap();
     receive(&mut client, 1, Duration::from_secs(20)).await;
     stop([source, relay, end]).await;
+}
+
+/// Whoever connects under the name of the node itself, and might do so under any.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stranger_with_the_name_of_the_node_gets_nothing() {
+    for name in ["ipn:2.0", "ipn:!.0"] {
+        let address = tcp();
+        let text = format!(
+            "node = \"ipn:2.0\"\n[storage]\nkind = \"memory\"\n[tcp]\nlisten = \"{address}\"\naccept_unknown = true\n"
+        );
+        let station = Running::start(&text).await;
+        let mut client = station.client().await;
+        client.open(Some("5")).await.unwrap();
+        let stranger = tokio::task::spawn_blocking(move || {
+            let mut stream = connected(address);
+            // The header; SESS_INIT with what it takes, its name and no extensions (RFC 9174 §4.2, §4.6).
+            let length = u16::try_from(name.len()).unwrap().to_be_bytes();
+            let most = (1_u64 << 20).to_be_bytes();
+            let init = [
+                &[7, 0, 0][..],
+                &most,
+                &most,
+                &length,
+                name.as_bytes(),
+                &[0; 4],
+            ];
+            stream.write_all(b"dtn!\x04\x00").unwrap();
+            stream.write_all(&init.concat()).unwrap();
+            // Its answer comes before it knows of the neighbour.
+            let mut answer = [0; 6 + 21];
+            stream.read_exact(&mut answer).unwrap();
+            std::thread::sleep(Duration::from_millis(300));
+            stream
+        });
+        let stream = stranger.await.unwrap();
+        let mut sender = sender(&station).await;
+        sender.send("ipn:2.5", b"x", LIFETIME).await.unwrap();
+        receive(&mut client, 1, Duration::from_secs(5)).await;
+        drop(stream);
+        stop([station]).await;
+    }
 }
