@@ -1,5 +1,5 @@
-//! Stands between a convergence layer and the agent: neighbours are shown to the agent only while a contact with them is open,
-//! and bundles are let in only while there is room.
+//! Stands between a convergence layer and the agent: neighbours are shown to the agent only while a contact with them is open and
+//! what goes there arrives first, and bundles are let in only while there is room.
 
 use std::{
     collections::BTreeMap,
@@ -181,7 +181,7 @@ impl Door {
         let changes: Vec<(ClaAddress, Neighbour)> = {
             let mut neighbours = self.neighbours();
             let changed = neighbours.iter_mut().filter_map(|(address, neighbour)| {
-                let is_open = self.schedule.is_open(&neighbour.node, now);
+                let is_open = self.schedule.is_shown(&neighbour.node, now);
                 let is_news = std::mem::replace(&mut neighbour.is_shown, is_open) != is_open;
                 is_news.then(|| (address.clone(), neighbour.clone()))
             });
@@ -341,6 +341,131 @@ impl Sink for Entrance {
                 agent.remove_peer(address).await
             }
             (removed, _) => Ok(removed.is_some()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use starhaul_units::Bandwidth;
+
+    use super::*;
+    use crate::{
+        config::Storage,
+        plan::{Contact, ContactPlan},
+    };
+
+    /// A layer whose neighbours answer only when they are told to.
+    #[derive(Default)]
+    struct Layer {
+        sink: OnceLock<Box<dyn Sink>>,
+        answers: AtomicBool,
+    }
+
+    #[async_trait]
+    impl Cla for Layer {
+        async fn on_register(&self, sink: Box<dyn Sink>, _: &[NodeId]) {
+            let _ = self.sink.set(sink);
+        }
+
+        async fn on_unregister(&self) {}
+
+        async fn forward(
+            &self,
+            _: Option<u32>,
+            _: &ClaAddress,
+            _: Bytes,
+        ) -> Result<ForwardBundleResult> {
+            Ok(match self.answers.load(Ordering::Relaxed) {
+                true => ForwardBundleResult::Sent,
+                false => ForwardBundleResult::NoNeighbour,
+            })
+        }
+    }
+
+    /// An agent that takes all and does nothing.
+    struct Agent;
+
+    #[async_trait]
+    impl Sink for Agent {
+        async fn unregister(&self) {}
+
+        async fn dispatch(
+            &self,
+            _: Bytes,
+            _: Option<&NodeId>,
+            _: Option<&ClaAddress>,
+        ) -> Result<()> {
+            Ok(())
+        }
+
+        async fn add_peer(&self, _: ClaAddress, _: &[NodeId]) -> Result<bool> {
+            Ok(true)
+        }
+
+        async fn remove_peer(&self, _: &ClaAddress) -> Result<bool> {
+            Ok(true)
+        }
+    }
+
+    fn node(number: u32) -> NodeId {
+        format!("ipn:{number}.0").parse().unwrap()
+    }
+
+    #[tokio::test]
+    async fn routes_lead_around_a_neighbour_until_it_answers() {
+        let now = Schedule::now();
+        let contact = |from, to, milliseconds| Contact {
+            from: node(from),
+            to: node(to),
+            start: now,
+            end: now.plus(Duration::from_secs(1000)),
+            rate: Bandwidth::from_mbit(100),
+            light_time: Duration::from_millis(milliseconds),
+        };
+        let plan = vec![
+            contact(1, 2, 0),
+            contact(2, 4, 0),
+            contact(1, 3, 100),
+            contact(3, 4, 100),
+        ];
+        let schedule = Schedule::new(node(1), ContactPlan::new(plan), Vec::new());
+        let schedule = Arc::new(schedule);
+        let stock = Stock::new(Storage {
+            folder: None,
+            sync: false,
+            database: None,
+            bucket: None,
+            bytes: 1 << 20,
+            bundles: 10,
+            bundle_bytes: 1 << 10,
+        });
+        let layer = Arc::new(Layer::default());
+        let gate = Gate::new(node(1), layer.clone(), schedule.clone(), stock, None, false);
+        gate.on_register(Box::new(Agent), &[]).await;
+        let address = ClaAddress::Private(Bytes::from_static(b"2"));
+        let sink = layer.sink.get().unwrap();
+        sink.add_peer(address.clone(), &[node(2)]).await.unwrap();
+        let via = || schedule.look(Schedule::now())[&node(4)].clone();
+        assert_eq!(via(), node(2));
+        gate.forward(None, &address, Bytes::new()).await.unwrap();
+        assert_eq!(via(), node(3));
+        // It answers, or is heard, or connects again.
+        layer.answers.store(true, Ordering::Relaxed);
+        gate.forward(None, &address, Bytes::new()).await.unwrap();
+        assert_eq!(via(), node(2));
+        for connects in [false, true] {
+            schedule.failed(&node(2), Schedule::now());
+            assert_eq!(via(), node(3));
+            if connects {
+                sink.add_peer(address.clone(), &[node(2)]).await.unwrap();
+            } else {
+                let from = (Some(&node(2)), Some(&address));
+                sink.dispatch(Bytes::new(), from.0, from.1).await.unwrap();
+            }
+            assert_eq!(via(), node(2), "connects: {connects}");
         }
     }
 }

@@ -85,6 +85,8 @@ struct Parts {
     routes: Arc<Routes>,
     ltp: Option<(Arc<LtpLayer>, Arc<Gate>)>,
     tcp: Option<(Arc<hardy_tcpclv4::Cla>, Arc<Gate>)>,
+    /// Only one at a time looks at the plan: an older look must not count after a newer one.
+    updating: tokio::sync::Mutex<()>,
     started: Instant,
 }
 
@@ -105,8 +107,11 @@ impl Node {
         };
         let stock = Stock::new(config.storage.clone());
         let stores = storage::open(&config.storage, &stock).await?;
+        let always = config.always();
         let plan = std::mem::take(&mut config.plan);
-        let schedule = Arc::new(Schedule::new(config.node.clone(), plan));
+        let schedule = Arc::new(Schedule::new(config.node.clone(), plan, always));
+        // Neighbours are shown by it.
+        schedule.look(Schedule::now());
         let keys = Arc::new(std::mem::take(&mut config.keys));
         let mut agent = Bpa::builder()
             .node_ids(NodeIds::try_from(&[config.node.clone()][..]).map_err(agent_error)?)
@@ -145,6 +150,7 @@ impl Node {
             routes,
             ltp,
             tcp,
+            updating: tokio::sync::Mutex::default(),
             started,
         };
         if let Err(error) = parts.register().await {
@@ -293,14 +299,17 @@ impl Parts {
     }
 
     /// Opens and closes contacts.
-    async fn update(&self, now: Moment) {
+    async fn update(&self) {
+        let _only_one = self.updating.lock().await;
+        let now = Schedule::now();
         if let Some((layer, _)) = &self.ltp {
             layer.set_links(|node| self.link(node, now));
         }
+        // It looks for the neighbours that are to be shown.
+        self.routes.update(now).await;
         for (_, gate) in self.gates() {
             gate.update(now).await;
         }
-        self.routes.update(now).await;
     }
 }
 
@@ -337,11 +346,11 @@ fn service(node: &NodeId, (number, name): (u32, &str)) -> Service {
 async fn follow_plan(parts: Arc<Parts>) {
     loop {
         let now = Schedule::now();
-        parts.update(now).await;
+        parts.update().await;
         let next = parts
             .schedule
             .next_change(now)
-            .map_or(LOOK_AT_CLOCK, |at| at.since(now));
+            .map_or(LOOK_AT_CLOCK, |at| at.since(Schedule::now()));
         // A moment later, so that the change has come by then.
         tokio::time::sleep(next.min(LOOK_AT_CLOCK) + Duration::from_millis(1)).await;
     }
@@ -356,7 +365,7 @@ async fn try_again(parts: Arc<Parts>) {
         // A bundle that the agent has lost sight of must not wait for the end of its lifetime.
         let patience = attempt.map_or(LOOK_AT_ALL, |attempt| attempt.clamp(TRY_AGAIN, LOOK_AT_ALL));
         let _ = tokio::time::timeout(patience, asked).await;
-        parts.update(Schedule::now()).await;
+        parts.update().await;
         parts.routes.try_again().await;
     }
 }

@@ -53,7 +53,9 @@ impl Routes {
         let Some(sink) = self.sink.get() else { return };
         let mut planned = self.planned.lock().await;
         // Computed under the lock: the last one that tells the agent has the newest bookings.
-        let wanted = self.wanted(now);
+        let mut wanted = self.schedule.look(now);
+        // The agent knows the way to whom it is shown.
+        wanted.retain(|to, via| to != via);
         let _change = (*planned != wanted).then(|| self.stock.changes.begin());
         for (to, via) in planned
             .iter()
@@ -96,17 +98,6 @@ impl Routes {
             // What cannot be removed does no harm.
             let _ = sink.remove_route(&nowhere, &action, CONFIGURED).await;
         }
-    }
-
-    /// The neighbour over which each node is reached first, where the contact with it is open.
-    fn wanted(&self, now: Moment) -> BTreeMap<NodeId, NodeId> {
-        let plan = self.schedule.plan();
-        let routes = self.schedule.routes(now).into_iter();
-        let open = routes.filter_map(|(to, route)| {
-            let first = route.first(plan).filter(|contact| contact.is_open(now))?;
-            Some((to, first.to.clone()))
-        });
-        open.filter(|(to, via)| to != via).collect()
     }
 }
 

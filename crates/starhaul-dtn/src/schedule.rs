@@ -24,11 +24,15 @@ const TYPICAL_BYTES: u64 = 1 << 10;
 pub(crate) struct Schedule {
     node: NodeId,
     plan: ContactPlan,
-    /// The nodes that this one has contacts with, in either direction.
+    /// The nodes that this one has planned contacts with, in either direction.
     planned: BTreeSet<NodeId>,
+    /// The nodes to which a contact leads from here.
+    neighbours: BTreeSet<NodeId>,
     bookings: Mutex<Bookings>,
-    /// Of the neighbours that the plan names.
+    /// Of the neighbours.
     silent: Mutex<Silent>,
+    /// The neighbours over which any node is reached first, at the last look.
+    firsts: Mutex<BTreeSet<NodeId>>,
 }
 
 /// The time of a contact that a bundle was given, if its neighbour is in the plan.
@@ -39,19 +43,25 @@ pub(crate) struct Booking {
 }
 
 impl Schedule {
-    /// The plan as seen from `node`.
-    pub(crate) fn new(node: NodeId, plan: ContactPlan) -> Self {
+    /// The plan as seen from `node`, and contacts that are always open.
+    pub(crate) fn new(node: NodeId, plan: ContactPlan, always: Vec<Contact>) -> Self {
         let other = |contact: &Contact| match (&contact.from, &contact.to) {
             (from, to) if *from == node => Some(to.clone()),
             (from, to) if *to == node => Some(from.clone()),
             _ => None,
         };
+        let planned = plan.contacts().iter().filter_map(other).collect();
+        let plan = plan.with(always);
+        let contacts = plan.contacts().iter();
+        let from_here = contacts.filter(|contact| contact.from == node);
         Self {
-            planned: plan.contacts().iter().filter_map(other).collect(),
+            planned,
+            neighbours: from_here.map(|contact| contact.to.clone()).collect(),
             node,
             plan,
             bookings: Mutex::default(),
             silent: Mutex::default(),
+            firsts: Mutex::default(),
         }
     }
 
@@ -92,7 +102,8 @@ impl Schedule {
 
     /// When the next contact begins or ends here.
     pub(crate) fn next_change(&self, now: Moment) -> Option<Moment> {
-        self.plan.next_change(&self.node, now)
+        let next = self.plan.next_change(&self.node, now);
+        next.filter(|at| *at < Moment::MAX)
     }
 
     /// How each node of the plan is reached first: over neighbours that answer, if there is such a way.
@@ -119,23 +130,49 @@ impl Schedule {
         routes
     }
 
+    /// The neighbour over which each node is reached first, where the contact with it is open. From now on, others are not shown.
+    pub(crate) fn look(&self, now: Moment) -> BTreeMap<NodeId, NodeId> {
+        let routes = self.routes(now).into_iter();
+        let open = routes.filter_map(|(to, route)| {
+            let first = route
+                .first(&self.plan)
+                .filter(|contact| contact.is_open(now))?;
+            Some((to, first.to.clone()))
+        });
+        let hops: BTreeMap<NodeId, NodeId> = open.collect();
+        *self.firsts() = hops.values().cloned().collect();
+        hops
+    }
+
+    /// Whether the agent may know of a neighbour: it sends to one that it knows whatever arrives earlier over another.
+    pub(crate) fn is_shown(&self, neighbour: &NodeId, now: Moment) -> bool {
+        let is_of_others = !self.neighbours.contains(neighbour);
+        self.is_open(neighbour, now) && (is_of_others || self.firsts().contains(neighbour))
+    }
+
+    /// Whether a neighbour should be there now: it is to be shown, or would be if it answered.
+    pub(crate) fn is_due(&self, neighbour: &NodeId, now: Moment) -> bool {
+        let is_silent = self.silent().until(neighbour) > now;
+        self.is_shown(neighbour, now) || is_silent && self.is_open(neighbour, now)
+    }
+
     /// A neighbour did not answer.
     pub(crate) fn failed(&self, neighbour: &NodeId, now: Moment) {
-        if self.is_planned(neighbour) {
+        if self.neighbours.contains(neighbour) {
             self.silent().failed(neighbour, now);
         }
     }
 
     /// A neighbour did not take a bundle.
     pub(crate) fn refused(&self, neighbour: &NodeId, now: Moment) {
-        if self.is_planned(neighbour) {
+        if self.neighbours.contains(neighbour) {
             self.silent().refused(neighbour, now);
         }
     }
 
     /// A neighbour is not connected. Returns whether routes may be others now.
     pub(crate) fn absent(&self, neighbour: &NodeId, now: Moment) -> bool {
-        self.is_planned(neighbour) && self.silent().absent(neighbour, now)
+        self.neighbours.contains(neighbour) && self.silent().absent(neighbour, now)
     }
 
     /// A neighbour is there. Returns whether routes may be others now.
@@ -206,6 +243,10 @@ impl Schedule {
         self.planned.contains(neighbour)
     }
 
+    fn firsts(&self) -> MutexGuard<'_, BTreeSet<NodeId>> {
+        self.firsts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn silent(&self) -> MutexGuard<'_, Silent> {
         self.silent.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -253,7 +294,7 @@ mod tests {
             contact(1, 3, 0..1000, rate),
             contact(3, 4, 200..1000, rate),
         ];
-        let schedule = Schedule::new(node(1), ContactPlan::new(plan));
+        let schedule = Schedule::new(node(1), ContactPlan::new(plan), Vec::new());
         let via = |to: u32, now: Moment| {
             let routes = schedule.routes(now);
             routes[&node(to)].first(schedule.plan()).unwrap().to.clone()
@@ -274,10 +315,44 @@ mod tests {
     }
 
     #[test]
+    fn a_neighbour_is_shown_while_what_goes_there_arrives_first() {
+        let (slow, fast) = (Bandwidth::from_kbit(1), Bandwidth::from_mbit(100));
+        let plan = vec![
+            contact(1, 2, 0..1000, slow),
+            contact(1, 3, 0..500, fast),
+            contact(3, 2, 0..500, fast),
+        ];
+        // Over 4, which is always there, 5 is reached.
+        let plan = ContactPlan::new([plan, vec![contact(4, 5, 0..1000, slow)]].concat());
+        let always = Contact {
+            end: Moment::MAX,
+            ..contact(1, 4, 0..1, fast)
+        };
+        let schedule = Schedule::new(node(1), plan, vec![always]);
+        let shown = |now: Moment| {
+            schedule.look(now);
+            let all = [2, 3, 4, 6].into_iter();
+            let shown = all.filter(|number| schedule.is_shown(&node(*number), now));
+            shown.collect::<Vec<_>>()
+        };
+        let now = second(1);
+        // 6 is a stranger.
+        assert_eq!(shown(now), [3, 4, 6]);
+        let hops = schedule.look(now);
+        assert_eq!((&hops[&node(2)], &hops[&node(5)]), (&node(3), &node(4)));
+        assert!(!schedule.is_due(&node(2), now));
+        schedule.failed(&node(3), now);
+        assert_eq!(shown(now), [2, 3, 4, 6]);
+        assert!(schedule.is_due(&node(3), now));
+        assert_eq!(shown(second(600)), [2, 4, 6]);
+        assert_eq!(schedule.next_change(second(1000)), None);
+    }
+
+    #[test]
     fn a_bundle_is_booked_over_the_open_contact_over_which_it_arrives_first() {
         let (slow, fast) = (Bandwidth::from_kbit(1), Bandwidth::from_mbit(100));
         let plan = vec![contact(1, 2, 0..86_400, slow), contact(1, 2, 0..600, fast)];
-        let schedule = Schedule::new(node(1), ContactPlan::new(plan));
+        let schedule = Schedule::new(node(1), ContactPlan::new(plan), Vec::new());
         let rate = |at: u64, bytes: u64| {
             let booking = schedule.book(&node(2), second(at), bytes)?;
             Some(schedule.plan.contacts()[booking.place?].rate)

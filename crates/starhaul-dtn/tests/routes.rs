@@ -204,6 +204,15 @@ async fn a_bundle_that_has_gone_round_stays_with_its_sender() {
     stop([middle]).await;
 }
 
+/// Waits until a node may send to these neighbours and no others.
+async fn until_open(running: &Running, wanted: &[&str]) {
+    until(running, "neighbours", |status| {
+        let open = status.neighbours.iter().filter(|at| at.is_open);
+        open.map(|at| at.node.as_str()).eq(wanted.iter().copied())
+    })
+    .await;
+}
+
 /// The best way leads over a neighbour that is not there.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_neighbour_that_is_not_connected_is_routed_around() {
@@ -229,6 +238,51 @@ async fn a_neighbour_that_is_not_connected_is_routed_around() {
     sender.send("ipn:4.5", b"x", LIFETIME).await.unwrap();
     receive(&mut client, 1, Duration::from_secs(20)).await;
     stop([source, relay, end]).await;
+}
+
+/// A slow link leads to the destination, and two fast ones by way of another node.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bundle_goes_over_a_relay_if_it_arrives_first() {
+    let (a, b, c) = (udp(), udp(), udp());
+    let epoch = Moment::from(SystemTime::now());
+    let plan = [
+        format!("epoch = \"{epoch}\"\n"),
+        contact((1, 2), 0..60, "1kbit"),
+        contact((1, 3), 0..60, "1gbit"),
+        contact((3, 2), 0..60, "1gbit"),
+    ]
+    .concat();
+    let source = Running::start(&node(1, a, &[(2, b), (3, c)], &plan)).await;
+    let end = Running::start(&node(2, b, &[(1, a), (3, c)], &plan)).await;
+    let relay = Running::start(&node(3, c, &[(1, a), (2, b)], &plan)).await;
+    until_open(&source, &["ipn:3.0"]).await;
+    let mut client = end.client().await;
+    client.open(Some("5")).await.unwrap();
+    let mut sender = sender(&source).await;
+    sender.send("ipn:2.5", b"x", LIFETIME).await.unwrap();
+    receive(&mut client, 1, Duration::from_secs(20)).await;
+    until(&relay, "it has gone over the relay", |status| {
+        status.counters.sent == 1
+    })
+    .await;
+    stop([source, end, relay]).await;
+}
+
+/// The plan says when a neighbour on the same network can talk to the station, and nothing of the way to that neighbour.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_neighbour_that_is_always_there_leads_to_the_nodes_of_the_plan() {
+    let (a, b, s) = (udp(), udp(), udp());
+    let epoch = Moment::from(SystemTime::now());
+    let plan = format!("epoch = \"{epoch}\"\n{}", contact((2, 3), 0..60, "10mbit"));
+    let source = Running::start(&node(1, a, &[(2, b)], &plan)).await;
+    let relay = Running::start(&node(2, b, &[(1, a), (3, s)], &plan)).await;
+    let station = Running::start(&node(3, s, &[(2, b)], &plan)).await;
+    let mut client = station.client().await;
+    client.open(Some("5")).await.unwrap();
+    let mut sender = sender(&source).await;
+    sender.send("ipn:3.5", b"x", LIFETIME).await.unwrap();
+    receive(&mut client, 1, Duration::from_secs(20)).await;
+    stop([source, relay, station]).await;
 }
 
 /// Whoever connects under the name of the node itself, and might do so under any.

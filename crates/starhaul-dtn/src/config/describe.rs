@@ -104,7 +104,8 @@ fn describe_plan(config: &Config, now: Moment, text: &mut String) {
         bytes: BYTES,
         expiry: Moment::MAX,
     };
-    let routes = earliest(plan, query, &Bookings::default());
+    let ways = plan.clone().with(config.always());
+    let routes = earliest(&ways, query, &Bookings::default());
     for node in plan
         .nodes()
         .into_iter()
@@ -115,7 +116,7 @@ fn describe_plan(config: &Config, now: Moment, text: &mut String) {
                 let places = route
                     .contacts
                     .iter()
-                    .filter_map(|place| plan.contacts().get(*place));
+                    .filter_map(|place| ways.contacts().get(*place));
                 let way: Vec<String> = places.map(|contact| contact.to.to_string()).collect();
                 format!(
                     "1 MB arrives at {} by way of {}",

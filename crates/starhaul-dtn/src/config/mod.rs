@@ -20,7 +20,7 @@ use starhaul_units::Bandwidth;
 
 use crate::{
     Error,
-    plan::{ContactPlan, Moment, NodeId},
+    plan::{Contact, ContactPlan, Moment, NodeId},
     security::Keys,
 };
 
@@ -185,6 +185,26 @@ impl Config {
             path: path.clone(),
             reason,
         })
+    }
+
+    /// Contacts without an end with the neighbours that the plan does not name: they can be talked to at any time.
+    pub(crate) fn always(&self) -> Vec<Contact> {
+        let ltp = self.ltp.iter().flat_map(|ltp| &ltp.peers);
+        let ltp = ltp.map(|peer| (&peer.node, peer.rate, peer.light_time));
+        let tcp = self.tcp.iter().flat_map(|tcp| &tcp.peers);
+        let tcp = tcp.map(|peer| (&peer.node, None, Duration::ZERO));
+        let unplanned = ltp.chain(tcp).filter(|(node, _, _)| {
+            !self.plan.knows(&self.node, node) && !self.plan.knows(node, &self.node)
+        });
+        let contacts = unplanned.map(|(node, rate, light_time)| Contact {
+            from: self.node.clone(),
+            to: node.clone(),
+            start: Moment::default(),
+            end: Moment::MAX,
+            rate: rate.unwrap_or(Bandwidth::MAX),
+            light_time,
+        });
+        contacts.collect()
     }
 
     /// What it configures, for people.

@@ -48,7 +48,7 @@ impl Parts {
         let neighbours = ltp.chain(tcp).map(|(by, node)| Configured {
             node: node.to_string(),
             by: by.to_owned(),
-            is_due: self.schedule.is_open(node, now),
+            is_due: self.schedule.is_due(node, now),
         });
         Figures {
             neighbours: neighbours.collect(),
@@ -123,6 +123,7 @@ impl Parts {
             closes: open
                 .map(|contact| contact.end)
                 .max()
+                .filter(|end| *end < Moment::MAX)
                 .map(|end| end.to_string()),
             opens: self
                 .schedule
@@ -137,6 +138,15 @@ impl Parts {
         let stored = stored.map(|(node, amount)| {
             let route = routes.get(&node);
             let first = route.and_then(|route| route.first(self.schedule.plan()));
+            // Where no contact is planned, nobody knows when the neighbour is there.
+            let is_planned = route.is_some_and(|route| {
+                let contacts = self.schedule.plan().contacts();
+                let mut own = route
+                    .contacts
+                    .iter()
+                    .filter_map(|place| contacts.get(*place));
+                own.any(|contact| contact.end < Moment::MAX)
+            });
             let is_neighbour = self.gates().any(|(_, gate)| gate.has(&node));
             let next_hop = first.map(|contact| contact.to.to_string());
             let leaves = first
@@ -147,7 +157,9 @@ impl Parts {
                 bytes: amount.bytes,
                 next_hop: next_hop.or_else(|| is_neighbour.then(|| node.to_string())),
                 leaves: leaves.map(|start| start.to_string()),
-                arrives: route.map(|route| route.arrival.to_string()),
+                arrives: route
+                    .filter(|_| is_planned)
+                    .map(|route| route.arrival.to_string()),
                 node: node.to_string(),
             }
         });

@@ -98,6 +98,11 @@ impl ContactPlan {
         Self { contacts }
     }
 
+    /// The same plan with further contacts.
+    pub fn with(self, more: Vec<Contact>) -> Self {
+        Self::new(self.contacts.into_iter().chain(more).collect())
+    }
+
     /// The contacts, in the order of their start.
     pub fn contacts(&self) -> &[Contact] {
         &self.contacts
