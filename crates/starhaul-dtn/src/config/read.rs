@@ -293,7 +293,7 @@ fn read_plan(top: &Table<'_>, folder: &Path, start: Moment) -> Result<ContactPla
             .into());
     }
     let text = read_file(&file)?;
-    Ok(plan::read_plan(&text, &file, start)?)
+    Ok(plan::read_plan(&text, &file, plan::epoch(top, start)?)?)
 }
 
 fn read_keys(table: &Table<'_>, folder: &Path) -> Result<security::Keys, Error> {

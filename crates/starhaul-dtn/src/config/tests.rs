@@ -139,3 +139,21 @@ fn an_address_that_cannot_be_reached_from_where_ltp_listens_is_refused() {
         }
     }
 }
+
+#[test]
+fn times_of_a_plan_without_an_epoch_count_from_that_of_the_node() {
+    let folder = tempfile::tempdir().unwrap();
+    let contact = "[[contact]]\nfrom = \"ipn:1.0\"\nto = \"ipn:2.0\"\nstart = \"+1s\"\nend = \"+2s\"\nrate = \"1kbit\"\n";
+    let (own, of_plan) = ("2027-03-01T12:00:00Z", "2028-03-01T12:00:00Z");
+    let node = format!(
+        "node = \"ipn:1.0\"\nplan = \"plan.toml\"\nepoch = \"{own}\"\n[tcp]\nlisten = \"127.0.0.1:0\"\n"
+    );
+    for (epoch, begins) in [
+        (String::new(), "2027-03-01T12:00:01Z"),
+        (format!("epoch = \"{of_plan}\"\n"), "2028-03-01T12:00:01Z"),
+    ] {
+        fs::write(folder.path().join("plan.toml"), epoch + contact).unwrap();
+        let config = parse(&folder, &node).unwrap();
+        assert_eq!(config.plan.contacts()[0].start.to_string(), begins);
+    }
+}

@@ -11,7 +11,7 @@ use std::{
 
 pub use hardy_bpv7::eid::NodeId;
 pub use read::read_plan;
-pub(crate) use read::{CONTACTS, EPOCH, LIGHT_TIME, node, read_contacts};
+pub(crate) use read::{CONTACTS, EPOCH, LIGHT_TIME, epoch, node, read_contacts};
 use starhaul_units::Bandwidth;
 
 /// A point in time, counted from 1970 in UTC. Contact plans are about the time that nodes agree on, not about a process.

@@ -89,12 +89,20 @@ pub fn read_plan(text: &str, name: &Path, start: Moment) -> Result<ContactPlan, 
     read_contacts(&top, start)
 }
 
+/// Reads the key `epoch` of a table; without it, times count from `start`.
+///
+/// # Errors
+/// As [`read_plan`].
+pub(crate) fn epoch(top: &Table<'_>, start: Moment) -> Result<Moment, Error> {
+    Ok(top.text_if("epoch", absolute)?.unwrap_or(start))
+}
+
 /// Reads the keys `epoch` and `contact` of a table.
 ///
 /// # Errors
 /// As [`read_plan`].
 pub(crate) fn read_contacts(top: &Table<'_>, start: Moment) -> Result<ContactPlan, Error> {
-    let epoch = top.text_if("epoch", absolute)?.unwrap_or(start);
+    let epoch = epoch(top, start)?;
     let mut contacts = Vec::new();
     for table in top.tables("contact")? {
         read_contact(&table, epoch, &mut contacts)?;
