@@ -101,12 +101,22 @@ impl Routes {
     }
 }
 
+/// The null endpoint, of either scheme.
+const NOBODY: &str = "dtn:none";
 /// A name that no node has.
 const NOWHERE: &str = "dtn://starhaul.invalid/nowhere";
 
 #[async_trait]
 impl RoutingAgent for Routes {
     async fn on_register(&self, sink: Box<dyn RoutingSink>, _: &[NodeId]) {
+        // Reports go to it where nobody is to have them, as reports of reports. It is always a pattern.
+        if let Ok(nobody) = NOBODY.parse::<EidPattern>()
+            && let Err(error) = sink
+                .add_route(nobody, RouteAction::Drop(None), PLANNED)
+                .await
+        {
+            tracing::warn!(%error, "bundles for nobody are kept");
+        }
         for (pattern, via) in &self.configured {
             let action = RouteAction::Via(via.clone().into());
             if let Err(error) = sink.add_route(pattern.clone(), action, CONFIGURED).await {

@@ -68,7 +68,7 @@ impl Source {
 }
 
 /// A bundle for a node without a route, whose number tells it from others.
-fn bundle(number: u64, asks: bool) -> Vec<u8> {
+fn bundle(number: u64, asks: bool, report_to: &str) -> Vec<u8> {
     let flags = Flags {
         delete_report_requested: asks,
         ..Flags::default()
@@ -76,7 +76,7 @@ fn bundle(number: u64, asks: bool) -> Vec<u8> {
     let builder = Builder::new("ipn:1.5".parse().unwrap(), "ipn:9.5".parse().unwrap());
     let builder = builder
         .with_flags(flags)
-        .with_report_to("ipn:1.0".parse().unwrap())
+        .with_report_to(report_to.parse().unwrap())
         .with_lifetime(LIFETIME)
         .with_payload(b"too late".as_slice().into());
     let stamp = CreationTimestamp::from_parts(Some(DtnTime::now()), number);
@@ -94,8 +94,10 @@ async fn reports_of(configured: &str) -> (Vec<u8>, Vec<bytes::Bytes>) {
     let node = Node::start(config).await.unwrap();
     let address = node.handle().ltp_address().unwrap();
     source.driver.set_address(NODE, address);
-    let asking = bundle(77, true);
-    source.send(bundle(78, false));
+    let asking = bundle(77, true, "ipn:1.0");
+    source.send(bundle(78, false, "ipn:1.0"));
+    source.send(bundle(79, true, "dtn:none"));
+    source.send(bundle(80, true, "ipn:0.0"));
     source.send(asking.clone());
     let (enough, patience) = match configured.is_empty() {
         true => (1, LIFETIME * 4),
@@ -108,7 +110,9 @@ async fn reports_of(configured: &str) -> (Vec<u8>, Vec<bytes::Bytes>) {
         source
     });
     let source = source.await.unwrap();
-    assert_eq!(node.handle().status().counters.expired, 2);
+    let status = node.handle().status();
+    assert_eq!(status.counters.expired, 4);
+    assert_eq!(status.storage.bundles, 0, "reports for nobody are kept");
     node.shutdown().await;
     (asking, source.received)
 }
