@@ -226,7 +226,7 @@ impl App {
             return Ok(());
         }
         let Some(deliveries) = &self.deliveries else {
-            return self.answer(bundle, &payload).await;
+            return self.answer(bundle, &payload, expiry).await;
         };
         let delivery = deliver(deliveries, bundle, id.clone(), payload, expiry);
         let taken = tokio::select! {
@@ -243,16 +243,23 @@ impl App {
         })
     }
 
-    async fn answer(&self, bundle: &Bundle, payload: &[u8]) -> services::Result<()> {
-        // Two that answer each other would never end.
+    async fn answer(
+        &self,
+        bundle: &Bundle,
+        payload: &[u8],
+        expiry: OffsetDateTime,
+    ) -> services::Result<()> {
+        // Two that answer each other would never end; others that echo end with the lifetime of the first question.
+        let left = expiry - OffsetDateTime::now_utc();
+        let left =
+            u64::try_from(left.whole_milliseconds()).map_or(Duration::ZERO, Duration::from_millis);
         let is_from_echo = self
             .registered
             .get()
             .is_some_and(|(own, _)| own.service() == bundle.id.source.service());
-        if !bundle.id.source.is_null() && !is_from_echo {
-            let sent = self
-                .send(bundle.id.source.clone(), payload, bundle.lifetime)
-                .await;
+        if !bundle.id.source.is_null() && !is_from_echo && !left.is_zero() {
+            let lifetime = left.min(bundle.lifetime);
+            let sent = self.send(bundle.id.source.clone(), payload, lifetime).await;
             sent.inspect_err(|error| tracing::warn!(%error, "no echo"))
                 .ok();
         }

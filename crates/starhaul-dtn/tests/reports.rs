@@ -1,4 +1,4 @@
-//! Status reports of bundles that expire (RFC 9171 §6.1.1).
+//! Status reports of bundles that expire (RFC 9171 §6.1.1), and answers that expire with their question.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -146,4 +146,44 @@ async fn an_expired_bundle_is_reported_if_its_source_asked() {
 async fn no_report_is_sent_unless_configured() {
     let (_, reports) = reports_of("").await;
     assert!(reports.is_empty(), "{reports:?}");
+}
+
+/// An echo that answers another one's answer, under a name by which it is not known for one, does so for the lifetime of the
+/// first question: each answer has what is left of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_echo_lives_no_longer_than_its_question() {
+    let mut source = Source::new();
+    let text = format!(
+        "node = \"ipn:2.0\"\n[storage]\nkind = \"memory\"\n[ltp]\nlisten = \"127.0.0.1:0\"\n\
+         [[ltp.peer]]\nnode = \"dtn://source/\"\nengine = 1\naddress = \"{}\"\n",
+        source.driver.local_addr()
+    );
+    let config = Config::parse(&text, Path::new("node.toml"), SystemTime::now().into()).unwrap();
+    let node = Node::start(config).await.unwrap();
+    source
+        .driver
+        .set_address(NODE, node.handle().ltp_address().unwrap());
+    let (lifetime, age) = (Duration::from_secs(60), Duration::from_secs(50));
+    let now = DtnTime::now().millisecs();
+    let asked = DtnTime::new(now - u64::try_from(age.as_millis()).unwrap());
+    let builder = Builder::new(
+        "dtn://source/echo".parse().unwrap(),
+        "ipn:2.7".parse().unwrap(),
+    );
+    let builder = builder.with_lifetime(lifetime);
+    let builder = builder.with_payload(b"hello".as_slice().into());
+    let question = builder.build(CreationTimestamp::from_parts(Some(asked), 1));
+    source.send(question.unwrap().1.into_vec());
+    let source = tokio::task::spawn_blocking(move || {
+        source.receive(1, PATIENCE);
+        source
+    });
+    let source = source.await.unwrap();
+    let answer = ParsedBundle::parse(&source.received[0], no_keys)
+        .unwrap()
+        .bundle;
+    assert_eq!(answer.id.source.to_string(), "ipn:2.7");
+    assert!(answer.lifetime <= lifetime - age, "{:?}", answer.lifetime);
+    assert!(answer.lifetime > Duration::ZERO);
+    node.shutdown().await;
 }
