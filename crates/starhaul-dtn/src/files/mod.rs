@@ -1,5 +1,7 @@
 //! Files and folders over bundles: cut into chunks, put together again, and compared by their SHA-256 at both ends.
 
+mod existing;
+mod hash;
 mod receive;
 mod send;
 mod wire;

@@ -4,14 +4,18 @@
 use std::{
     collections::{BTreeMap, HashMap},
     fs::{self, File},
-    io::{self, Read as _, Write as _},
+    io::{self, Write as _},
     path::{Path, PathBuf},
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
 use sha2::{Digest as _, Sha256};
 
-use super::wire::{Chunk, PARTS, Verdict, decode, encode};
+use super::{
+    existing::Existing,
+    hash::hex,
+    wire::{Chunk, PARTS, Verdict, decode, encode},
+};
 use starhaul_dtn_client::control::Bundle;
 
 use crate::Error;
@@ -25,6 +29,7 @@ pub struct FileReceiver {
     folder: PathBuf,
     /// What is there of unfinished files, by the name of the folder of their chunks.
     known: Mutex<HashMap<String, Ranges>>,
+    existing: Existing,
 }
 
 /// Ranges that neither overlap nor touch: where each begins and ends.
@@ -57,10 +62,11 @@ impl FileReceiver {
         Ok(Self {
             folder: folder.to_owned(),
             known: Mutex::default(),
+            existing: Existing::default(),
         })
     }
 
-    /// Stores what a bundle carries. Returns a file that is complete now, and the answer to its sender. After that, the bundle
+    /// Stores what a bundle carries. Returns a file that is complete now, and the answer to its sender, if there is one to give. After that, the bundle
     /// may be acknowledged.
     ///
     /// # Errors
@@ -104,7 +110,15 @@ impl FileReceiver {
             }
         };
         match fs::symlink_metadata(&path) {
-            Ok(_) => return finish(None, self.difference(&path, &chunk)),
+            Ok(_) => {
+                let is_news = self
+                    .existing
+                    .is_to_be_told(&bundle.source, &name, chunk.offset);
+                return match is_news {
+                    true => finish(None, self.existing.difference(&path, &chunk)),
+                    false => Ok((None, None)),
+                };
+            }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) if is_due_to_name(&error) => return finish(None, Some(error.to_string())),
             Err(reason) => return Err(Error::Write { file: path, reason }),
@@ -128,16 +142,6 @@ impl FileReceiver {
 
     fn known(&self) -> MutexGuard<'_, HashMap<String, Ranges>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Why what is at `path` is not the file; nothing if it is, since it was complete before, and its sender has not heard of it.
-    fn difference(&self, path: &Path, chunk: &Chunk) -> Option<String> {
-        let name = &chunk.name;
-        match hash_of(path) {
-            Ok(hash) if hash == chunk.sha256 => None,
-            Ok(_) => Some(format!("{name} exists already with another content")),
-            Err(error) => Some(format!("{name} exists already and cannot be read: {error}")),
-        }
     }
 
     /// Notes a chunk that is stored; returns whether the file is complete.
@@ -286,23 +290,10 @@ fn add(ranges: &mut Ranges, mut start: u64, mut end: u64) {
     ranges.insert(start, end);
 }
 
-/// SHA-256 of a file in hexadecimal digits.
-pub(super) fn hash_of(path: &Path) -> io::Result<String> {
-    let (mut file, mut hash, mut buffer) = (File::open(path)?, Sha256::new(), vec![0; 1 << 20]);
-    loop {
-        match file.read(&mut buffer)? {
-            0 => return Ok(hex(&hash.finalize())),
-            count => hash.update(buffer.get(..count).unwrap_or_default()),
-        }
-    }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::Ordering;
+
     use super::*;
 
     fn chunk(name: &str, content: &[u8]) -> Chunk {
@@ -385,5 +376,36 @@ mod tests {
         assert_eq!(problem(answer), None);
         let parts = fs::read_dir(folder.path().join(PARTS)).unwrap();
         assert_eq!(parts.count(), 0);
+    }
+
+    #[test]
+    fn a_file_that_is_there_is_read_once_for_all_chunks_and_told_once() {
+        let (folder, receiver) = receiver();
+        let content = vec![7; 100];
+        fs::write(folder.path().join("a"), &content).unwrap();
+        let reads = || receiver.existing.read.load(Ordering::Relaxed);
+        let answers = |source: &str, content: &[u8]| {
+            let taken = (0..10).map(|part| {
+                let part = bundle("a", content, part * 10..part * 10 + 10);
+                let source = source.to_owned();
+                receiver.take(&Bundle { source, ..part }).unwrap().1
+            });
+            let answers = taken.flatten().map(|answer| problem(Some(answer)));
+            answers.collect::<Vec<_>>()
+        };
+        assert_eq!(answers("ipn:1.5", &content), [None]);
+        assert_eq!(answers("ipn:1.6", &content), [None]);
+        // Whoever sends it again is told again.
+        assert_eq!(answers("ipn:1.6", &content), [None]);
+        assert_eq!(reads(), 1);
+        // Another content of the same length, and one of another length, which need not be read.
+        let different = [Some("a exists already with another content".to_owned())];
+        assert_eq!(answers("ipn:1.5", &[8; 100]), different);
+        assert_eq!(answers("ipn:1.5", &[7; 110]), different);
+        assert_eq!(reads(), 1);
+        fs::write(folder.path().join("a"), [&content[..], b"more"].concat()).unwrap();
+        let longer = [&content[..], b"more"].concat();
+        assert_eq!(answers("ipn:1.5", &longer), [None]);
+        assert_eq!(reads(), 2);
     }
 }

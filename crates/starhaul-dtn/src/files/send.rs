@@ -9,7 +9,7 @@ use std::{
 };
 
 use super::{
-    receive::hash_of,
+    hash::hash_of,
     wire::{Chunk, Verdict, decode, encode},
 };
 use starhaul_dtn_client::{self as client, control::Client};
