@@ -15,7 +15,7 @@ use bytes::Bytes;
 use hardy_bpv7::{
     block::Type, builder::Builder, creation_timestamp::CreationTimestamp, dtn_time::DtnTime,
 };
-use starhaul_dtn::{Config, Node, blocks};
+use starhaul_dtn::{Config, Node, blocks, plan::Moment};
 use starhaul_ltp::{Engine, EngineConfig, EngineId, Event, Outgoing, PeerConfig};
 use starhaul_net::{IoMode, ltp::LtpDriver};
 
@@ -167,4 +167,71 @@ async fn all_blocks_of_a_bundle_count_against_the_limit() {
         "{least} {storage:?}"
     );
     assert!(node.shutdown().await);
+}
+
+/// A neighbour refuses a block of several bundles, since it does not take one of them: alone, the others are taken.
+#[tokio::test(flavor = "multi_thread")]
+async fn bundles_of_a_block_that_is_refused_go_alone() {
+    let mut config = EngineConfig::new(EngineId(1), [7; 32]);
+    config.awaits_acceptance = true;
+    let mut engine = Engine::new(config);
+    let peer = PeerConfig::new(Duration::ZERO, None);
+    engine.add_peer(Instant::now(), NODE, peer).unwrap();
+    engine.open_service(blocks::BUNDLE);
+    engine.open_service(blocks::AGGREGATE);
+    let local = "127.0.0.1:0".parse().unwrap();
+    let mut driver = LtpDriver::bind(local, IoMode::default(), engine).unwrap();
+    let epoch = Moment::from(SystemTime::now()).plus(Duration::from_secs(1));
+    let text = format!(
+        "node = \"ipn:2.0\"\nepoch = \"{epoch}\"\n[storage]\nkind = \"memory\"\n[ltp]\nlisten = \"127.0.0.1:0\"\n\
+         [[ltp.peer]]\nnode = \"ipn:1.0\"\naddress = \"{}\"\n\
+         [[contact]]\nfrom = \"ipn:2.0\"\nto = \"ipn:1.0\"\nstart = \"+0s\"\nend = \"+60s\"\nrate = \"1gbit\"\n",
+        driver.local_addr()
+    );
+    let config = Config::parse(&text, Path::new("node.toml"), SystemTime::now().into()).unwrap();
+    let node = Node::start(config).await.unwrap();
+    driver.set_address(NODE, node.handle().ltp_address().unwrap());
+    // They wait for the contact together.
+    let (deliveries, _delivered) = tokio::sync::mpsc::channel(1);
+    let (app, _) = node.handle().open(Some("5"), deliveries).await.unwrap();
+    for number in 0..20 {
+        let lifetime = Duration::from_secs(60);
+        app.send("ipn:1.5".parse().unwrap(), &[number], lifetime)
+            .await
+            .unwrap();
+    }
+    let receiving = tokio::task::spawn_blocking(move || {
+        let (limit, mut refused, mut taken) = (Instant::now() + PATIENCE, 0, 0);
+        while taken < 20 {
+            assert!(
+                Instant::now() < limit,
+                "{taken} are taken, {refused} refused"
+            );
+            driver.turn(Some(limit)).unwrap();
+            while let Some(event) = driver.poll_event() {
+                if let Event::RedPart {
+                    session, service, ..
+                } = event
+                {
+                    let (engine, now) = (driver.engine(), Instant::now());
+                    match service {
+                        blocks::AGGREGATE => {
+                            refused += 1;
+                            engine.cancel(now, session);
+                        }
+                        _ => {
+                            taken += 1;
+                            engine.accept(now, session);
+                        }
+                    }
+                }
+            }
+        }
+        refused
+    });
+    assert!(
+        receiving.await.unwrap() > 0,
+        "there was no block of several"
+    );
+    node.shutdown().await;
 }

@@ -22,6 +22,8 @@ use super::{
 const SMALL: usize = 16 << 10;
 /// Bytes of such a block: its loss costs no more than that of a large bundle.
 const AGGREGATE_BYTES: usize = 64 << 10;
+/// How long bundles go alone to a neighbour that refused a block of several: it may have refused one of them, and takes the others.
+const ALONE: Duration = Duration::from_secs(3);
 /// Bytes of blocks that arrived and are not stored yet; what comes then is refused, and sent again later.
 const MOST_STORING_BYTES: usize = 512 << 20;
 /// How often counters are told.
@@ -93,6 +95,8 @@ pub(super) struct Worker {
     sending: BTreeMap<SessionId, (EngineId, Vec<Answer>)>,
     /// Peers that do not know aggregates.
     plain: BTreeSet<EngineId>,
+    /// Peers that refused an aggregate, and until when bundles go to them alone.
+    alone: BTreeMap<EngineId, Instant>,
     /// Aggregates by the peer they went to: a refusal says that it does not know them.
     aggregates: BTreeMap<SessionId, EngineId>,
     storing_bytes: usize,
@@ -113,6 +117,7 @@ impl Worker {
             waiting: BTreeMap::new(),
             sending: BTreeMap::new(),
             plain: BTreeSet::new(),
+            alone: BTreeMap::new(),
             aggregates: BTreeMap::new(),
             storing_bytes: 0,
         }
@@ -213,7 +218,8 @@ impl Worker {
         let first = queue.pop_front()?;
         let mut bytes = first.bundle.len();
         let mut block = vec![first];
-        let may_join = bytes <= SMALL && !self.plain.contains(&to);
+        let is_alone = self.alone.get(&to).is_some_and(|at| *at > Instant::now());
+        let may_join = bytes <= SMALL && !is_alone && !self.plain.contains(&to);
         while may_join && let Some(next) = queue.front() {
             bytes += next.bundle.len();
             if next.bundle.len() > SMALL || bytes > AGGREGATE_BYTES {
@@ -269,10 +275,15 @@ impl Worker {
                 by,
                 reason,
             } => {
-                let aggregate = self.aggregates.get(&session);
-                if let Some(peer) = aggregate.filter(|_| reason == CancelReason::Unreachable) {
-                    tracing::info!(%peer, "the engine does not know aggregates: bundles go alone");
-                    self.plain.insert(*peer);
+                if let Some(peer) = self
+                    .aggregates
+                    .get(&session)
+                    .filter(|_| by == End::Receiver)
+                {
+                    self.alone.insert(*peer, Instant::now() + ALONE);
+                    if reason == CancelReason::Unreachable && self.plain.insert(*peer) {
+                        tracing::info!(%peer, "the engine does not know aggregates: bundles go alone");
+                    }
                 }
                 let unsent = match (by, reason) {
                     (End::Sender, CancelReason::RetransmissionLimit) => Unsent::Unanswered,
