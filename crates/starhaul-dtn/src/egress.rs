@@ -4,7 +4,7 @@
 //! trip. So each is given a task of its own, within a window. And the agent has one route for all bundles of a destination, also
 //! for those that came from where it leads.
 
-use std::{collections::HashMap, future::Future, sync::Arc};
+use std::{cell::Cell, collections::HashMap, future::Future, sync::Arc};
 
 use hardy_bpa::{
     async_trait,
@@ -28,11 +28,19 @@ const UNIT: u64 = 1 << 10;
 tokio::task_local! {
     /// The neighbour for which the agent asks for a controller.
     static NEIGHBOUR: NodeId;
+    /// Whether the neighbour refused the bundle that this task sends.
+    static IS_REFUSED: Cell<bool>;
 }
 
 /// Tells the agent of a neighbour; the controller that it asks for meanwhile knows whom its bundles go to.
 pub(crate) async fn to<T>(neighbour: NodeId, adding: impl Future<Output = T>) -> T {
     NEIGHBOUR.scope(neighbour, adding).await
+}
+
+/// Notes that the neighbour refused the bundle that this task sends.
+pub(crate) fn refused() {
+    // The agent sends in no other task.
+    let _ = IS_REFUSED.try_with(|refused| refused.set(true));
 }
 
 /// A policy without priorities that keeps a window of transmissions open for each neighbour.
@@ -123,8 +131,15 @@ impl EgressController for Controller {
         };
         let queue = self.queue.clone();
         tokio::spawn(async move {
-            queue.forward(bundle).await;
-            drop((busy, count, bytes));
+            let sending = async {
+                queue.forward(bundle).await;
+                IS_REFUSED.with(Cell::get)
+            };
+            let is_refused = IS_REFUSED.scope(Cell::default(), sending).await;
+            drop((count, bytes));
+            if let Some(rest) = busy.rest_after(is_refused) {
+                tokio::time::sleep(rest).await;
+            }
         });
     }
 }

@@ -153,7 +153,10 @@ impl Door {
         match forwarded {
             Ok(ForwardBundleResult::Sent) => self.is_there(node),
             Ok(ForwardBundleResult::NoNeighbour) => self.schedule.failed(node, now),
-            Err(_) => self.schedule.refused(node, now),
+            Err(_) => {
+                egress::refused();
+                self.schedule.refused(node, now);
+            }
         }
     }
 

@@ -76,6 +76,8 @@ struct Item {
     trace: Trace,
     /// Whether a neighbour may have it.
     may_have_left: bool,
+    /// How often neighbours refused it.
+    refusals: u32,
 }
 
 /// What is being done with a bundle.
@@ -85,6 +87,8 @@ pub(crate) enum Task {
     Sending,
     /// An application has it.
     Delivering,
+    /// It was refused again and again, and is left alone for a while.
+    Resting,
 }
 
 /// Why a bundle is not taken.
@@ -281,6 +285,7 @@ impl Stock {
             seen: self.changes.seen(),
             trace: held.passed.trace(bundle),
             may_have_left,
+            refusals: 0,
         };
         if held.bundles.contains_key(&bundle.bundle.id) {
             return;
@@ -339,6 +344,12 @@ impl Stock {
     }
 }
 
+/// Refusals of a bundle after which it rests: a store that is full may have room soon.
+const PATIENT_REFUSALS: u32 = 8;
+/// How long it rests first.
+const FIRST_REST: Duration = Duration::from_secs(1);
+/// How often that doubles, to a minute.
+const REST_DOUBLINGS: u32 = 6;
 /// How many bundles that have left are remembered for each that may be here: about as many as the stores remember.
 const MOST_PASSED: usize = 4;
 /// How long a bundle without room waits until it is tried again at the latest.
@@ -379,13 +390,74 @@ impl Drop for Room<'_> {
     }
 }
 
+impl Busy {
+    /// How long to leave a bundle alone that could not be sent: each attempt costs all of it. Other reasons than refusals pass.
+    pub(crate) fn rest_after(&self, is_refused: bool) -> Option<Duration> {
+        let mut held = self.stock.held();
+        let held = &mut *held;
+        let item = held.bundles.get_mut(&self.id).filter(|_| is_refused)?;
+        item.refusals += 1;
+        let doublings = item.refusals.checked_sub(PATIENT_REFUSALS)?;
+        held.busy.insert(self.id.clone(), Task::Resting);
+        Some(FIRST_REST.saturating_mul(1 << doublings.min(REST_DOUBLINGS)))
+    }
+}
+
 impl Drop for Busy {
     fn drop(&mut self) {
         let mut held = self.stock.held();
         let task = held.busy.remove(&self.id);
         // It was not sent. All searches for waiting bundles since then have passed it over.
-        if task == Some(Task::Sending) && held.bundles.contains_key(&self.id) {
+        if task.is_some_and(|task| task != Task::Delivering) && held.bundles.contains_key(&self.id)
+        {
             self.stock.changes.again();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hardy_bpa::bundle::BundleMetadata;
+    use hardy_bpv7::{builder::Builder, creation_timestamp::CreationTimestamp};
+
+    use super::*;
+
+    #[test]
+    fn a_bundle_that_is_refused_again_and_again_rests_longer_and_longer() {
+        let stock = Stock::new(Storage {
+            folder: None,
+            sync: false,
+            database: None,
+            bucket: None,
+            bytes: 1 << 20,
+            bundles: 10,
+            bundle_bytes: 1 << 10,
+        });
+        let builder = Builder::new("ipn:1.5".parse().unwrap(), "ipn:2.5".parse().unwrap());
+        let builder = builder.with_payload(b"x".as_slice().into());
+        let bundle = Bundle {
+            bundle: builder.build(CreationTimestamp::now()).unwrap().0,
+            metadata: BundleMetadata::default(),
+        };
+        stock.insert(&bundle, false);
+        let id = &bundle.bundle.id;
+        let rest = |is_refused| {
+            let busy = stock.begin(id, Task::Sending).unwrap();
+            let rest = busy.rest_after(is_refused);
+            assert_eq!(stock.in_flight(), usize::from(rest.is_none()));
+            assert!(!stock.hand_out(id));
+            drop(busy);
+            assert!(stock.hand_out(id));
+            rest.map(|rest| rest.as_secs())
+        };
+        for _ in 1..PATIENT_REFUSALS {
+            assert_eq!((rest(true), rest(false)), (None, None));
+        }
+        let rests: Vec<_> = (0..8).filter_map(|_| rest(true)).collect();
+        assert_eq!(rests, [1, 2, 4, 8, 16, 32, 64, 64]);
+        // What is gone does not rest.
+        let busy = stock.begin(id, Task::Sending).unwrap();
+        stock.remove(id);
+        assert_eq!(busy.rest_after(true), None);
     }
 }
