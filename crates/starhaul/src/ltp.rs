@@ -6,6 +6,10 @@ mod progress;
 use std::{
     net::SocketAddr,
     path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -23,7 +27,7 @@ use starhaul_net::{
 use starhaul_transfer::{FileReceiver, FileSender, bench};
 use starhaul_units::Bandwidth;
 
-use crate::{address, output::print};
+use crate::{address, output::print, signals};
 
 /// Most peers that a receiver serves at a time.
 const MOST_PEERS: usize = 64;
@@ -240,8 +244,15 @@ fn receive(arguments: &ReceiveArguments) -> anyhow::Result<()> {
     let mut files = FileReceiver::new(&arguments.into)?;
     tracing::info!(address = %driver.local_addr(), "receives files");
     starhaul_net::sharpen_timers();
+    // Parts of files that are unfinished go with the receiver.
+    let ended = Arc::new(AtomicBool::new(false));
+    let (end, waker) = (ended.clone(), driver.waker());
+    signals::at_first(move || {
+        end.store(true, Ordering::SeqCst);
+        waker.wake();
+    })?;
     let mut is_done = false;
-    while !is_done || driver.engine().sessions() != (0, 0) {
+    while !ended.load(Ordering::SeqCst) && (!is_done || driver.engine().sessions() != (0, 0)) {
         driver.turn(None)?;
         while let Some(event) = driver.poll_event() {
             if let Some(file) = files.handle(&mut driver, event) {

@@ -32,6 +32,8 @@ mod path;
 mod record;
 #[cfg(feature = "tools")]
 mod replay;
+#[cfg(feature = "tools")]
+mod signals;
 mod status;
 #[cfg(feature = "tools")]
 mod tools;

@@ -16,15 +16,17 @@ use ring::rand::{SecureRandom as _, SystemRandom};
 use starhaul_gateway::config::IdentitySource;
 use starhaul_net::{
     BindOptions, UdpSocket,
-    record::{LightChoice, Runner, Stop},
+    record::{LightChoice, Runner},
 };
 use starhaul_record::{
     ClientConfig, Direction, Key, PACKET_BYTES, Request, ServerConfig, ServerEvent,
 };
 use starhaul_units::Bandwidth;
-use tokio::signal::unix::{SignalKind, signal};
 
-use crate::output::{check_folder, print};
+use crate::{
+    output::{check_folder, print},
+    signals,
+};
 
 /// Derivation purpose of the secrets of `starhaul keygen`; separates recordings from all other uses of a key.
 const PURPOSE: &[u8] = b"record";
@@ -130,7 +132,8 @@ fn serve(arguments: &ServerArguments) -> anyhow::Result<()> {
     config.max_rate = arguments.max_rate;
     let socket = UdpSocket::bind(&BindOptions::new(arguments.listen))?;
     let mut runner = Runner::new()?;
-    stop_on_signal(runner.stop())?;
+    let stop = runner.stop();
+    signals::at_first(move || stop.stop())?;
     tracing::info!(address = %socket.local_addr(), keys = config.keys.len(), max_rate = %config.max_rate, "recordings are served");
     runner.serve(&socket, config, |event| match event {
         ServerEvent::Began { client, request, max_rate } => {
@@ -152,7 +155,8 @@ fn record(arguments: &ClientArguments) -> anyhow::Result<()> {
         .with_context(|| format!("cannot make the folder {}", arguments.out.display()))?;
     let mut runner = Runner::new()?;
     let stop = runner.stop();
-    stop_on_signal(stop.clone())?;
+    let at_signal = stop.clone();
+    signals::at_first(move || at_signal.stop())?;
     let directions: &[Direction] = match arguments.direction {
         Directions::Up => &[Direction::Up],
         Directions::Down => &[Direction::Down],
@@ -234,37 +238,4 @@ fn random<const N: usize>() -> anyhow::Result<[u8; N]> {
         Ok(()) => Ok(bytes),
         Err(_) => bail!("the system gives no random numbers"),
     }
-}
-
-/// Ends the recording in order at the first signal, and the program at the second.
-fn stop_on_signal(stop: Stop) -> anyhow::Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("cannot start the runtime")?;
-    let (mut interrupt, mut terminate) = {
-        let _entered = runtime.enter();
-        (
-            signal(SignalKind::interrupt())?,
-            signal(SignalKind::terminate())?,
-        )
-    };
-    std::thread::Builder::new()
-        .name("starhaul-signals".into())
-        .spawn(move || {
-            runtime.block_on(async {
-                for again in [false, true] {
-                    tokio::select! {
-                        _ = interrupt.recv() => {}
-                        _ = terminate.recv() => {}
-                    }
-                    match again {
-                        false => stop.stop(),
-                        true => std::process::exit(1),
-                    }
-                }
-            });
-        })
-        .context("cannot start a thread")?;
-    Ok(())
 }

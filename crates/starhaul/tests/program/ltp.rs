@@ -1,24 +1,17 @@
 //! `starhaul ltp` from the user's side.
 
 use std::{
-    fs,
+    fs::{self, File},
     io::{BufRead as _, BufReader},
-    process::Stdio,
+    path::Path,
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
 };
 
 use crate::program::{path, run, starhaul, text};
 
-#[test]
-fn a_file_is_sent_received_and_compared() {
-    let folder = tempfile::tempdir().unwrap();
-    let (file, into) = (
-        folder.path().join("picture.bin"),
-        folder.path().join("into"),
-    );
-    let content: Vec<u8> = (0..3_000_000u32)
-        .map(|i| (i >> 3).to_le_bytes()[0])
-        .collect();
-    fs::write(&file, &content).unwrap();
+/// A receiver of one file, and its address.
+fn receiver(into: &Path) -> (Child, String) {
     let arguments = [
         "ltp",
         "receive",
@@ -26,7 +19,7 @@ fn a_file_is_sent_received_and_compared() {
         "--listen",
         "127.0.0.1:0",
         "--into",
-        path(&into),
+        path(into),
     ];
     let mut receiver = starhaul(&arguments)
         .stdout(Stdio::piped())
@@ -42,7 +35,57 @@ fn a_file_is_sent_received_and_compared() {
     }
     let start = line.find("127.0.0.1:").unwrap();
     let digits = |c: &char| c.is_ascii_digit() || ".:".contains(*c);
-    let address: String = line[start..].chars().take_while(digits).collect();
+    let address = line[start..].chars().take_while(digits).collect();
+    (receiver, address)
+}
+
+/// A signal comes in the middle of a file: no part of it stays.
+#[test]
+fn a_receiver_that_is_ended_leaves_nothing_half_written() {
+    for signal in ["-TERM", "-INT"] {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, into) = (folder.path().join("large"), folder.path().join("into"));
+        // Many blocks, which take seconds at this rate.
+        File::create(&file).unwrap().set_len(256 << 20).unwrap();
+        let (mut receiver, address) = receiver(&into);
+        let sending = [
+            "ltp",
+            "send",
+            path(&file),
+            "--to",
+            &address,
+            "--rate",
+            "300mbit",
+        ];
+        let mut sender = starhaul(&sending).stderr(Stdio::null()).spawn().unwrap();
+        let begun = Instant::now();
+        while fs::read_dir(&into).unwrap().count() == 0 {
+            assert!(begun.elapsed() < Duration::from_secs(20), "nothing comes");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let id = receiver.id().to_string();
+        let sent = Command::new("kill").args([signal, &id]).status().unwrap();
+        assert!(sent.success());
+        let ended = receiver.wait().unwrap();
+        sender.kill().unwrap();
+        sender.wait().unwrap();
+        assert!(ended.success(), "{signal}: {ended}");
+        assert_eq!(fs::read_dir(&into).unwrap().count(), 0, "{signal}");
+    }
+}
+
+#[test]
+fn a_file_is_sent_received_and_compared() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, into) = (
+        folder.path().join("picture.bin"),
+        folder.path().join("into"),
+    );
+    let content: Vec<u8> = (0..3_000_000u32)
+        .map(|i| (i >> 3).to_le_bytes()[0])
+        .collect();
+    fs::write(&file, &content).unwrap();
+    let (receiver, address) = receiver(&into);
     let sent = run(&["ltp", "send", path(&file), "--to", &address]);
     assert_eq!(sent.status.code(), Some(0), "{}", text(&sent.stderr));
     let received = receiver.wait_with_output().unwrap();
