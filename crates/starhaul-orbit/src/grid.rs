@@ -142,16 +142,14 @@ fn link_plane(plane: &[Member], links: &mut Vec<(u32, u32)>) {
     }
 }
 
+/// Links each plane to the one that follows it eastwards. Of two planes each may be that one: where they lie to either side of
+/// node 0°, the second comes first.
 fn link_planes(planes: &[Vec<Member>], links: &mut Vec<(u32, u32)>) {
-    for (number, plane) in planes.iter().enumerate() {
-        // Of two planes, each is the other's neighbour once.
-        let last = number + 1 == planes.len();
-        if last && planes.len() < 3 {
-            break;
-        }
-        let Some(next) = planes.get((number + 1) % planes.len()) else {
-            break;
-        };
+    if planes.len() < 2 {
+        return;
+    }
+    let following = planes.iter().cycle().skip(1);
+    for (plane, next) in planes.iter().zip(following) {
         let gap = match (node(Some(plane)), node(Some(next))) {
             (Some(here), Some(there)) => (there - here).rem_euclid(360.0),
             _ => continue,
@@ -264,6 +262,39 @@ mod tests {
             assert_eq!(planes(&found), planes(&real), "{text}: links within planes");
             // Where a neighbour is half a slot ahead and another behind, either will do.
             assert_eq!(found.len(), real.len(), "{text}");
+        }
+    }
+
+    /// Where the first plane lies is no matter of how satellites are linked.
+    #[test]
+    fn planes_to_either_side_of_node_0_are_neighbours() {
+        for (text, between) in [
+            (
+                "planes=2,satellites=12,altitude=550,inclination=53,spread=40",
+                12,
+            ),
+            (
+                "planes=3,satellites=12,altitude=550,inclination=53,spread=60",
+                24,
+            ),
+            (
+                "planes=2,satellites=12,altitude=550,inclination=53,spread=359",
+                0,
+            ),
+        ] {
+            let shell: Shell = text.parse().unwrap();
+            for turned in [0.0, 90.0, 180.0, 270.0, 350.0_f64] {
+                let turn = |at: Position| at.turned(-turned.to_radians());
+                let states = states(&shell).into_iter().map(|state| {
+                    state.map(|State { position, velocity }| State {
+                        position: turn(position),
+                        velocity: turn(velocity),
+                    })
+                });
+                let links = plus_grid(&states.collect::<Vec<_>>());
+                let across = links.iter().filter(|(a, b)| a / 12 != b / 12);
+                assert_eq!(across.count(), between, "{text}, turned by {turned}°");
+            }
         }
     }
 
