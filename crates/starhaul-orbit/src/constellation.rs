@@ -25,6 +25,16 @@ pub struct Satellite {
 }
 
 impl Satellite {
+    /// None if the elements give no usable orbit, or are not of within a year from the start.
+    fn of_tle(tle: Tle, start: Epoch) -> Option<Self> {
+        let age_minutes = start.minutes_since(tle.epoch);
+        (age_minutes.abs() <= MAX_AGE.as_secs_f64() / 60.0).then_some(Self {
+            name: tle.name,
+            constants: tle.constants?,
+            age_minutes,
+        })
+    }
+
     /// The name of its elements, or `PLANE-SLOT` in a shell.
     pub fn name(&self) -> &str {
         &self.name
@@ -102,39 +112,33 @@ impl Constellation {
         })
     }
 
-    /// Satellites by their elements, each once with its latest. Planes and neighbours are found from where the satellites
-    /// are at `start`, which is by default the latest epoch; see the crate's guide.
+    /// Satellites by their elements, each once with those nearest to `start`, which is by default the latest epoch of those
+    /// with a usable orbit. Planes and neighbours are found from where the satellites are then; see the crate's guide.
     ///
     /// # Errors
-    /// [`Error::Setting`] when no satellite remains.
+    /// [`Error::Setting`] when no satellite remains, or too many do.
     pub fn of_tles(tles: Vec<Tle>, start: Option<Epoch>) -> Result<Self, Error> {
         let read = tles.len();
-        let latest = tles.iter().map(Tle::epoch).max();
-        let Some(start) = start.or(latest) else {
-            return Err(setting("tle", "", "there are no satellites"));
+        let usable = tles.iter().filter(|tle| tle.constants.is_some());
+        let Some(start) = start.or(usable.map(Tle::epoch).max()) else {
+            let none = format!("there are no satellites with a usable orbit ({read} were read)");
+            return Err(setting("tle", "", none));
         };
-        let mut by_number: BTreeMap<u64, Tle> = BTreeMap::new();
-        for tle in tles {
-            let known = by_number.get(&tle.number);
-            if known.is_none_or(|known| known.epoch <= tle.epoch) {
-                by_number.insert(tle.number, tle);
-            }
-        }
-        let distinct = by_number.len();
-        let oldest_minutes = MAX_AGE.as_secs_f64() / 60.0;
-        let satellites = by_number.into_values().map(|tle| Satellite {
-            age_minutes: start.minutes_since(tle.epoch),
-            name: tle.name,
-            constants: tle.constants,
-        });
-        let mut satellites: Vec<Satellite> = satellites
-            .filter(|satellite| satellite.age_minutes.abs() <= oldest_minutes)
+        let nearest = nearest_elements(tles, start);
+        let distinct = nearest.len();
+        let satellites: Vec<Satellite> = nearest
+            .into_values()
+            .filter_map(|tle| Satellite::of_tle(tle, start))
             .filter(|satellite| satellite.state(Duration::ZERO).is_some())
             .collect();
-        satellites.truncate(MAX_SATELLITES);
+        if satellites.len() > MAX_SATELLITES {
+            let most = format!("a constellation has at most {MAX_SATELLITES} satellites");
+            return Err(setting("tle", satellites.len(), most));
+        }
         if satellites.is_empty() {
-            let none =
-                format!("no satellite's elements are within a year of it ({read} were read)");
+            let none = format!(
+                "no satellite is in orbit then by elements of within a year ({read} were read)"
+            );
             return Err(setting("at", start, none));
         }
         let states = satellites
@@ -164,8 +168,8 @@ impl Constellation {
         &self.lasers
     }
 
-    /// Number of satellites left out, since their elements are more than [`MAX_AGE`] from the start, or since they have
-    /// decayed by then.
+    /// Number of satellites left out, since their elements give no orbit that SGP4 predicts or are more than [`MAX_AGE`] from
+    /// the start, or since they have decayed by then.
     pub fn left_out(&self) -> usize {
         self.left_out
     }
@@ -197,6 +201,23 @@ impl Constellation {
             Some((wider(altitudes, altitude), wider(inclinations, inclination)))
         })
     }
+}
+
+/// Of each satellite the elements nearest to `start`, of two as near the later; by its number in the catalogue.
+fn nearest_elements(tles: Vec<Tle>, start: Epoch) -> BTreeMap<u64, Tle> {
+    let distance = |tle: &Tle| start.minutes_since(tle.epoch).abs();
+    let mut nearest: BTreeMap<u64, Tle> = BTreeMap::new();
+    for tle in tles {
+        let known = nearest.get(&tle.number);
+        let order = known.map(|known| {
+            let nearer = distance(known).total_cmp(&distance(&tle));
+            nearer.then(tle.epoch.cmp(&known.epoch))
+        });
+        if order.is_none_or(std::cmp::Ordering::is_ge) {
+            nearest.insert(tle.number, tle);
+        }
+    }
+    nearest
 }
 
 #[cfg(test)]
@@ -231,6 +252,54 @@ mod tests {
         let ([low, high], [flat, steep]) = constellation.extent(Duration::ZERO).unwrap();
         assert!(low > 540.0 && high < 560.0, "{low} to {high} km");
         assert!(flat > 52.9 && steep < 53.1, "{flat} to {steep} degrees");
+    }
+
+    /// The elements of a satellite on a circle, of noon on a day of 2020.
+    fn tle(number: u64, day: u32, phase_deg: f64) -> Tle {
+        let epoch: Epoch = format!("2020-01-{day:02}T12:00:00Z").parse().unwrap();
+        let orbit = sgp4::Orbit {
+            inclination: 53f64.to_radians(),
+            right_ascension: 0.0,
+            eccentricity: 0.0,
+            argument_of_perigee: 0.0,
+            mean_anomaly: phase_deg.to_radians(),
+            mean_motion: 15.0 * std::f64::consts::TAU / 1440.0,
+        };
+        let sidereal = sgp4::iau_epoch_to_sidereal_time;
+        let years = epoch.julian_years();
+        Tle {
+            name: format!("{number} of day {day}"),
+            number,
+            epoch,
+            constants: sgp4::Constants::new(sgp4::WGS84, sidereal, years, 0.0, orbit).ok(),
+        }
+    }
+
+    #[test]
+    fn of_the_elements_of_a_satellite_the_nearest_to_the_start_count() {
+        let all = || [10, 14, 20].map(|day| tle(1, day, 0.0)).to_vec();
+        let named = |start: Option<&str>| {
+            let start = start.map(|start| start.parse().unwrap());
+            let constellation = Constellation::of_tles(all(), start).unwrap();
+            constellation.satellites()[0].name().to_owned()
+        };
+        assert_eq!(named(None), "1 of day 20");
+        for (start, name) in [
+            ("2020-01-13", "1 of day 14"),
+            ("2020-01-01", "1 of day 10"),
+            ("2020-01-12T12:00:00Z", "1 of day 14"),
+            ("2020-01-19", "1 of day 20"),
+        ] {
+            assert_eq!(named(Some(start)), name, "{start}");
+        }
+    }
+
+    #[test]
+    fn more_satellites_than_a_constellation_has_are_an_error_and_not_left_out() {
+        let most = u64::try_from(MAX_SATELLITES).unwrap();
+        let tles = (0..=most).map(|number| tle(number, 10, number as f64 / 60.0));
+        let error = Constellation::of_tles(tles.collect(), None).unwrap_err();
+        assert!(error.to_string().contains("at most 20000"), "{error}");
     }
 
     #[test]

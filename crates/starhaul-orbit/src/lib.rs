@@ -68,7 +68,7 @@ pub enum Error {
         /// The system's error text.
         reason: String,
     },
-    /// A line of a TLE file does not follow its format, or its elements give no orbit.
+    /// A line of a TLE file does not follow its format.
     #[error("{file}:{line}: {reason}")]
     Line {
         /// The file.

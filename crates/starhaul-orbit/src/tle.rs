@@ -13,6 +13,9 @@ const MAX_LINE_BYTES: u64 = 256;
 /// Bytes of an element line with its checksum.
 const ELEMENT_LINE_BYTES: usize = 69;
 
+/// What some editors put at the start of a file in UTF-8.
+const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
+
 /// The elements of one satellite.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tle {
@@ -20,7 +23,8 @@ pub struct Tle {
     /// Number in the catalogue of space objects.
     pub(crate) number: u64,
     pub(crate) epoch: Epoch,
-    pub(crate) constants: sgp4::Constants,
+    /// None for an orbit that is not predicted.
+    pub(crate) constants: Option<sgp4::Constants>,
 }
 
 impl Tle {
@@ -36,11 +40,12 @@ impl Tle {
 }
 
 /// Reads element sets, each in two lines, or in three with a name before them; skips empty lines and comments (`#`). `file`
-/// is used in errors.
+/// is used in errors. Catalogues hold a few satellites whose orbits SGP4 does not predict, such as those halfway to the Moon:
+/// they are read, and a constellation leaves them out.
 ///
 /// # Errors
-/// [`Error::Line`] for a line that does not fit, a wrong checksum or elements that give no orbit; [`Error::File`] for a
-/// file without satellites or with too many of them; [`Error::Read`].
+/// [`Error::Line`] for a line that does not fit or a wrong checksum; [`Error::File`] for a file without satellites or with too
+/// many of them; [`Error::Read`].
 pub fn read_tles(file: &str, input: impl BufRead) -> Result<Vec<Tle>, Error> {
     let mut lines = Lines {
         file,
@@ -110,21 +115,19 @@ fn tle(name: Option<String>, one: &str, two: &str) -> Result<Tle, String> {
     if !angles.iter().all(|angle| (-360.0..=360.0).contains(angle)) {
         return Err("has an angle beyond 360 degrees".to_owned());
     }
-    // The least is about three days, the greatest an orbit below the ground.
-    if !(0.3..=18.0).contains(&elements.mean_motion) {
-        return Err("has no mean motion from 0.3 to 18 revolutions per day".to_owned());
-    }
     if !drag.iter().all(|term| term.is_finite()) {
         return Err("has an infinite drag".to_owned());
     }
     let epoch = Epoch::new(elements.datetime).ok_or("has an epoch out of range")?;
-    let constants = sgp4::Constants::from_elements(&elements).map_err(|why| format!("{why}"))?;
+    // The least is about three days, the greatest an orbit below the ground.
+    let is_usual = (0.3..=18.0).contains(&elements.mean_motion);
+    let constants = is_usual.then(|| sgp4::Constants::from_elements(&elements).ok());
     let name = name.filter(|name| !name.is_empty());
     Ok(Tle {
         name: name.unwrap_or_else(|| elements.norad_id.to_string()),
         number: elements.norad_id,
         epoch,
-        constants,
+        constants: constants.flatten(),
     })
 }
 
@@ -152,6 +155,10 @@ impl<R: BufRead> Lines<'_, R> {
         if line.len() as u64 == MAX_LINE_BYTES && !line.ends_with(b"\n") {
             return Err(self.error(&format!("is longer than {MAX_LINE_BYTES} bytes")));
         }
+        let line = match self.number {
+            1 => line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(&line),
+            _ => &line,
+        };
         let line = line.trim_ascii_end();
         let plain = |byte: &u8| *byte == b' ' || byte.is_ascii_graphic();
         match std::str::from_utf8(line) {
@@ -179,10 +186,43 @@ impl<R: BufRead> Lines<'_, R> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Constellation;
 
     const ISS: &str = "ISS (ZARYA)\n\
         1 25544U 98067A   20194.88612269 -.00002218  00000-0 -31515-4 0  9992\n\
         2 25544  51.6461 221.2784 0001413  89.1723 280.4612 15.49507896236008\n";
+
+    /// The line with its checksum set right.
+    fn summed(line: &str) -> String {
+        let digits = line[..68].bytes().map(|byte| match byte {
+            b'-' => 1,
+            b'0'..=b'9' => u32::from(byte - b'0'),
+            _ => 0,
+        });
+        format!("{}{}", &line[..68], digits.sum::<u32>() % 10)
+    }
+
+    /// TESS needs two weeks for a revolution, one below the ground less than an hour, and SGP4 refuses no revolution at all.
+    #[test]
+    fn satellites_without_a_usable_orbit_are_left_out_of_the_others() {
+        let (one, two) = (ISS.lines().nth(1).unwrap(), ISS.lines().nth(2).unwrap());
+        let mut text = format!("\u{feff}{ISS}");
+        for (number, motion) in [("25545", " 0.07"), ("25546", "95.49"), ("25547", " 0.00")] {
+            let one = summed(&one.replace("25544", number));
+            let two = two.replace("25544", number).replace("15.49", motion);
+            let two = two.replace("507896", "000000");
+            text += &format!("{one}\n{}\n", summed(&two));
+        }
+        let tles = read_tles("f", text.as_bytes()).unwrap();
+        assert_eq!((tles.len(), tles[0].name()), (4, "ISS (ZARYA)"));
+        let constellation = Constellation::of_tles(tles.clone(), None).unwrap();
+        assert_eq!(constellation.satellites()[0].name(), "ISS (ZARYA)");
+        assert_eq!(
+            (constellation.satellites().len(), constellation.left_out()),
+            (1, 3)
+        );
+        assert!(Constellation::of_tles(tles[1..].to_vec(), None).is_err());
+    }
 
     #[test]
     fn three_lines_two_lines_and_numbered_names_are_read() {
@@ -205,21 +245,13 @@ mod tests {
         let (one, two) = (lines[1], lines[2]);
         let wrong_sum = two.replace("236008", "236009");
         let no_sum = format!("{}X", &two[..68]);
-        let fast = "2 25544  51.6461 221.2784 0001413  89.1723 280.4612 95.49507896236006";
-        let sum = |line: &str| {
-            let digits = line[..68].bytes().map(|byte| match byte {
-                b'-' => 1,
-                b'0'..=b'9' => u32::from(byte - b'0'),
-                _ => 0,
-            });
-            format!("{}{}", &line[..68], digits.sum::<u32>() % 10)
-        };
+        let wide = two.replace(" 51.6461", "951.6461");
         for (text, line, part) in [
             (format!("{one}\n{wrong_sum}\n"), 2, "checksum"),
             (format!("{one}\n{no_sum}\n"), 2, "checksum"),
             (format!("{one}\n{one}\n"), 2, "second line"),
             (format!("A\nB\n{one}\n{two}\n"), 2, "first line"),
-            (format!("{one}\n{}\n", sum(fast)), 2, "mean motion"),
+            (format!("{one}\n{}\n", summed(&wide)), 2, "360 degrees"),
             (format!("{one}\n"), 1, "missing"),
             (format!("{ISS}NAME\n"), 4, "without elements"),
             ("x".repeat(300), 1, "longer"),

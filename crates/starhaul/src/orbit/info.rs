@@ -74,7 +74,9 @@ impl Facts {
             let left_out = constellation.left_out();
             line(
                 "left out",
-                format!("{left_out}, decayed or with elements of another year"),
+                format!(
+                    "{left_out}, decayed, without a usable orbit or with elements of another year"
+                ),
             );
         }
         if let Some(([low, high], [flat, steep])) = self.extent {
