@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, MAX_STEPS, PathOverTime, path::Step};
+use crate::{Error, MAX_STEP, MAX_STEPS, PathOverTime, path::Step};
 
 /// The form of the file.
 #[derive(Serialize, Deserialize)]
@@ -26,7 +26,6 @@ struct FileStep {
     delays_ns: Vec<u64>,
 }
 
-const MAX_STEP: Duration = Duration::from_secs(3600);
 const MAX_DELAY: Duration = Duration::from_secs(600);
 const MAX_PATH_NODES: usize = 1_000;
 const MAX_NAME_BYTES: usize = 256;
@@ -69,7 +68,8 @@ impl PathOverTime {
             )));
         }
         if step.is_zero() || step > MAX_STEP {
-            return Err(error("has no step from 1 to 3600000 ms".to_owned()));
+            let most = MAX_STEP.as_millis();
+            return Err(error(format!("has no step from 1 to {most} ms")));
         }
         let most = usize::try_from(MAX_STEPS).unwrap_or(usize::MAX);
         if file.steps.is_empty() || file.steps.len() > most {

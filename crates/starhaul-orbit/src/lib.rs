@@ -50,7 +50,7 @@ pub use geometry::{EARTH_RADIUS_KM, LIGHT_KM_PER_S, Position, propagation};
 pub use graph::{Graph, Tree};
 pub use ground::GroundStation;
 pub use network::{Network, Route, Rules, Snapshot};
-pub use path::{End, Hop, Hops, MAX_STEPS, PathOverTime, Step};
+pub use path::{End, Hop, Hops, MAX_STEP, MAX_STEPS, PathOverTime, Step};
 pub use published::{LEOTP_PAIRS, leotp_table_2};
 pub use shell::{Phasing, Shell};
 pub use tables::{write_leoem, write_table};

@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use crate::{
-    Constellation, Error, Figures, Graph, GroundStation, MAX_STEPS, PathOverTime, Position, Tree,
-    grid::sees, propagation, setting,
+    Constellation, Error, Figures, Graph, GroundStation, MAX_STEP, MAX_STEPS, PathOverTime,
+    Position, Tree, grid::sees, propagation, setting,
 };
 
 /// Most ground stations of a network.
@@ -294,8 +294,9 @@ impl Network {
 fn steps_of(duration: Duration, step: Duration) -> Result<u32, Error> {
     let text = format!("{duration:?} in steps of {step:?}");
     let whole_ms = step.subsec_nanos().is_multiple_of(1_000_000);
-    if step.is_zero() || !whole_ms || duration.is_zero() {
-        let form = "a step is a whole number of milliseconds, and there is at least one";
+    if step.is_zero() || step > MAX_STEP || !whole_ms || duration.is_zero() {
+        let form =
+            "a step is a whole number of milliseconds, at most a day, and there is at least one";
         return Err(setting("duration", text, form));
     }
     let steps = duration.as_nanos().div_ceil(step.as_nanos());

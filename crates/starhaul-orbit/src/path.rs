@@ -10,6 +10,8 @@ use crate::{Epoch, Error, Figures, capacity::gsl_rate, figures::accesses, settin
 
 /// Most steps of a path.
 pub const MAX_STEPS: u32 = 86_400;
+/// The longest step of a path.
+pub const MAX_STEP: Duration = Duration::from_secs(86_400);
 
 /// An end of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

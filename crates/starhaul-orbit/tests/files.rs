@@ -10,7 +10,7 @@ use std::{
 
 use starhaul_link::{Delay, LinkSpec, Rate, parse_csv, parse_delay, parse_leoem, write_delay};
 use starhaul_orbit::{
-    Constellation, End, Network, PathOverTime, Rules, Shell, leotp_table_2, write_leoem,
+    Constellation, End, MAX_STEP, Network, PathOverTime, Rules, Shell, leotp_table_2, write_leoem,
     write_table,
 };
 use starhaul_sim::{Datagram, Delivery, Node, Simulation, Udp};
@@ -48,6 +48,15 @@ fn json_gives_the_same_path_back() {
     for path in [path(), path_with_gaps()] {
         assert_eq!(PathOverTime::from_json("f", &path.to_json()), Ok(path));
     }
+}
+
+#[test]
+fn json_of_the_longest_steps_is_read_and_longer_ones_are_not_made() {
+    let network = leotp_table_2().unwrap();
+    let path = |step| network.path(0, 3, 2 * step, step);
+    let daily = path(MAX_STEP).unwrap();
+    assert_eq!(PathOverTime::from_json("f", &daily.to_json()), Ok(daily));
+    assert!(path(MAX_STEP + SECOND).is_err());
 }
 
 #[test]
