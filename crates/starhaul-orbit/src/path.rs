@@ -195,12 +195,24 @@ impl PathOverTime {
         self.steps().map(capacity).collect()
     }
 
+    /// [`PathOverTime::gsl_capacity`] as the rate of a link, which is half of `base` while there is no path: a link loses a
+    /// packet when that has left it, and without a rate those of a gap would wait for its end.
+    pub(crate) fn link_capacity(&self, end: End, base: Bandwidth) -> Vec<(Duration, Bandwidth)> {
+        let mut rates = self.gsl_capacity(end, base);
+        for ((_, rate), step) in rates.iter_mut().zip(&self.steps) {
+            if !step.is_connected() {
+                *rate = base.scaled(0.5);
+            }
+        }
+        rates
+    }
+
     /// The whole path as one direction of a link: its propagation as delay over time, and loss of all packets while there
-    /// is no path. With `capacity`, the rate is that of the ground link at one end by [`PathOverTime::gsl_capacity`];
-    /// otherwise it has no limit.
+    /// is no path. With `capacity`, the rate is that of the ground link at one end by [`PathOverTime::gsl_capacity`], and
+    /// half of the base while there is no path; otherwise it has no limit.
     ///
     /// # Errors
-    /// [`Error::Setting`] for a capacity that makes no trace, such as one of a path that never exists.
+    /// [`Error::Setting`] for a capacity that makes no trace: too slow for one packet, or too long a path.
     pub fn link(&self, capacity: Option<(End, Bandwidth)>) -> Result<LinkSpec, Error> {
         let mut spec = LinkSpec::default();
         let delays = self.held_delays().map(|delay| (self.step, delay));
@@ -213,7 +225,7 @@ impl PathOverTime {
             spec.loss_trace = LossSeries::from_steps(loss).map(Arc::new);
         }
         if let Some((end, base)) = capacity {
-            let rates = Opportunities::from_rates(self.gsl_capacity(end, base));
+            let rates = Opportunities::from_rates(self.link_capacity(end, base));
             let rates = rates.map_err(|why| setting("rate", base, why))?;
             spec.rate = Rate::Trace(Arc::new(rates));
         }
@@ -383,6 +395,7 @@ mod tests {
             .collect();
         assert_eq!((rates[1], rates[3]), (base, Bandwidth::ZERO));
         assert!(rates[0] == rates[2] && rates[0] < base);
+        assert_eq!(path().link_capacity(End::From, base)[3].1, base.scaled(0.5));
         assert!(path().link(None).unwrap().rate == Rate::Constant(Bandwidth::MAX));
     }
 }

@@ -11,7 +11,8 @@ use crate::{End, PathOverTime};
 
 /// Writes a table with a row for each step: offset, delay, loss (1 without a path, else 0), links, whether the path is
 /// another one than before, and its nodes. With `capacity` also the capacity of the ground link at one end
-/// ([`PathOverTime::gsl_capacity`]); then [`starhaul_link::parse_csv`] reads it as a link.
+/// ([`PathOverTime::gsl_capacity`], and half of the base without a path, where all packets are lost); then
+/// [`starhaul_link::parse_csv`] reads it as a link, if it has two rows and is at most two hours long.
 ///
 /// # Errors
 /// Errors of the writer.
@@ -20,7 +21,7 @@ pub fn write_table(
     capacity: Option<(End, Bandwidth)>,
     mut out: impl Write,
 ) -> io::Result<()> {
-    let rates = capacity.map(|(end, base)| path.gsl_capacity(end, base));
+    let rates = capacity.map(|(end, base)| path.link_capacity(end, base));
     let column = if rates.is_some() {
         "capacity_mbps,"
     } else {

@@ -8,7 +8,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use starhaul_link::{Delay, LinkSpec, Rate, parse_csv, parse_delay, parse_leoem, write_delay};
+use starhaul_link::{
+    Delay, Link, LinkSpec, Outcome, Rate, parse_csv, parse_delay, parse_leoem, write_delay,
+};
 use starhaul_orbit::{
     Constellation, End, MAX_STEP, Network, PathOverTime, Rules, Shell, leotp_table_2, write_leoem,
     write_table,
@@ -80,6 +82,40 @@ fn the_table_is_a_link_with_the_same_capacity_and_delay() {
             assert_eq!(lost(&read), lost(&link));
         }
     }
+}
+
+/// A packet each 10 ms over the table as a link: those that are sent while there is no path are lost, not kept until there is
+/// one again.
+#[test]
+fn packets_of_a_gap_are_lost_with_a_capacity_too() {
+    let path = path_with_gaps();
+    let mut table = Vec::new();
+    write_table(&path, Some((End::To, BASE)), &mut table).unwrap();
+    let spec = LinkSpec::from_trace(parse_csv("f", &*table).unwrap());
+    let start = Instant::now();
+    let mut link = Link::new(&spec, 1, start);
+    let sent: Vec<Duration> = (0..1200 * 100).map(|n| SECOND / 100 * n).collect();
+    let mut waited = Vec::new();
+    for at in &sent {
+        link.enqueue(start + *at, 100, *at);
+        while let Some(outcome) = link.poll(start + *at) {
+            if let Outcome::Arrived(arrival) = outcome {
+                waited.push((arrival.packet, arrival.due - start - arrival.packet));
+            }
+        }
+    }
+    let connected: Vec<bool> = path.steps().map(|(_, step)| step.is_connected()).collect();
+    let has_path = |at: &&Duration| connected[usize::try_from(at.as_secs()).unwrap()];
+    let expected = sent.iter().filter(has_path).count();
+    // At each end of a gap a packet may leave on the other side of it.
+    let ends = path.changes().len();
+    assert!(
+        waited.len().abs_diff(expected) <= ends + 10,
+        "{} of {expected}",
+        waited.len()
+    );
+    let longest = waited.iter().map(|(_, waited)| *waited).max().unwrap();
+    assert!(longest < SECOND / 10, "a packet waited for {longest:?}");
 }
 
 #[test]
