@@ -6,8 +6,8 @@ use crate::{CITIES, Error, Position};
 
 /// A place on the ground.
 ///
-/// As text, a city of [`CITIES`] (`Beijing`, `new york`), coordinates in degrees north and east (`39.9,116.4`), or a name
-/// with coordinates (`Camp=-75.1,123.3`).
+/// As text, a city of [`CITIES`] (`Beijing`, `new york`), coordinates in degrees north and east (`39.9,116.4`, and
+/// `-33.9,18.4` or `33.9S,18.4E`), or a name with coordinates (`Camp=-75.1,123.3`).
 #[derive(Clone, Debug, PartialEq)]
 pub struct GroundStation {
     name: String,
@@ -72,10 +72,16 @@ impl FromStr for GroundStation {
             return Err(error("its name has 1 to 64 characters".to_owned()));
         }
         if let Some((latitude, longitude)) = place.split_once(',') {
-            let station = || Self::new(name, degrees(latitude)?, degrees(longitude)?);
+            let station = || {
+                Self::new(
+                    name,
+                    degrees(latitude, 'N', 'S')?,
+                    degrees(longitude, 'E', 'W')?,
+                )
+            };
             return station().ok_or_else(|| {
                 error(
-                    "write degrees north (-90 to 90) and east (-180 to 180), as 39.9,116.4"
+                    "write degrees north (-90 to 90) and east (-180 to 180), as 39.9,116.4 or 33.9S,18.4E"
                         .to_owned(),
                 )
             });
@@ -109,10 +115,15 @@ fn suggestion(wanted: &str) -> String {
     }
 }
 
-/// A number in plain decimal notation, with a sign if south or west.
-fn degrees(text: &str) -> Option<f64> {
+/// A number in plain decimal notation; if south or west with a sign before it, or with the letter of any direction behind it.
+fn degrees(text: &str, positive: char, negative: char) -> Option<f64> {
     let text = text.trim();
-    match text.strip_prefix('-') {
+    let lettered = |letter: char| text.strip_suffix([letter, letter.to_ascii_lowercase()]);
+    if let Some(digits) = lettered(positive) {
+        return starhaul_units::parse_decimal(digits.trim_end());
+    }
+    let digits = lettered(negative).map(str::trim_end);
+    match digits.or_else(|| text.strip_prefix('-')) {
         Some(digits) => starhaul_units::parse_decimal(digits).map(|degrees| -degrees),
         None => starhaul_units::parse_decimal(text),
     }
@@ -129,12 +140,18 @@ mod tests {
         assert_eq!(parse("Home=Paris").name(), "Home");
         assert_eq!(parse("Home=Paris").position(), parse("paris").position());
         assert_eq!(parse("-33.9,18.4").coordinates(), (-33.9, 18.4));
+        assert_eq!(parse(" -33.9,18.4").coordinates(), (-33.9, 18.4));
+        assert_eq!(parse("33.9S,18.4E").coordinates(), (-33.9, 18.4));
+        assert_eq!(parse("Rio=22.9 s, 43.2 w").coordinates(), (-22.9, -43.2));
+        assert_eq!(parse("39.9n,116.4e").coordinates(), (39.9, 116.4));
         assert_eq!(parse("Camp = -75.1, 123.3").name(), "Camp");
         for (text, part) in [
             ("Pariss", "did you mean \"Paris\""),
             ("Nowhere at all", "orbit info --cities"),
             ("91,0", "-90 to 90"),
             ("1e1,0", "degrees north"),
+            ("-33.9S,18.4", "degrees north"),
+            ("33.9E,18.4S", "degrees north"),
             ("", "1 to 64"),
         ] {
             let error = text.parse::<GroundStation>().unwrap_err().to_string();

@@ -40,7 +40,7 @@ mod tools;
 #[cfg(feature = "tools")]
 mod trace;
 
-use std::process::ExitCode;
+use std::{ffi::OsString, process::ExitCode};
 
 use clap::{
     Arg, ArgMatches, CommandFactory as _, FromArgMatches as _, Parser, Subcommand,
@@ -95,7 +95,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let matches = command().get_matches();
+    let matches = matches(&std::env::args_os().collect::<Vec<_>>());
     let arguments = match Arguments::from_arg_matches(&matches) {
         Ok(arguments) => arguments,
         Err(error) => error.exit(),
@@ -137,6 +137,18 @@ fn main() -> ExitCode {
             eprintln!("error: {}", told_once(&error));
             ExitCode::from(exit_code(&error))
         }
+    }
+}
+
+/// What the words of the command line say; ends the program where they are wrong.
+fn matches(words: &[OsString]) -> ArgMatches {
+    match command().try_get_matches_from(words) {
+        Ok(matches) => matches,
+        #[cfg(feature = "tools")]
+        Err(error) if error.kind() == clap::error::ErrorKind::UnknownArgument => {
+            command().get_matches_from(orbit::with_southern_stations(words))
+        }
+        Err(error) => error.exit(),
     }
 }
 

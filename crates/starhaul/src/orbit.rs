@@ -6,7 +6,7 @@ mod paths;
 mod progress;
 mod source;
 
-use std::time::Duration;
+use std::{ffi::OsString, time::Duration};
 
 use clap::Subcommand;
 use starhaul_units::{Bandwidth, parse_duration_in};
@@ -99,6 +99,26 @@ struct InfoArguments {
     /// Print one JSON object
     #[arg(long)]
     json: bool,
+}
+
+/// The words with a space before coordinates in the south, as -33.9,18.4, which would be taken for options; a station is read
+/// without it.
+pub(crate) fn with_southern_stations(words: &[OsString]) -> Vec<OsString> {
+    let is_of_orbit = words.iter().any(|word| word == "orbit");
+    let is_southern = |word: &OsString| {
+        let station = word.to_str().and_then(|word| word.strip_prefix('-'));
+        let latitude = station.and_then(|station| station.split_once(','));
+        latitude.is_some_and(|(latitude, _)| starhaul_units::parse_decimal(latitude).is_some())
+    };
+    let read = words.iter().map(|word| {
+        let mut read = OsString::new();
+        if is_of_orbit && is_southern(word) {
+            read.push(" ");
+        }
+        read.push(word);
+        read
+    });
+    read.collect()
 }
 
 pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {

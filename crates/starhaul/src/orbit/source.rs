@@ -9,8 +9,8 @@ use starhaul_orbit::{
 use crate::output::Usage;
 
 const SOURCES: &str = "\
-STATION is a city that `starhaul orbit info --cities` lists, coordinates in degrees north and east (39.9,116.4), or a name
-with coordinates (Cape=-33.9,18.4).
+STATION is a city that `starhaul orbit info --cities` lists, coordinates in degrees north and east (39.9,116.4; south and west
+as -33.9,18.4 or 33.9S,18.4E), or a name with coordinates (Cape=-33.9,18.4).
 
 SHELL is starlink, hypatia, kuiper, telesat, oneweb or iridium, or settings, or a name and settings that differ:
 planes=72,satellites=22,altitude=550km,inclination=53,phasing=alternate. Further settings: motion=15.19 (revolutions per day,

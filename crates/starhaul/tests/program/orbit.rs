@@ -1,6 +1,6 @@
 //! `starhaul orbit` from the user's side.
 
-use std::fs;
+use std::{fs, process::Output};
 
 use crate::program::{path, run, text};
 use serde_json::Value;
@@ -78,6 +78,38 @@ fn what_is_written_is_read_as_a_link() {
     let whole = fs::read_to_string(file("path.json")).unwrap();
     let whole: Value = serde_json::from_str(&whole).unwrap();
     assert_eq!(whole["steps"].as_array().unwrap().len(), 60);
+}
+
+#[test]
+fn stations_may_lie_in_the_south() {
+    let named = run(&[
+        "orbit",
+        "paths",
+        "Cape=-33.9,18.4",
+        "Paris",
+        "--duration",
+        "3s",
+    ]);
+    // All but the name.
+    let figures = |output: &Output| {
+        let row = text(&output.stdout).lines().nth(1).unwrap_or_default();
+        let words = row.split_whitespace().skip(1).map(str::to_owned);
+        words.collect::<Vec<_>>()
+    };
+    assert!(figures(&named).len() > 5, "{named:?}");
+    for station in ["-33.9,18.4", "33.9S,18.4E"] {
+        for arguments in [
+            &["orbit", "paths", station, "Paris", "--duration", "3s"][..],
+            &["orbit", "paths", "--duration", "3s", "--", station, "Paris"],
+        ] {
+            let output = run(arguments);
+            assert!(output.status.success(), "{output:?}");
+            assert_eq!(figures(&output), figures(&named), "{arguments:?}");
+        }
+    }
+    let wrong = run(&["orbit", "paths", "-33.9,18.4", "Paris", "--stp", "1s"]);
+    assert_eq!(wrong.status.code(), Some(2));
+    assert!(text(&wrong.stderr).contains("--step"), "{wrong:?}");
 }
 
 #[test]
