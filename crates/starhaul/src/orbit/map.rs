@@ -7,7 +7,7 @@ use std::{fs, time::Duration};
 
 use anyhow::Context as _;
 use serde_json::json;
-use starhaul_orbit::{Network, PathOverTime, Position};
+use starhaul_orbit::{Network, PathOverTime, Position, Snapshot};
 use starhaul_plot::{Chart, LINE_WIDTH, Panel, Scale, Sheet};
 
 use self::world::World;
@@ -165,8 +165,7 @@ impl Map<'_> {
             .iter()
             .flatten()
             .for_each(|position| world.satellite(*position));
-        let (from, to) = (self.network.station_node(0), self.network.station_node(1));
-        let route = snapshot.route(&snapshot.tree(from, &[to]), to);
+        let (from, to) = self.ends();
         let stations = self.network.stations();
         let at = |node: u32| -> Option<Position> {
             let station = stations
@@ -177,12 +176,24 @@ impl Map<'_> {
                 .map(|(station, _)| station.position())
                 .or_else(|| place(node))
         };
-        let nodes = route.map(|route| route.nodes).unwrap_or_default();
-        world.route(&nodes.into_iter().filter_map(at).collect::<Vec<_>>());
+        let route = self.route(&snapshot).into_iter();
+        world.route(&route.filter_map(at).collect::<Vec<_>>());
         for station in stations {
             world.station(station.name(), station.coordinates());
         }
         world.svg()
+    }
+
+    /// The nodes of both stations.
+    fn ends(&self) -> (u32, u32) {
+        (self.network.station_node(0), self.network.station_node(1))
+    }
+
+    /// The nodes of the path at an instant; none without one.
+    fn route(&self, snapshot: &Snapshot) -> Vec<u32> {
+        let (from, to) = self.ends();
+        let route = snapshot.route(&snapshot.tree(from, &[to]), to);
+        route.map(|route| route.nodes).unwrap_or_default()
     }
 
     fn chart(&self, moment: Option<Duration>) -> String {
@@ -242,24 +253,16 @@ impl Map<'_> {
             });
             places.collect::<Vec<_>>()
         });
-        let mut numbers = std::collections::BTreeMap::new();
-        for (number, satellite) in self.network.constellation().satellites().iter().enumerate() {
-            numbers.entry(satellite.name()).or_insert(number);
-        }
-        let ends = [satellites, satellites + 1];
         let mut routes = Vec::new();
         let mut last = None;
         let mut delays = Vec::new();
-        for (number, (_, step)) in self.path.steps().enumerate() {
+        for (number, (at, step)) in self.path.steps().enumerate() {
             delays.push(step.is_connected().then(|| ms(step.propagation())));
-            let nodes: Vec<u32> = step.nodes().to_vec();
-            if last.as_ref() != Some(&nodes) {
-                let numbers = nodes.iter().filter_map(|node| match *node as usize {
-                    end @ (0 | 1) => ends.get(end).copied(),
-                    _ => numbers.get(self.path.node(*node)).copied(),
-                });
-                routes.push(json!([number, numbers.collect::<Vec<_>>()]));
-                last = Some(nodes);
+            if last != Some(step.nodes()) {
+                // Satellites may have one name, and only the network tells their nodes.
+                let nodes = self.route(&self.network.at(at));
+                routes.push(json!([number, nodes]));
+                last = Some(step.nodes());
             }
         }
         let stations = self.network.stations().iter().map(|station| {

@@ -166,6 +166,59 @@ fn maps_need_no_network_and_names_cannot_leave_them() {
     }
 }
 
+/// Two-line elements of 6 planes of 11 satellites, all of one name.
+fn elements_of_one_name() -> String {
+    let summed = |line: String| {
+        let digits = line.bytes().map(|byte| match byte {
+            b'-' => 1,
+            b'0'..=b'9' => u32::from(byte - b'0'),
+            _ => 0,
+        });
+        let sum = digits.sum::<u32>() % 10;
+        format!("{line}{sum}\n")
+    };
+    let satellite = |number: u32| {
+        let (plane, slot) = (number / 11, number % 11);
+        let node = f64::from(plane) * 31.6;
+        let anomaly = (f64::from(slot) + f64::from(plane % 2) / 2.0) * 360.0 / 11.0;
+        let one =
+            format!("1 {number:05}U 20001A   20010.50000000  .00000000  00000-0  00000-0 0  999");
+        let two = format!(
+            "2 {number:05}  86.4000 {node:8.4} 0000001   0.0000 {anomaly:8.4} 14.34000000    1"
+        );
+        format!("FALCON 9 DEB\n{}{}", summed(one), summed(two))
+    };
+    (0..66).map(satellite).collect()
+}
+
+#[test]
+fn a_page_moves_the_path_over_its_own_satellites_also_where_they_have_one_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let (elements, page) = (folder.path().join("x.tle"), folder.path().join("x.html"));
+    fs::write(&elements, elements_of_one_name()).unwrap();
+    let mut arguments = vec!["orbit", "plot", "Berlin", "Tokyo", "--tle", path(&elements)];
+    arguments.extend(["--duration", "3s", "--elevation", "5", "--out", path(&page)]);
+    let output = run(&arguments);
+    assert!(output.status.success(), "{output:?}");
+    let page = fs::read_to_string(&page).unwrap();
+    let data = page.split_once("const data = ").unwrap().1;
+    let data: Value = serde_json::from_str(data.split_once(";\n").unwrap().0).unwrap();
+    let lasers = data["lasers"].as_array().unwrap();
+    let nodes = data["routes"][0][1].as_array().unwrap();
+    assert!(nodes.len() > 4, "{nodes:?}");
+    assert_eq!(
+        (&nodes[0], &nodes[nodes.len() - 1]),
+        (&66.into(), &67.into())
+    );
+    for pair in nodes[1..nodes.len() - 1].windows(2) {
+        let linked = |laser: &Value| {
+            let ends = [&laser[0], &laser[1]];
+            ends == [&pair[0], &pair[1]] || ends == [&pair[1], &pair[0]]
+        };
+        assert!(lasers.iter().any(linked), "{pair:?} is no laser");
+    }
+}
+
 #[test]
 fn wrong_usage_is_told_with_a_remedy() {
     let folder = tempfile::tempdir().unwrap();
