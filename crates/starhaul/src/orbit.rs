@@ -80,9 +80,9 @@ struct PlotArguments {
     source: Source,
     #[command(flatten)]
     steps: Steps,
-    /// The moment of a picture
-    #[arg(long, value_name = "TIME", default_value = "0", value_parser = parse_moment)]
-    moment: Duration,
+    /// The moment of a picture [default: 0]
+    #[arg(long, value_name = "TIME", value_parser = parse_moment)]
+    moment: Option<Duration>,
     /// Where to write: one HTML page that plays and needs no network when FILE ends in .html, a picture of one moment when
     /// it ends in .svg
     #[arg(long, short, value_name = "FILE")]

@@ -17,6 +17,8 @@ use crate::output::{Picture, Usage, command_line};
 const CHART_HEIGHT: f64 = 200.0;
 /// What a page can hold.
 const MAX_DURATION: Duration = Duration::from_secs(2 * 3600);
+/// What the axis of a path that never exists ends at.
+const NO_PATH_MS: f64 = 100.0;
 /// Greatest distance of the instants between which a page moves satellites along great circles: 1/48 of an orbit of 95
 /// minutes.
 const KEY_STEP: Duration = Duration::from_secs(120);
@@ -35,8 +37,13 @@ pub(super) fn run(arguments: &PlotArguments) -> anyhow::Result<()> {
         let problem = "--duration: a map shows at most two hours";
         return Err(Usage(problem.to_owned()).into());
     }
-    let moment = arguments.moment;
-    if kind == Picture::Svg && moment >= duration {
+    if kind == Picture::Page && arguments.moment.is_some() {
+        let problem =
+            "--moment is that of a picture, and a page plays; name a file that ends in .svg";
+        return Err(Usage(problem.to_owned()).into());
+    }
+    let moment = arguments.moment.unwrap_or_default();
+    if moment >= duration {
         let problem = "--moment lies after the end; take a longer --duration";
         return Err(Usage(problem.to_owned()).into());
     }
@@ -197,8 +204,11 @@ impl Map<'_> {
     }
 
     fn chart(&self, moment: Option<Duration>) -> String {
-        let (least, most) = self.path.figures().propagation_range().unwrap_or_default();
-        let scale = Scale::around(ms(least), ms(most));
+        let scale = match self.path.figures().propagation_range() {
+            Some((least, most)) => Scale::around(ms(least), ms(most)),
+            // Any scale that its labels can tell.
+            None => Scale::up_to(NO_PATH_MS),
+        };
         let x = Scale::Linear(0.0, self.path.duration().as_secs_f64());
         let mut chart = Chart::sized((LINE_WIDTH, CHART_HEIGHT), "Propagation", "ms", x, scale);
         let changes = self.path.changes();

@@ -220,6 +220,19 @@ fn a_page_moves_the_path_over_its_own_satellites_also_where_they_have_one_name()
 }
 
 #[test]
+fn the_axis_of_a_path_that_never_exists_has_labels_of_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("map.svg");
+    let mut arguments = vec!["orbit", "plot", "Pole=90,0", "Paris", "--duration", "3s"];
+    arguments.extend(["--out", path(&file)]);
+    assert!(run(&arguments).status.success());
+    let drawn = fs::read_to_string(&file).unwrap();
+    for label in [">20<", ">100<"] {
+        assert!(drawn.contains(label), "no {label}");
+    }
+}
+
+#[test]
 fn wrong_usage_is_told_with_a_remedy() {
     let folder = tempfile::tempdir().unwrap();
     let elements = folder.path().join("bad.tle");
@@ -277,6 +290,12 @@ fn wrong_usage_is_told_with_a_remedy() {
         (
             &["orbit", "plot", "Beijing", "Paris", "--out", "x.png"],
             ".html for a page",
+        ),
+        (
+            &[
+                "orbit", "plot", "Beijing", "Paris", "--moment", "1s", "--out", "x.html",
+            ],
+            "--moment is that of a picture",
         ),
         (
             &["orbit", "paths", "Beijing", "Paris", "--elevation", "95"],
