@@ -1,5 +1,6 @@
 //! `starhaul orbit`: constellations, the paths over them, and maps. What moves is in `starhaul-orbit`.
 
+mod files;
 mod info;
 mod map;
 mod paths;

@@ -1,25 +1,16 @@
 //! `starhaul orbit paths`: figures as a table or JSON, and the paths as files.
 
 use std::{
-    fs,
-    io::{BufWriter, Write as _},
-    path::Path,
     str::FromStr,
     time::{Duration, Instant},
 };
 
-use anyhow::Context as _;
 use serde_json::json;
-use starhaul_link::{Delay, write_delay};
-use starhaul_orbit::{End, Figures, Network, PathOverTime, write_leoem, write_table};
+use starhaul_orbit::{End, Figures, Network, PathOverTime};
 use starhaul_plot::{Column, Table, Value};
-use starhaul_units::Bandwidth;
 
-use super::{PathsArguments, progress::Bar};
-use crate::output::{Usage, check_folder, ending, print};
-
-/// Most steps of all paths that are written at once.
-const MAX_STEPS: u128 = 2_000_000;
+use super::{PathsArguments, files::Target, progress::Bar};
+use crate::output::print;
 
 /// The end of a path, as on the command line.
 #[derive(Clone, Copy, Debug)]
@@ -53,10 +44,10 @@ pub(super) fn run(arguments: &PathsArguments) -> anyhow::Result<()> {
     let figures = match &arguments.out {
         None => network.figures(&pairs, duration, step, told)?,
         Some(out) => {
-            check_out(out, &pairs, duration, step)?;
-            let paths = network.paths(&pairs, duration, step, told)?;
             let capacity = arguments.rate.map(|rate| (arguments.limited_at.0, rate));
-            write_paths(out, &paths, capacity)?;
+            let target = Target::new(out, &pairs, (duration, step), capacity)?;
+            let paths = network.paths(&pairs, duration, step, told)?;
+            target.write(&paths)?;
             paths.iter().map(PathOverTime::figures).collect()
         }
     };
@@ -159,93 +150,4 @@ fn summary(network: &Network, duration: Duration, step: Duration, rows: &[Row]) 
         "paths": paths.collect::<Vec<_>>(),
     });
     format!("{summary:#}")
-}
-
-/// Refuses what cannot be written before time is spent on it.
-fn check_out(
-    out: &Path,
-    pairs: &[(usize, usize)],
-    duration: Duration,
-    step: Duration,
-) -> anyhow::Result<()> {
-    let steps = duration.as_nanos().div_ceil(step.as_nanos().max(1)) * pairs.len() as u128;
-    if steps > MAX_STEPS {
-        let problem = format!(
-            "--out: {} paths make {steps} steps, more than {MAX_STEPS}; take fewer stations or longer steps",
-            pairs.len()
-        );
-        return Err(Usage(problem).into());
-    }
-    if pairs.len() > 1 {
-        return Ok(check_folder("--out", out)?);
-    }
-    match ending(out).as_str() {
-        "log" if step.subsec_nanos() != 0 => Err(Usage(format!(
-            "--out {}: a path log has whole seconds; take a --step of whole seconds, or another format",
-            out.display()
-        ))
-        .into()),
-        "json" | "csv" | "log" | "txt" | "" => Ok(()),
-        _ => Err(Usage(format!(
-            "--out {}: a path is written as .json, .csv, .log or .txt; `starhaul orbit plot` draws it",
-            out.display()
-        ))
-        .into()),
-    }
-}
-
-fn write_paths(
-    out: &Path,
-    paths: &[PathOverTime],
-    capacity: Option<(End, Bandwidth)>,
-) -> anyhow::Result<()> {
-    if let ([path], false) = (paths, ending(out).is_empty()) {
-        return write_path(out, path, capacity);
-    }
-    fs::create_dir_all(out).with_context(|| format!("cannot create {}", out.display()))?;
-    let whole_seconds = |path: &PathOverTime| path.step().subsec_nanos() == 0;
-    for path in paths {
-        let name = format!("{}-{}", file_name(path.from()), file_name(path.to()));
-        for ending in ["json", "csv", "log"] {
-            if ending != "log" || whole_seconds(path) {
-                write_path(&out.join(format!("{name}.{ending}")), path, capacity)?;
-            }
-        }
-    }
-    Ok(())
-}
-
-/// A station's name as a part of the name of a file.
-fn file_name(station: &str) -> String {
-    let plain = |c: char| {
-        if c.is_alphanumeric() || c == '.' {
-            c
-        } else {
-            '-'
-        }
-    };
-    station.to_lowercase().chars().map(plain).collect()
-}
-
-fn write_path(
-    file: &Path,
-    path: &PathOverTime,
-    capacity: Option<(End, Bandwidth)>,
-) -> anyhow::Result<()> {
-    let create = || fs::File::create(file).map(BufWriter::new);
-    let written = create().and_then(|mut out| {
-        match ending(file).as_str() {
-            "json" => writeln!(out, "{}", path.to_json())?,
-            "csv" => write_table(path, capacity, &mut out)?,
-            "log" => write_leoem(path, &mut out)?,
-            _ => {
-                let link = path.link(None).map_err(std::io::Error::other)?;
-                if let Delay::Trace(delay) = link.delay {
-                    write_delay(&delay, &mut out)?;
-                }
-            }
-        }
-        out.flush()
-    });
-    written.with_context(|| format!("cannot write {}", file.display()))
 }

@@ -80,6 +80,91 @@ fn what_is_written_is_read_as_a_link() {
     assert_eq!(whole["steps"].as_array().unwrap().len(), 60);
 }
 
+/// Two hours are the longest trace that is read, and the longest that is written.
+#[test]
+fn two_hours_are_read_back_and_what_would_not_be_is_refused_before_any_work() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name);
+    let write = |name: &str, more: &[&str]| {
+        let out = file(name);
+        let mut arguments = vec!["orbit", "paths", "Beijing", "Paris", "--out", path(&out)];
+        arguments.extend(more);
+        run(&arguments)
+    };
+    let rate: &[&str] = &["--rate", "10mbit"];
+    let two_hours: &[&str] = &["--duration", "2h", "--step", "30s"];
+    for (name, more) in [
+        ("path.log", &[][..]),
+        ("delay.txt", &[]),
+        ("path.csv", rate),
+    ] {
+        let output = write(name, &[more, two_hours].concat());
+        assert!(output.status.success(), "{output:?}");
+        let link = match name {
+            "path.csv" => format!("csv={}", path(&file(name))),
+            _ => path(&file(name)).to_owned(),
+        };
+        let told = run(&["trace", "info", "--json", &link]);
+        let told: Value = serde_json::from_slice(&told.stdout).unwrap();
+        assert_eq!(told["duration_s"], 7200.0, "{name}");
+    }
+    let longer: &[&str] = &["--duration", "7201s", "--step", "30s"];
+    for (name, more, said) in [
+        ("x.log", &[longer][..], "at most 2h"),
+        ("x.txt", &[longer], "at most 2h"),
+        ("x.csv", &[longer, rate], "at most 2h"),
+        ("x", &[longer, rate], "at most 2h"),
+        ("x.csv", &[&["--duration", "1s"], rate], "one step alone"),
+        (
+            "x.log",
+            &[&["--duration", "30s", "--step", "30s"]],
+            "one step alone",
+        ),
+        ("x.json", &[rate], "ends in .csv"),
+        ("x.log", &[rate], "ends in .csv"),
+        ("x.txt", &[rate], "ends in .csv"),
+    ] {
+        let output = write(name, &more.concat());
+        assert_eq!(output.status.code(), Some(2), "{name}: {output:?}");
+        assert!(text(&output.stderr).contains(said), "{name}: {output:?}");
+        assert!(!file(name).exists(), "{name} was written");
+    }
+    for (name, more) in [
+        ("long.json", longer),
+        ("long.csv", longer),
+        ("one.log", &["--duration", "1s"]),
+    ] {
+        let output = write(name, more);
+        assert!(output.status.success(), "{name}: {output:?}");
+    }
+    let folder = write("folder", longer);
+    assert!(folder.status.success(), "{folder:?}");
+    assert!(text(&folder.stderr).contains("no path logs"), "{folder:?}");
+    assert_eq!(fs::read_dir(file("folder")).unwrap().count(), 2);
+}
+
+#[test]
+fn stations_that_are_never_connected_make_no_perfect_link() {
+    let folder = tempfile::tempdir().unwrap();
+    let pole = ["orbit", "paths", "Pole=90,0", "Paris", "--duration", "3s"];
+    for name in ["path.txt", "path.log"] {
+        let out = folder.path().join(name);
+        let output = run(&[&pole[..], &["--out", path(&out)]].concat());
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        assert!(
+            text(&output.stderr).contains("never connected"),
+            "{output:?}"
+        );
+        assert!(!out.exists(), "{name} was written");
+    }
+    let out = folder.path().join("path.csv");
+    let output = run(&[&pole[..], &["--rate", "10mbit", "--out", path(&out)]].concat());
+    assert!(output.status.success(), "{output:?}");
+    let told = run(&["trace", "info", "--json", &format!("csv={}", path(&out))]);
+    let told: Value = serde_json::from_slice(&told.stdout).unwrap();
+    assert_eq!(told["loss_mean"], 1.0, "{told}");
+}
+
 #[test]
 fn stations_may_lie_in_the_south() {
     let named = run(&[

@@ -1,0 +1,225 @@
+//! The files that `starhaul orbit paths --out` writes: one for a path, or a folder for several.
+
+use std::{
+    fs,
+    io::{BufWriter, Write as _},
+    path::Path,
+    time::Duration,
+};
+
+use anyhow::Context as _;
+use starhaul_link::{Delay, MAX_TRACE_DURATION, write_delay};
+use starhaul_orbit::{End, PathOverTime, write_leoem, write_table};
+use starhaul_units::Bandwidth;
+
+use crate::output::{Usage, check_folder, ending};
+
+/// Most steps of all paths that are written at once.
+const MAX_STEPS: u128 = 2_000_000;
+
+/// Where paths go, and in which formats.
+pub(super) struct Target<'a> {
+    out: &'a Path,
+    capacity: Option<(End, Bandwidth)>,
+    kind: Kind,
+}
+
+enum Kind {
+    File(Format),
+    Folder(Vec<Format>),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Format {
+    Json,
+    Table,
+    Log,
+    Delays,
+}
+
+impl Format {
+    const fn ending(self) -> &'static str {
+        match self {
+            Self::Json => "json",
+            Self::Table => "csv",
+            Self::Log => "log",
+            Self::Delays => "txt",
+        }
+    }
+
+    /// Why nothing would read paths of these times in this format.
+    fn refusal(
+        self,
+        (duration, step): (Duration, Duration),
+        is_link: bool,
+    ) -> Option<&'static str> {
+        let steps = duration.as_nanos().div_ceil(step.as_nanos().max(1));
+        let length = steps.saturating_mul(step.as_nanos());
+        let is_trace = match self {
+            Self::Json => false,
+            Self::Table => is_link,
+            Self::Log | Self::Delays => true,
+        };
+        if self == Self::Log && step.subsec_nanos() != 0 {
+            return Some(
+                "a path log has whole seconds; take a --step of whole seconds, or another format",
+            );
+        }
+        // A row lasts until the next, and the last one as long as the one before it; that of a log alone for a second.
+        let is_lost = match self {
+            Self::Json | Self::Delays => false,
+            Self::Table => is_link,
+            Self::Log => step != Duration::from_secs(1),
+        };
+        if is_lost && steps < 2 {
+            return Some(
+                "one step alone is not read again; take a shorter --step or a longer --duration",
+            );
+        }
+        (is_trace && length > MAX_TRACE_DURATION.as_nanos())
+            .then_some("a trace is read up to 2 h; take a --duration of at most 2h, or .json")
+    }
+}
+
+impl<'a> Target<'a> {
+    /// Refuses what cannot be written, or not be read again, before time is spent on it.
+    pub(super) fn new(
+        out: &'a Path,
+        pairs: &[(usize, usize)],
+        times: (Duration, Duration),
+        capacity: Option<(End, Bandwidth)>,
+    ) -> Result<Self, Usage> {
+        let steps = times.0.as_nanos().div_ceil(times.1.as_nanos().max(1)) * pairs.len() as u128;
+        if steps > MAX_STEPS {
+            return Err(Usage(format!(
+                "--out: {} paths make {steps} steps, more than {MAX_STEPS}; take fewer stations or longer steps",
+                pairs.len()
+            )));
+        }
+        if pairs.len() > 1 || ending(out).is_empty() {
+            return Self::folder(out, times, capacity);
+        }
+        let refused = |why: &str| Err(Usage(format!("--out {}: {why}", out.display())));
+        let format = match ending(out).as_str() {
+            "json" => Format::Json,
+            "csv" => Format::Table,
+            "log" => Format::Log,
+            "txt" => Format::Delays,
+            _ => {
+                return refused(
+                    "a path is written as .json, .csv, .log or .txt; `starhaul orbit plot` draws it",
+                );
+            }
+        };
+        let is_link = capacity.is_some();
+        if is_link && format != Format::Table {
+            return refused(
+                "only a table has the capacity of --rate; name a file that ends in .csv",
+            );
+        }
+        if let Some(why) = format.refusal(times, is_link) {
+            return refused(why);
+        }
+        Ok(Self {
+            out,
+            capacity,
+            kind: Kind::File(format),
+        })
+    }
+
+    /// A folder, without the log if it could not be read.
+    fn folder(
+        out: &'a Path,
+        times: (Duration, Duration),
+        capacity: Option<(End, Bandwidth)>,
+    ) -> Result<Self, Usage> {
+        check_folder("--out", out)?;
+        if let Some(why) = Format::Table.refusal(times, capacity.is_some()) {
+            return Err(Usage(format!("--out {} with --rate: {why}", out.display())));
+        }
+        let mut formats = vec![Format::Json, Format::Table];
+        match Format::Log.refusal(times, false) {
+            None => formats.push(Format::Log),
+            Some(why) => eprintln!("no path logs are written: {why}"),
+        }
+        Ok(Self {
+            out,
+            capacity,
+            kind: Kind::Folder(formats),
+        })
+    }
+
+    pub(super) fn write(&self, paths: &[PathOverTime]) -> anyhow::Result<()> {
+        let out = self.out;
+        let formats = match (&self.kind, paths) {
+            (Kind::File(format), [path]) => {
+                if let Some(why) = unreadable(path, *format) {
+                    anyhow::bail!("--out {}: {why}; .json and .csv tell of it", out.display());
+                }
+                return self.write_path(out, path, *format);
+            }
+            (Kind::Folder(formats), _) => formats,
+            (Kind::File(_), _) => return Ok(()),
+        };
+        fs::create_dir_all(out).with_context(|| format!("cannot create {}", out.display()))?;
+        for path in paths {
+            let name = format!("{}-{}", file_name(path.from()), file_name(path.to()));
+            for format in formats {
+                match unreadable(path, *format) {
+                    Some(why) => eprintln!("no {name}.{}: {why}", format.ending()),
+                    None => {
+                        let file = out.join(format!("{name}.{}", format.ending()));
+                        self.write_path(&file, path, *format)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn write_path(&self, file: &Path, path: &PathOverTime, format: Format) -> anyhow::Result<()> {
+        // A capacity that makes no trace is told before there is a file.
+        let link = path.link(self.capacity.filter(|_| format == Format::Table))?;
+        let create = || fs::File::create(file).map(BufWriter::new);
+        let written = create().and_then(|mut out| {
+            match format {
+                Format::Json => writeln!(out, "{}", path.to_json())?,
+                Format::Table => write_table(path, self.capacity, &mut out)?,
+                Format::Log => write_leoem(path, &mut out)?,
+                Format::Delays => {
+                    if let Delay::Trace(delay) = link.delay {
+                        write_delay(&delay, &mut out)?;
+                    }
+                }
+            }
+            out.flush()
+        });
+        written.with_context(|| format!("cannot write {}", file.display()))
+    }
+}
+
+/// A path that never exists has no delay: a log of it is not read, and delays would be those of a link without any.
+fn unreadable(path: &PathOverTime, format: Format) -> Option<String> {
+    let connected = path.steps().any(|(_, step)| step.is_connected());
+    let is_delay = matches!(format, Format::Log | Format::Delays);
+    (is_delay && !connected).then(|| {
+        format!(
+            "{} and {} are never connected, and a .{} has no delay to tell then",
+            path.from(),
+            path.to(),
+            format.ending()
+        )
+    })
+}
+
+/// A station's name as a part of the name of a file.
+fn file_name(station: &str) -> String {
+    let plain = |c: char| {
+        if c.is_alphanumeric() || c == '.' {
+            c
+        } else {
+            '-'
+        }
+    };
+    station.to_lowercase().chars().map(plain).collect()
+}
