@@ -1,6 +1,7 @@
 //! The files that `starhaul orbit paths --out` writes: one for a path, or a folder for several.
 
 use std::{
+    collections::BTreeSet,
     fs,
     io::{BufWriter, Write as _},
     path::Path,
@@ -162,8 +163,7 @@ impl<'a> Target<'a> {
             (Kind::File(_), _) => return Ok(()),
         };
         fs::create_dir_all(out).with_context(|| format!("cannot create {}", out.display()))?;
-        for path in paths {
-            let name = format!("{}-{}", file_name(path.from()), file_name(path.to()));
+        for (path, name) in paths.iter().zip(file_names(paths)) {
             for format in formats {
                 match unreadable(path, *format) {
                     Some(why) => eprintln!("no {name}.{}: {why}", format.ending()),
@@ -210,6 +210,20 @@ fn unreadable(path: &PathOverTime, format: Format) -> Option<String> {
             format.ending()
         )
     })
+}
+
+/// The names of the files of each path. Where stations differ only in case or punctuation, those after the first have a number.
+fn file_names(paths: &[PathOverTime]) -> Vec<String> {
+    let mut taken = BTreeSet::new();
+    let name = |path: &PathOverTime| {
+        let plain = format!("{}-{}", file_name(path.from()), file_name(path.to()));
+        let numbered = (2..).map(|number| format!("{plain}-{number}"));
+        let mut names = std::iter::once(plain.clone()).chain(numbered);
+        names
+            .find(|name| taken.insert(name.clone()))
+            .unwrap_or(plain)
+    };
+    paths.iter().map(name).collect()
 }
 
 /// A station's name as a part of the name of a file.

@@ -166,6 +166,36 @@ fn stations_that_are_never_connected_make_no_perfect_link() {
 }
 
 #[test]
+fn stations_whose_names_differ_in_case_or_punctuation_have_files_of_their_own() {
+    let folder = tempfile::tempdir().unwrap();
+    for (pairs, count) in [(&[][..], 2), (&["--all-pairs"], 3)] {
+        let out = folder.path().join(format!("of-{count}"));
+        let mut arguments = vec!["orbit", "paths", "Paris", "a=48,2", "A=50,3"];
+        arguments.extend(pairs);
+        arguments.extend(["--duration", "3s", "--out", path(&out)]);
+        let output = run(&arguments);
+        assert!(output.status.success(), "{output:?}");
+        let names = fs::read_dir(&out).unwrap();
+        let names: Vec<_> = names.map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(names.len(), 3 * count, "{names:?}");
+        let second = fs::read_to_string(out.join("paris-a-2.json")).unwrap();
+        assert!(second.contains(r#""nodes":["Paris","A","#), "{second}");
+    }
+    let out = folder.path().join("multi.log");
+    let output = run(&[
+        "orbit",
+        "paths",
+        "Paris",
+        "Rome",
+        "Oslo",
+        "--out",
+        path(&out),
+    ]);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert!(text(&output.stderr).contains("name a folder"), "{output:?}");
+}
+
+#[test]
 fn stations_may_lie_in_the_south() {
     let named = run(&[
         "orbit",
