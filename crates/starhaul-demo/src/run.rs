@@ -287,6 +287,9 @@ impl Act {
                 warnings.push(format!("{name}: the download failed: {error}"));
                 DownloadScore::default()
             });
+        if let Some(failure) = &download.failure {
+            warnings.push(format!("{name}: the download broke off: {failure}"));
+        }
         let counters = self.running.counters();
         if counters.lateness_p99 > LATENESS_LIMIT {
             warnings.push(format!(

@@ -37,10 +37,13 @@ const SET_UP_LIMIT: Duration = Duration::from_secs(15);
 pub struct DownloadScore {
     /// Bytes of the body that arrived.
     pub bytes: u64,
-    /// They are exactly the bytes that the server sent, and the end came where the server ended.
+    /// They are exactly the bytes that the server sent, and the end, if it came, came in order and where the server ended.
     pub sha256_ok: bool,
-    /// Their rate from the request to the last byte.
+    /// Their rate from the request to the last byte, or to the time until which the server offered them if that is later.
     pub mbit_per_s: f64,
+    /// Why the connection ended before the server did.
+    #[serde(skip)]
+    pub failure: Option<String>,
 }
 
 /// An HTTP server that answers every request with random bytes for a limited time. It stops when dropped.
@@ -48,6 +51,7 @@ pub struct DownloadScore {
 pub struct Server {
     address: SocketAddr,
     seed: u64,
+    duration: Duration,
     sent: Arc<AtomicU64>,
     task: JoinHandle<()>,
 }
@@ -74,6 +78,7 @@ impl Server {
         Ok(Self {
             address,
             seed,
+            duration,
             sent,
             task,
         })
@@ -100,35 +105,38 @@ impl Server {
                 ))
             })?
             .map_err(Error::io(format!("download through the proxy {proxy}")))?;
-        let mut body = Body::default();
+        let mut body = Body::new(self.seed);
         let mut buffer = vec![0; CHUNK];
-        while let Ok(Ok(length)) = timeout_at(give_up.into(), stream.read(&mut buffer)).await {
-            if length == 0 {
-                body.ended = true;
-                break;
+        let end = loop {
+            match timeout_at(give_up.into(), stream.read(&mut buffer)).await {
+                Err(_) => break End::CutOff,
+                Ok(Err(error)) => break End::Broken(error),
+                Ok(Ok(0)) => break End::InOrder,
+                Ok(Ok(length)) => body.push(&buffer[..length]),
             }
-            body.push(&buffer[..length]);
             progress.store(body.bytes, Ordering::Relaxed);
             body.last_byte = Some(Instant::now());
-        }
-        Ok(self.score(body, started))
+        };
+        Ok(self.score(body, &end, started))
     }
 
-    fn score(&self, body: Body, started: Instant) -> DownloadScore {
-        let right_end = !body.ended || body.bytes == self.sent.load(Ordering::Relaxed);
-        let elapsed = body.last_byte.map_or(Duration::ZERO, |last| {
-            last.saturating_duration_since(started)
-        });
+    fn score(&self, body: Body, end: &End, started: Instant) -> DownloadScore {
+        let (bytes, sent) = (body.bytes, self.sent.load(Ordering::Relaxed));
+        let failure = match end {
+            End::Broken(error) => Some(format!("{error}, after {bytes} bytes")),
+            End::InOrder if bytes != sent => {
+                Some(format!("it ended after {bytes} of {sent} bytes"))
+            }
+            End::InOrder | End::CutOff => None,
+        };
+        let last_byte = body.last_byte.unwrap_or(started);
+        // What a stall cost counts too.
+        let elapsed = (last_byte - started).max(self.duration);
         DownloadScore {
-            bytes: body.bytes,
-            sha256_ok: body.bytes > 0
-                && right_end
-                && body.digest.finalize() == digest(self.seed, body.bytes),
-            mbit_per_s: if body.bytes == 0 {
-                0.0
-            } else {
-                mbit_per_s(body.bytes, elapsed)
-            },
+            bytes,
+            sha256_ok: bytes > 0 && failure.is_none() && body.equals_what_was_sent(),
+            mbit_per_s: mbit_per_s(bytes, elapsed),
+            failure,
         }
     }
 }
@@ -139,19 +147,70 @@ impl Drop for Server {
     }
 }
 
+/// How an answer ends.
+enum End {
+    /// The time was over.
+    CutOff,
+    InOrder,
+    Broken(std::io::Error),
+}
+
 /// The answer as far as it has come.
-#[derive(Default)]
 struct Body {
     /// The header as far as it has come, while the body has not begun.
     header: Vec<u8>,
     begun: bool,
     bytes: u64,
     digest: Sha256,
-    ended: bool,
+    expected: Expected,
     last_byte: Option<Instant>,
 }
 
+/// What the server sends, as far as the body has come.
+struct Expected {
+    random: ChaCha8Rng,
+    chunk: Vec<u8>,
+    used: usize,
+    digest: Sha256,
+}
+
+impl Expected {
+    fn advance(&mut self, mut bytes: usize) {
+        while bytes > 0 {
+            if self.used == self.chunk.len() {
+                self.random.fill_bytes(&mut self.chunk);
+                self.used = 0;
+            }
+            let next = &self.chunk[self.used..];
+            let next = &next[..next.len().min(bytes)];
+            self.digest.update(next);
+            self.used += next.len();
+            bytes -= next.len();
+        }
+    }
+}
+
 impl Body {
+    fn new(seed: u64) -> Self {
+        Self {
+            header: Vec::new(),
+            begun: false,
+            bytes: 0,
+            digest: Sha256::new(),
+            expected: Expected {
+                random: ChaCha8Rng::seed_from_u64(seed),
+                chunk: vec![0; CHUNK],
+                used: CHUNK,
+                digest: Sha256::new(),
+            },
+            last_byte: None,
+        }
+    }
+
+    fn equals_what_was_sent(self) -> bool {
+        self.digest.finalize() == self.expected.digest.finalize()
+    }
+
     fn push(&mut self, data: &[u8]) {
         if self.begun {
             return self.push_body(data);
@@ -167,6 +226,7 @@ impl Body {
     fn push_body(&mut self, data: &[u8]) {
         self.bytes += data.len() as u64;
         self.digest.update(data);
+        self.expected.advance(data.len());
     }
 }
 
@@ -240,22 +300,114 @@ async fn connect(proxy: SocketAddr, server: SocketAddr) -> std::io::Result<TcpSt
     Ok(stream)
 }
 
-fn digest(seed: u64, bytes: u64) -> sha2::digest::Output<Sha256> {
-    let mut random = ChaCha8Rng::seed_from_u64(seed);
-    let mut chunk = vec![0; CHUNK];
-    let mut digest = Sha256::new();
-    let mut left = bytes;
-    while left > 0 {
-        random.fill_bytes(&mut chunk);
-        let take = usize::try_from(left).map_or(CHUNK, |left| left.min(CHUNK));
-        digest.update(&chunk[..take]);
-        left -= take as u64;
-    }
-    digest.finalize()
-}
-
 #[expect(clippy::cast_precision_loss, reason = "a display value")]
 fn mbit_per_s(bytes: u64, elapsed: Duration) -> f64 {
     let rate = bytes as f64 * 8.0 / 1e6 / elapsed.as_secs_f64().max(1e-3);
     (rate * 100.0).round() / 100.0
+}
+
+#[cfg(test)]
+mod tests {
+    use socket2::SockRef;
+
+    use super::*;
+
+    const OFFERED: Duration = Duration::from_secs(3);
+
+    /// What a proxy does to a download.
+    #[derive(Clone, Copy)]
+    enum Deed {
+        /// Resets the connection after so many bytes.
+        Reset(usize),
+        /// Ends it in order after so many bytes.
+        Close(usize),
+        /// Carries nothing more from then on, but keeps it.
+        Stall(Duration),
+    }
+
+    async fn proxy(deed: Deed) -> SocketAddr {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move { carry(listener.accept().await.unwrap().0, deed).await });
+        address
+    }
+
+    async fn carry(mut client: TcpStream, deed: Deed) {
+        let begun = Instant::now();
+        let (mut greeting, mut request) = ([0; 3], [0; 10]);
+        client.read_exact(&mut greeting).await.unwrap();
+        client.write_all(&[5, 0]).await.unwrap();
+        client.read_exact(&mut request).await.unwrap();
+        let port = u16::from_be_bytes([request[8], request[9]]);
+        let mut server = TcpStream::connect((Ipv4Addr::LOCALHOST, port))
+            .await
+            .unwrap();
+        let answer = [5, 0, 0, 1, 0, 0, 0, 0, 0, 0];
+        client.write_all(&answer).await.unwrap();
+        let (mut asked, mut buffer, mut carried) = (vec![0; 1_024], vec![0; CHUNK], 0);
+        let length = client.read(&mut asked).await.unwrap();
+        server.write_all(&asked[..length]).await.unwrap();
+        loop {
+            let length = server.read(&mut buffer).await.unwrap();
+            client.write_all(&buffer[..length]).await.unwrap();
+            carried += length;
+            match deed {
+                Deed::Reset(bytes) if carried >= bytes => {
+                    // What was sent must have been read before the reset throws it away.
+                    tokio::time::sleep(Duration::from_millis(200)).await;
+                    let reset = Some(Duration::ZERO);
+                    return SockRef::from(&client).set_linger(reset).unwrap();
+                }
+                Deed::Close(bytes) if carried >= bytes => return,
+                Deed::Stall(after) if begun.elapsed() >= after => {
+                    return tokio::time::sleep(2 * OFFERED).await;
+                }
+                Deed::Reset(_) | Deed::Close(_) | Deed::Stall(_) => {}
+            }
+            // Some 10 Mbit/s.
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    async fn download(deed: Deed) -> DownloadScore {
+        let server = Server::start(1, OFFERED).unwrap();
+        let give_up = Instant::now() + OFFERED + Duration::from_millis(500);
+        let proxy = proxy(deed).await;
+        let progress = AtomicU64::new(0);
+        server.download(proxy, give_up, &progress).await.unwrap()
+    }
+
+    fn over_all_the_time(score: &DownloadScore) -> bool {
+        let most = mbit_per_s(score.bytes, OFFERED);
+        score.bytes > 500_000 && score.mbit_per_s > 0.0 && score.mbit_per_s <= most
+    }
+
+    #[tokio::test]
+    async fn a_download_that_is_reset_is_not_intact_and_says_so() {
+        let score = download(Deed::Reset(1_000_000)).await;
+        assert!(!score.sha256_ok && over_all_the_time(&score), "{score:?}");
+        let failure = score.failure.unwrap();
+        assert!(
+            failure.contains("reset") && failure.contains("bytes"),
+            "{failure}"
+        );
+    }
+
+    #[tokio::test]
+    async fn one_that_ends_before_the_server_does_is_not_intact() {
+        let score = download(Deed::Close(1_000_000)).await;
+        assert!(!score.sha256_ok && over_all_the_time(&score), "{score:?}");
+        let failure = score.failure.unwrap();
+        assert!(
+            failure.contains("it ended after") || failure.contains("reset"),
+            "{failure}"
+        );
+    }
+
+    #[tokio::test]
+    async fn one_that_stalls_has_no_more_than_came_in_all_the_time() {
+        let score = download(Deed::Stall(Duration::from_secs(1))).await;
+        assert!(score.sha256_ok && score.failure.is_none(), "{score:?}");
+        assert!(over_all_the_time(&score), "{score:?}");
+    }
 }

@@ -66,6 +66,7 @@ fn result(courses: &Systems<Course>, seconds: u64) -> DemoResult {
                 bytes: 12_345_678,
                 sha256_ok: true,
                 mbit_per_s: 17.25,
+                failure: None,
             },
         }
     };
