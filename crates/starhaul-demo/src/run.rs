@@ -26,12 +26,10 @@ use crate::{
         download::{DownloadScore, Server},
     },
     load::{Class, Classes},
-    score::ClassScore,
+    score::{ClassScore, LISTENING},
 };
 
 const TICK: Duration = Duration::from_millis(500);
-/// After the last block was sent: the longest deadline and one second more, so that what is late is told from what is lost.
-const DRAIN: Duration = Duration::from_secs(4);
 /// The download may end so long after its server stopped; what has not come by then is cut off.
 const DOWNLOAD_GRACE: Duration = Duration::from_secs(12);
 /// Above this the emulated links were not what they claim to be.
@@ -108,7 +106,7 @@ pub async fn run(
         let over = acts.starhaul.over() && acts.mpquic.over();
         if draining
             && (over
-                || elapsed >= duration + DRAIN
+                || elapsed >= duration + LISTENING
                     && acts.starhaul.downloaded()
                     && acts.mpquic.downloaded())
         {

@@ -10,6 +10,10 @@ use serde::Serialize;
 
 use crate::load::{Class, Classes};
 
+/// For how long the applications listen at least after the last block: the longest deadline and one second more, so that what is
+/// late is told from what is lost.
+pub const LISTENING: Duration = Duration::from_secs(4);
+
 /// What became of each block of one class: written by the sending and the receiving application.
 #[derive(Clone, Debug)]
 pub struct ClassLog {
@@ -35,7 +39,7 @@ pub struct ClassScore {
     pub on_time: u64,
     /// Arrived whole, but after the deadline.
     pub late: u64,
-    /// Never arrived whole.
+    /// Not arrived whole when the application stopped listening.
     pub lost: u64,
     /// Median latency of the blocks that arrived, in ms; `None` when none did.
     pub p50_ms: Option<f64>,
@@ -144,6 +148,14 @@ pub fn qoe<'a>(scores: impl IntoIterator<Item = (Class, &'a ClassScore)>) -> f64
         .map(|(class, score)| score.on_time as f64 * class.weight())
         .sum();
     round(sum, 100.0)
+}
+
+/// A block that was not whole by then may still have been under way.
+pub(crate) fn lost_means() -> String {
+    format!(
+        "Lost: not whole when the demo stopped listening, {} s or more after the last block.",
+        LISTENING.as_secs()
+    )
 }
 
 /// The nearest-rank percentile of sorted values.

@@ -11,6 +11,7 @@ use crate::{
     baseline,
     load::Class,
     report::{self, percent},
+    score::lost_means,
 };
 
 const LINE_EVERY: Duration = Duration::from_secs(5);
@@ -76,9 +77,10 @@ impl<W: Write> Live<W> {
 pub fn final_table(result: &DemoResult) -> String {
     let [ours, theirs] = [&result.systems.starhaul, &result.systems.mpquic];
     let mut out = format!(
-        "{}\n{}\nAgainst the baseline: QoE {}, download {}. Seed {}.\n",
+        "{}\n{}\n{}\nAgainst the baseline: QoE {}, download {}. Seed {}.\n",
         report::classes(result).text(),
         report::paths(result).text(),
+        lost_means(),
         ratio(ours.qoe, theirs.qoe),
         ratio(ours.download.mbit_per_s, theirs.download.mbit_per_s),
         result.seed,

@@ -8,7 +8,7 @@ pub(crate) use tables::{classes, paths, percent};
 use maud::html;
 use starhaul_plot::{Tiles, card, figures, keys, made_by, page};
 
-use crate::{Course, DemoResult, SystemResult, Systems, baseline, load::Class};
+use crate::{Course, DemoResult, SystemResult, Systems, baseline, load::Class, score::lost_means};
 
 /// What a report is made of.
 #[derive(Clone, Debug)]
@@ -47,8 +47,8 @@ impl Report<'_> {
             }
             h2 { "Every class, side by side" }
             p {
-                "On time: whole at the receiving application within the deadline. Late: whole, but after it. Lost: never whole. \
-                 Latencies are of the blocks that arrived."
+                "On time: whole at the receiving application within the deadline. Late: whole, but after it. " (lost_means())
+                " Latencies are of the blocks that arrived."
             }
             (tables::classes(self.result).html())
             h2 { "On time, second by second" }
@@ -56,8 +56,8 @@ impl Report<'_> {
             (figures(Class::ALL.map(|class| plots::on_time_share(self.courses, class))))
             h2 { "Latency of every block" }
             p {
-                "From the sending to the receiving application, on a logarithmic scale. Strokes above a plot are blocks that never \
-                 arrived."
+                "From the sending to the receiving application, on a logarithmic scale. Strokes above a plot are blocks that are \
+                 lost."
             }
             (figures(Class::ALL.map(|class| plots::latency(self.courses, class))))
             h2 { "Rate of each path" }

@@ -99,6 +99,7 @@ fn the_page_shows_both_systems_and_needs_no_network() {
         "12.3",
         "prefers-color-scheme: dark",
         baseline::NOTE,
+        "Lost: not whole when the demo stopped listening, 4 s or more after",
     ] {
         assert!(html.contains(part), "{part:?} is missing");
     }
@@ -107,6 +108,15 @@ fn the_page_shows_both_systems_and_needs_no_network() {
         assert!(!html.contains(link), "{link:?} would need the network");
     }
     assert!(!html.contains("NaN"));
+}
+
+/// A queue may hold them still.
+#[test]
+fn the_final_table_says_until_when_a_block_may_come() {
+    let courses = courses(3);
+    let table = crate::final_table(&result(&courses, 3));
+    let said = "Lost: not whole when the demo stopped listening, 4 s or more after the last block.";
+    assert!(table.contains(said), "{table}");
 }
 
 #[test]
