@@ -165,7 +165,8 @@ async fn take_blocks(
             Class::Text | Class::Audio => Some(Bytes::copy_from_slice(packet)),
         };
         if let Some(block) = block {
-            handle.send_block(connection, block);
+            // A refused block is a lost one, and counted as such by the receiver.
+            let _ = handle.send_block(connection, block);
         }
     }
 }

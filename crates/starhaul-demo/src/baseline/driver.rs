@@ -120,8 +120,8 @@ impl Handle {
     }
 
     /// As [`MpQuicNode::send_block`].
-    pub fn send_block(&self, connection: ConnectionId, data: Bytes) {
-        self.with(|node| node.send_block(connection, data));
+    pub fn send_block(&self, connection: ConnectionId, data: Bytes) -> bool {
+        self.with(|node| node.send_block(connection, data))
     }
 
     pub(super) fn open_stream(&self, connection: ConnectionId) -> Option<StreamId> {

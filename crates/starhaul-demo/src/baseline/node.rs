@@ -33,6 +33,8 @@ const MAX_SEGMENTS: NonZeroUsize = NonZeroUsize::new(10).expect("ten is not zero
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
 const PATH_RETRY: Duration = Duration::from_secs(1);
 const MAX_BLOCK: usize = 16 << 20;
+/// Bytes of blocks that wait on a connection: the demo's video takes six minutes for so many.
+const MAX_BACKLOG: usize = 256 << 20;
 
 /// A connection of one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -115,6 +117,8 @@ struct Link {
     /// Addresses after the first, which the client opens as further paths.
     paths: Vec<ExtraPath>,
     backlog: VecDeque<PendingBlock>,
+    /// Bytes of these.
+    waiting: usize,
     partial: HashMap<StreamId, BytesMut>,
 }
 
@@ -282,12 +286,18 @@ impl MpQuicNode {
     }
 
     /// Sends a block on its own stream as soon as the connection allows; blocks leave in the order of these calls.
-    /// Ignored when the connection has ended.
-    pub fn send_block(&mut self, connection: ConnectionId, data: Bytes) {
-        if let Some(link) = self.connections.get_mut(&connection.0) {
-            link.backlog.push_back(PendingBlock { stream: None, data });
-            link.flush();
+    /// `false` for a block that is not taken: the connection has ended, or 256 MiB of blocks wait on it.
+    pub fn send_block(&mut self, connection: ConnectionId, data: Bytes) -> bool {
+        let Some(link) = self.connections.get_mut(&connection.0) else {
+            return false;
+        };
+        if link.waiting.saturating_add(data.len()) > MAX_BACKLOG {
+            return false;
         }
+        link.waiting += data.len();
+        link.backlog.push_back(PendingBlock { stream: None, data });
+        link.flush();
+        true
     }
 
     /// Opens a byte stream in both directions; `None` while the connection is not up or has ended.
@@ -387,6 +397,7 @@ impl Link {
             connected: false,
             paths,
             backlog: VecDeque::new(),
+            waiting: 0,
             partial: HashMap::new(),
         }
     }
@@ -488,13 +499,18 @@ impl Link {
             let mut out = self.quic.send_stream(stream);
             while !block.data.is_empty() {
                 match out.write(&block.data) {
-                    Ok(written) => block.data.advance(written),
+                    Ok(written) => {
+                        block.data.advance(written);
+                        self.waiting = self.waiting.saturating_sub(written);
+                    }
                     Err(noq_proto::WriteError::Blocked) => return,
                     Err(_) => break,
                 }
             }
             // Fails only when the peer stopped the stream, which ends it as well.
             let _ = out.finish();
+            // Nothing of it is left, unless the peer stopped the stream.
+            self.waiting = self.waiting.saturating_sub(block.data.len());
             self.backlog.pop_front();
         }
     }

@@ -128,7 +128,7 @@ fn blocks_arrive_whole_over_both_paths() {
     // 3 MB/s over two paths of 1 MB/s each: neither path alone is enough.
     let blocks: Vec<_> = (0..200u8).map(|n| Bytes::from(vec![n; 30_000])).collect();
     for block in &blocks {
-        pair.nodes[0].send_block(client, block.clone());
+        assert!(pair.nodes[0].send_block(client, block.clone()));
         pair.run(Duration::from_millis(10));
     }
     pair.run(Duration::from_secs(20));
@@ -147,6 +147,32 @@ fn blocks_arrive_whole_over_both_paths() {
         "{:?}",
         pair.path_bytes
     );
+}
+
+/// A run of an hour in which the baseline cannot keep up.
+#[test]
+fn blocks_that_wait_are_bounded_and_those_that_left_make_room() {
+    let mut pair = Pair::new([15, 300], 7);
+    let client = pair.connect();
+    let block = Bytes::from(vec![0; 1 << 20]);
+    let mut give = || {
+        let most = 2 * MAX_BACKLOG / block.len();
+        let mut taken = 0;
+        while taken < most && pair.nodes[0].send_block(client, block.clone()) {
+            taken += 1;
+        }
+        pair.run(Duration::from_secs(5));
+        taken * block.len()
+    };
+    let (first, then) = (give(), give());
+    // What the connection itself buffers has left the backlog.
+    assert!(
+        (MAX_BACKLOG..MAX_BACKLOG + (32 << 20)).contains(&first),
+        "{first}"
+    );
+    // Two paths of 1 MB/s for five seconds.
+    assert!((2 << 20..16 << 20).contains(&then), "{then}");
+    assert!(!pair.nodes[0].send_block(ConnectionId(99), block));
 }
 
 #[test]
