@@ -28,7 +28,7 @@ mod system;
 mod table;
 
 pub use error::Error;
-pub use options::DemoOptions;
+pub use options::{DemoOptions, MAX_SECONDS};
 pub use report::Report;
 pub use result::{Course, DemoResult, PathResult, Paths, Sample, SystemResult, Systems};
 pub use run::{DemoRun, Progress, SystemProgress, run};

@@ -18,10 +18,13 @@ const GEO_QUEUE_BYTES: usize = 512 << 10;
 const GEO_RATE: Bandwidth = Bandwidth::from_mbit(10);
 const GEO_ONE_WAY: Duration = Duration::from_millis(300);
 
+/// Most seconds of a run: every block of it is kept, and drawn by a report, and the trace of a link is two hours long at most.
+pub const MAX_SECONDS: u64 = 3_600;
+
 /// What the demo is asked to do.
 #[derive(Clone, Debug)]
 pub struct DemoOptions {
-    /// For how long the applications send, in whole seconds, at least one.
+    /// For how long the applications send, in whole seconds, 1 to [`MAX_SECONDS`].
     pub seconds: u64,
     /// The LEO path's trace: one file of any format that [`Recording::read`] knows, or a capacity and the delays that belong
     /// to it; synthetic when empty. Its loss gives way to `leo_loss`.
@@ -39,8 +42,9 @@ pub struct DemoOptions {
 impl DemoOptions {
     /// One direction of each path; both directions are alike.
     pub(super) fn links(&self) -> Result<Paths<LinkSpec>, Error> {
-        if self.seconds == 0 {
-            return Err(Error::Settings("the demo lasts at least 1 second".into()));
+        if !(1..=MAX_SECONDS).contains(&self.seconds) {
+            let range = format!("the demo lasts 1 to {MAX_SECONDS} seconds");
+            return Err(Error::Settings(range));
         }
         let trace = match &self.leo_trace[..] {
             [] => LeoModel::default().generate(self.seed)?,
@@ -120,7 +124,9 @@ mod tests {
             qlog: None,
         };
         assert!(options(1, &[]).links().is_ok());
+        assert!(options(MAX_SECONDS, &[]).links().is_ok());
         assert!(options(0, &[]).links().is_err());
+        assert!(options(MAX_SECONDS + 1, &[]).links().is_err());
         assert!(options(1, &["a", "b", "c"]).links().is_err());
         let missing = options(1, &["/no/such/trace"]).links().unwrap_err();
         assert!(missing.to_string().contains("/no/such/trace"), "{missing}");

@@ -26,7 +26,7 @@ use crate::{
         download::{DownloadScore, Server},
     },
     load::{Class, Classes},
-    score::{ClassScore, LISTENING},
+    score::{LISTENING, Tally},
 };
 
 const TICK: Duration = Duration::from_millis(500);
@@ -49,8 +49,8 @@ pub struct Progress {
 /// How far one system has come.
 #[derive(Clone, Debug)]
 pub struct SystemProgress {
-    /// Scores so far, without blocks that may still come in time.
-    pub classes: Classes<ClassScore>,
+    /// How many blocks came in time so far, without those that still may.
+    pub classes: Classes<Tally>,
     /// Mbit/s of each path towards the field in the last half second.
     pub rates: Paths<f64>,
     /// Mbit/s of the download in the last half second.
@@ -243,7 +243,7 @@ impl Act {
             )
         };
         SystemProgress {
-            classes: Classes::from_fn(|class| self.logs.of(class).lock().score_so_far(elapsed)),
+            classes: Classes::from_fn(|class| self.logs.of(class).lock().so_far(elapsed)),
             rates: Paths {
                 leo: rate(sample.delivered.leo, last.delivered.leo),
                 geo: rate(sample.delivered.geo, last.delivered.geo),
@@ -259,14 +259,9 @@ impl Act {
     /// Nothing more can come.
     fn over(&self) -> bool {
         self.downloaded()
-            && Class::ALL.iter().all(|class| {
-                self.logs
-                    .of(*class)
-                    .lock()
-                    .blocks()
-                    .iter()
-                    .all(|block| block.latency.is_some())
-            })
+            && Class::ALL
+                .iter()
+                .all(|class| self.logs.of(*class).lock().is_complete())
     }
 
     async fn end(
@@ -289,10 +284,11 @@ impl Act {
             warnings.push(format!("{name}: the download broke off: {failure}"));
         }
         let counters = self.running.counters();
-        if counters.lateness_p99 > LATENESS_LIMIT {
+        let late = self.running.lateness_p99();
+        if late > LATENESS_LIMIT {
             warnings.push(format!(
                 "{name}: one packet in a hundred left its emulated link more than {:.1} ms late: this machine was too busy for exact figures",
-                counters.lateness_p99.as_secs_f64() * 1e3
+                late.as_secs_f64() * 1e3
             ));
         }
         let carried = |now: u64, before: u64| PathResult {

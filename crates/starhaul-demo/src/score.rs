@@ -19,6 +19,21 @@ pub const LISTENING: Duration = Duration::from_secs(4);
 pub struct ClassLog {
     class: Class,
     blocks: Vec<BlockLog>,
+    arrived: u64,
+    on_time: u64,
+    /// The deadlines of so many blocks, from the first on, have passed.
+    due: usize,
+    /// So many of those have not arrived.
+    missing: u64,
+}
+
+/// How a class fares, for display.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Blocks sent.
+    pub sent: u64,
+    /// Arrived whole within the deadline.
+    pub on_time: u64,
 }
 
 /// One block: when it was sent, and its latency once it arrived.
@@ -55,6 +70,10 @@ impl ClassLog {
         Self {
             class,
             blocks: Vec::new(),
+            arrived: 0,
+            on_time: 0,
+            due: 0,
+            missing: 0,
         }
     }
 
@@ -73,9 +92,19 @@ impl ClassLog {
 
     /// Block `sequence` arrived whole for the first time; repeats and blocks never sent are ignored.
     pub fn on_received(&mut self, sequence: u32, latency: Duration) {
-        if let Some(block) = self.blocks.get_mut(sequence as usize) {
-            block.latency.get_or_insert(latency);
+        let number = sequence as usize;
+        let block = self.blocks.get_mut(number);
+        if let Some(block) = block.filter(|block| block.latency.is_none()) {
+            block.latency = Some(latency);
+            self.arrived += 1;
+            self.on_time += u64::from(latency <= self.class.deadline());
+            self.missing -= u64::from(number < self.due);
         }
+    }
+
+    /// Whether every block that was sent has arrived.
+    pub const fn is_complete(&self) -> bool {
+        self.arrived == self.blocks.len() as u64
     }
 
     /// All blocks in order of sending.
@@ -83,41 +112,36 @@ impl ClassLog {
         &self.blocks
     }
 
+    /// How many have come in time so far, `now` after the start: blocks still within their deadline are not counted as sent. It
+    /// costs the blocks that became due since the last call, so that it may be asked at any time of a long run.
+    pub fn so_far(&mut self, now: Duration) -> Tally {
+        let deadline = self.class.deadline();
+        while let Some(block) = self.blocks.get(self.due)
+            && block.sent_at + deadline < now
+        {
+            self.missing += u64::from(block.latency.is_none());
+            self.due += 1;
+        }
+        Tally {
+            sent: self.arrived + self.missing,
+            on_time: self.on_time,
+        }
+    }
+
     /// The score once everything that could arrive has arrived.
     pub fn score(&self) -> ClassScore {
-        self.score_of(self.blocks.iter())
-    }
-
-    /// The score so far, `now` after the start: blocks still within their deadline are not counted as sent.
-    pub fn score_so_far(&self, now: Duration) -> ClassScore {
-        let deadline = self.class.deadline();
-        self.score_of(
-            self.blocks
-                .iter()
-                .filter(|block| block.latency.is_some() || block.sent_at + deadline < now),
-        )
-    }
-
-    fn score_of<'a>(&self, blocks: impl Iterator<Item = &'a BlockLog>) -> ClassScore {
-        let (mut sent, mut on_time) = (0, 0);
-        let mut latencies = Vec::new();
-        for block in blocks {
-            sent += 1;
-            if let Some(latency) = block.latency {
-                on_time += u64::from(latency <= self.class.deadline());
-                latencies.push(latency);
-            }
-        }
+        let arrived = self.blocks.iter().filter_map(|block| block.latency);
+        let mut latencies: Vec<Duration> = arrived.collect();
         latencies.sort_unstable();
-        let arrived = latencies.len() as u64;
         let percentile = |percent| {
             percentile(&latencies, percent).map(|latency| round(latency.as_secs_f64() * 1e3, 10.0))
         };
+        let sent = self.blocks.len() as u64;
         ClassScore {
             sent,
-            on_time,
-            late: arrived - on_time,
-            lost: sent - arrived,
+            on_time: self.on_time,
+            late: self.arrived - self.on_time,
+            lost: sent - self.arrived,
             p50_ms: percentile(50),
             p95_ms: percentile(95),
             p99_ms: percentile(99),
@@ -127,8 +151,23 @@ impl ClassLog {
 
 impl ClassScore {
     /// Blocks on time per block sent; 1 when none was sent.
-    #[expect(clippy::cast_precision_loss, reason = "a share for display")]
     pub fn on_time_share(&self) -> f64 {
+        self.tally().share()
+    }
+
+    /// What was sent, and what came in time.
+    pub const fn tally(&self) -> Tally {
+        Tally {
+            sent: self.sent,
+            on_time: self.on_time,
+        }
+    }
+}
+
+impl Tally {
+    /// Blocks on time per block sent; 1 when none was sent.
+    #[expect(clippy::cast_precision_loss, reason = "a share for display")]
+    pub fn share(self) -> f64 {
         if self.sent == 0 {
             1.0
         } else {
@@ -200,7 +239,22 @@ mod tests {
         );
         assert_eq!((score.p50_ms, score.p99_ms), (Some(800.0), Some(801.0)));
         // 850 ms after the start the block sent at 100 ms may still arrive in time.
-        assert_eq!(log.score_so_far(ms(850)).sent, 2);
+        let tally = |sent| Tally { sent, on_time: 1 };
+        assert_eq!(log.so_far(ms(850)), tally(2));
+        assert_eq!(log.so_far(ms(901)), tally(3));
+        assert!(!log.is_complete());
+        // One that was missing comes late, another one in time.
+        log.on_received(2, ms(900));
+        assert_eq!(log.so_far(ms(901)), tally(3));
+        log.on_received(3, ms(10));
+        assert_eq!(
+            log.so_far(ms(951)),
+            Tally {
+                sent: 4,
+                on_time: 2
+            }
+        );
+        assert!(log.is_complete());
         assert_eq!(ClassLog::new(Class::Video).score().p50_ms, None);
     }
 

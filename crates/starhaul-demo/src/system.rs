@@ -135,8 +135,6 @@ pub(super) struct LinkCounters {
     pub(super) capacity: Paths<u64>,
     /// Bytes given to the links in both directions.
     pub(super) carried: Paths<u64>,
-    /// 99th percentile of how late the emulator was.
-    pub(super) lateness_p99: Duration,
 }
 
 impl Running {
@@ -223,6 +221,13 @@ impl Running {
     pub(super) fn counters(&self) -> LinkCounters {
         self.links.counters()
     }
+
+    /// 99th percentile of how late the emulator was, on the later of both paths.
+    pub(super) fn lateness_p99(&self) -> Duration {
+        let relays = [&self.links.relays.leo, &self.links.relays.geo];
+        let late = relays.map(|relay| relay.lateness().quantile(0.99));
+        late.into_iter().max().unwrap_or_default()
+    }
 }
 
 impl Links {
@@ -269,16 +274,10 @@ impl Links {
             ),
         ];
         for (relay, (delivered, capacity, carried)) in paths {
-            let stats = relay.stats();
-            *delivered = stats.reverse.link.delivered_bytes;
-            *capacity = stats
-                .reverse
-                .seconds
-                .iter()
-                .map(|second| second.capacity_bytes)
-                .sum();
-            *carried = stats.forward.link.enqueued_bytes + stats.reverse.link.enqueued_bytes;
-            counters.lateness_p99 = counters.lateness_p99.max(stats.lateness.quantile(0.99));
+            let totals = relay.totals();
+            *delivered = totals.reverse.link.delivered_bytes;
+            *capacity = totals.reverse.capacity_bytes;
+            *carried = totals.forward.link.enqueued_bytes + totals.reverse.link.enqueued_bytes;
         }
         counters
     }

@@ -139,7 +139,7 @@ fn live_table(progress: &Progress, seconds: u64) -> String {
         ),
     );
     for (name, system) in progress.systems.named() {
-        let share = |class| percent(system.classes.of(class));
+        let share = |class| percent(*system.classes.of(class));
         text(
             &mut out,
             format_args!(
@@ -162,7 +162,7 @@ fn line(progress: &Progress, seconds: u64) -> String {
         progress.elapsed.as_secs().min(seconds)
     );
     for (name, SystemProgress { classes, .. }) in progress.systems.named() {
-        let share = |class: Class| percent(classes.of(class));
+        let share = |class: Class| percent(*classes.of(class));
         text(
             &mut out,
             format_args!(
@@ -184,11 +184,11 @@ fn text(out: &mut String, arguments: std::fmt::Arguments<'_>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Paths, Systems, load::Classes, score::ClassLog};
+    use crate::{Paths, Systems, load::Classes, score::Tally};
 
     fn progress(seconds: u64) -> Progress {
         let system = || SystemProgress {
-            classes: Classes::from_fn(|class| ClassLog::new(class).score()),
+            classes: Classes::from_fn(|_| Tally::default()),
             rates: Paths {
                 leo: 12.34,
                 geo: 5.0,

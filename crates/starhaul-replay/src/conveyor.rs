@@ -106,6 +106,11 @@ impl<P: Clone> Conveyor<P> {
         seconds
     }
 
+    /// Bytes that the link could have carried from the start until `end`.
+    pub(crate) fn capacity_bytes(&self, end: Instant) -> u64 {
+        self.link.capacity_bytes_between(self.start, end)
+    }
+
     /// The packets still in the link, at the end of a run.
     pub(crate) fn into_held(self) -> impl Iterator<Item = P> {
         self.link.into_held()

@@ -73,6 +73,24 @@ pub struct DirectionStats {
     pub seconds: Vec<Second>,
 }
 
+/// The sums of a relay: what [`RelayStats`] tells of all seconds together, at a cost that does not grow with their number.
+#[derive(Clone, Copy, Debug)]
+pub struct RelayTotals {
+    /// The direction toward the target.
+    pub forward: DirectionTotals,
+    /// The direction back from the target.
+    pub reverse: DirectionTotals,
+}
+
+/// The sums of one direction.
+#[derive(Clone, Copy, Debug)]
+pub struct DirectionTotals {
+    /// The link's own counters; bytes with IP and UDP headers.
+    pub link: LinkStats,
+    /// Bytes that the link could have carried since the start.
+    pub capacity_bytes: u64,
+}
+
 impl Emulator {
     /// Binds a loopback address for each relay and starts the thread.
     ///
@@ -164,6 +182,28 @@ impl Relay {
             reverse: stats(&links.reverse),
             lateness,
         }
+    }
+
+    /// The sums so far. A caller that asks again and again keeps no packet waiting.
+    pub fn totals(&self) -> RelayTotals {
+        let links = self.links.lock();
+        let now = Instant::now();
+        let totals = |direction: &Conveyor<Packet>| DirectionTotals {
+            link: direction.stats(),
+            capacity_bytes: direction.capacity_bytes(now),
+        };
+        RelayTotals {
+            forward: totals(&links.forward),
+            reverse: totals(&links.reverse),
+        }
+    }
+
+    /// Delays between due and actual departures so far.
+    pub fn lateness(&self) -> Histogram {
+        let links = self.links.lock();
+        let mut lateness = links.forward.lateness().clone();
+        lateness.merge(links.reverse.lateness());
+        lateness
     }
 
     fn change(&self, change: impl Fn(&mut Link<Packet>, Instant)) {
@@ -403,6 +443,13 @@ mod tests {
             .sum();
         assert_eq!((delivered, stats.lateness.count()), (100_000, 100));
         assert!(stats.forward.seconds[0].capacity_bytes >= 99_000);
+        let totals = emulator.relays()[0].totals();
+        assert_eq!(totals.forward.link, stats.forward.link);
+        let capacity: u64 = stats.forward.seconds.iter().map(|s| s.capacity_bytes).sum();
+        // They were asked a moment later.
+        let more = totals.forward.capacity_bytes - capacity;
+        assert!(more < 100_000, "{more} bytes more");
+        assert_eq!(emulator.relays()[0].lateness().count(), 100);
     }
 
     #[test]

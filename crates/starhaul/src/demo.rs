@@ -22,7 +22,7 @@ pub(crate) struct Arguments {
     #[arg(long, conflicts_with_all = ["seconds", "leo_trace", "leo_loss", "geo_loss", "report"])]
     space: bool,
     /// For how long the applications send
-    #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=demo::MAX_SECONDS))]
     seconds: u64,
     /// Replay a recorded LEO path: a file of any format that starhaul trace reads, or a capacity file and the delays that
     /// belong to it

@@ -25,7 +25,6 @@ use crate::Error;
 const CHUNK: usize = 64 << 10;
 /// Small, so that little remains to be carried when the server stops.
 const SEND_BUFFER: u32 = 128 << 10;
-const SIZE_LIMIT: u64 = 4 << 30;
 const REQUEST_LIMIT: usize = 1_024;
 const RESPONSE: &[u8] =
     b"HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\nConnection: close\r\n\r\n";
@@ -254,7 +253,7 @@ async fn serve(
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let mut chunk = vec![0; CHUNK];
     let mut written = 0;
-    while Instant::now() < end && written < SIZE_LIMIT {
+    while Instant::now() < end {
         random.fill_bytes(&mut chunk);
         stream.write_all(&chunk).await?;
         written += chunk.len() as u64;

@@ -40,7 +40,7 @@ impl Report<'_> {
             p { (keys([("starhaul", "starhaul"), ("mpquic", "mpquic")])) }
             div.cards {
                 @for class in Class::ALL {
-                    (beside(&format!("{} on time", class.name()), &|system| format!("{} %", percent(system.classes.of(class)))))
+                    (beside(&format!("{} on time", class.name()), &|system| format!("{} %", percent(system.classes.of(class).tally()))))
                 }
                 (beside("QoE", &|system| format!("{:.0}", system.qoe)))
                 (beside("download, Mbit/s", &|system| format!("{:.1}", system.download.mbit_per_s)))
@@ -104,8 +104,13 @@ impl Report<'_> {
 }
 
 fn summary(system: &SystemResult) -> String {
-    let shares =
-        Class::ALL.map(|class| format!("{} {} %", class.name(), percent(system.classes.of(class))));
+    let shares = Class::ALL.map(|class| {
+        format!(
+            "{} {} %",
+            class.name(),
+            percent(system.classes.of(class).tally())
+        )
+    });
     format!(
         "{} on time, download {:.1} Mbit/s",
         shares.join(", "),

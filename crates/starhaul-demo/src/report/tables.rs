@@ -2,7 +2,11 @@
 
 use starhaul_plot::{Column, Table, Value};
 
-use crate::{DemoResult, SystemResult, load::Class, score::ClassScore};
+use crate::{
+    DemoResult, SystemResult,
+    load::Class,
+    score::{ClassScore, Tally},
+};
 
 /// A class as one system carried it.
 type Carried<'a> = (Class, &'static str, &'a ClassScore);
@@ -27,7 +31,7 @@ pub(crate) fn classes(result: &DemoResult) -> Table {
         Column::count("late", "late", |row: &Carried<'_>| row.2.late.into()),
         Column::count("lost", "lost", |row: &Carried<'_>| row.2.lost.into()),
         Column::number("on_time_share", "on time", "%", 2, |row: &Carried<'_>| {
-            percent(row.2).into()
+            percent(row.2.tally()).into()
         })
         .brief(""),
         latency("p50_ms", "p50", |score| score.p50_ms),
@@ -72,9 +76,9 @@ pub(crate) fn paths(result: &DemoResult) -> Table {
 }
 
 /// The share on time in percent; 100 only when nothing is missing.
-pub(crate) fn percent(score: &ClassScore) -> String {
-    let percent = score.on_time_share() * 100.0;
-    if score.on_time == score.sent {
+pub(crate) fn percent(tally: Tally) -> String {
+    let percent = tally.share() * 100.0;
+    if tally.on_time == tally.sent {
         "100".to_owned()
     } else {
         format!("{:.2}", (percent * 100.0).floor() / 100.0)

@@ -7,7 +7,7 @@ use crate::{
     PathResult, Paths, Sample,
     apps::download::DownloadScore,
     load::Classes,
-    score::{ClassLog, ClassScore},
+    score::{ClassLog, Tally},
 };
 
 /// A made-up run: ours delivers all after 40 ms, the baseline loses every fourth block and is slow.
@@ -166,14 +166,9 @@ fn a_run_without_anything_still_makes_a_page() {
 
 #[test]
 fn one_missing_block_is_never_rounded_to_all() {
-    let score = ClassScore {
+    let tally = Tally {
         sent: 100_000,
         on_time: 99_999,
-        late: 1,
-        lost: 0,
-        p50_ms: None,
-        p95_ms: None,
-        p99_ms: None,
     };
-    assert_eq!(percent(&score), "99.99");
+    assert_eq!(percent(tally), "99.99");
 }

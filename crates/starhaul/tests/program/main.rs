@@ -4,6 +4,7 @@
 
 mod command_line;
 mod contents;
+mod demo;
 mod dtn;
 mod gateways;
 mod init;
