@@ -26,6 +26,7 @@ mod result;
 mod run;
 mod system;
 mod table;
+mod terminal;
 
 pub use error::Error;
 pub use options::{DemoOptions, MAX_SECONDS};

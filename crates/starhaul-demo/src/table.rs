@@ -12,11 +12,11 @@ use crate::{
     load::Class,
     report::{self, percent},
     score::lost_means,
+    terminal::{COLUMNS, InPlace},
 };
 
 const LINE_EVERY: Duration = Duration::from_secs(5);
-const BAR_CELLS: u64 = 30;
-const NOTE_COLUMNS: usize = 92;
+const BAR_CELLS: u64 = 24;
 const BOLD: &str = "\x1b[1m";
 const DIM: &str = "\x1b[2m";
 const PLAIN: &str = "\x1b[0m";
@@ -27,18 +27,18 @@ pub struct Live<W> {
     out: W,
     terminal: bool,
     seconds: u64,
-    drawn_lines: usize,
+    place: InPlace,
     next_line: Duration,
 }
 
 impl<W: Write> Live<W> {
     /// A display for a run of `seconds`.
-    pub const fn new(out: W, terminal: bool, seconds: u64) -> Self {
+    pub fn new(out: W, terminal: bool, seconds: u64) -> Self {
         Self {
             out,
             terminal,
             seconds,
-            drawn_lines: 0,
+            place: InPlace::default(),
             next_line: LINE_EVERY,
         }
     }
@@ -50,9 +50,7 @@ impl<W: Write> Live<W> {
     pub fn show(&mut self, progress: &Progress) -> io::Result<()> {
         if self.terminal {
             let table = live_table(progress, self.seconds);
-            self.erase()?;
-            self.drawn_lines = table.lines().count();
-            self.out.write_all(table.as_bytes())?;
+            self.place.draw(&mut self.out, &table)?;
         } else if progress.elapsed >= self.next_line {
             self.next_line += LINE_EVERY;
             writeln!(self.out, "{}", line(progress, self.seconds))?;
@@ -65,11 +63,7 @@ impl<W: Write> Live<W> {
     /// # Errors
     /// The output cannot be written.
     pub fn erase(&mut self) -> io::Result<()> {
-        if self.drawn_lines > 0 {
-            write!(self.out, "\x1b[{}A\x1b[J", self.drawn_lines)?;
-            self.drawn_lines = 0;
-        }
-        self.out.flush()
+        self.place.erase(&mut self.out)
     }
 }
 
@@ -85,7 +79,7 @@ pub fn final_table(result: &DemoResult) -> String {
         ratio(ours.download.mbit_per_s, theirs.download.mbit_per_s),
         result.seed,
     );
-    for line in wrapped(baseline::NOTE, NOTE_COLUMNS) {
+    for line in wrapped(baseline::NOTE, COLUMNS) {
         text(&mut out, format_args!("{line}\n"));
     }
     out
@@ -121,7 +115,7 @@ fn live_table(progress: &Progress, seconds: u64) -> String {
         .map(|cell| if cell < full { '█' } else { '░' })
         .collect();
     let state = if progress.draining {
-        "waiting for what is still under way"
+        "waiting for the rest"
     } else {
         ""
     };
@@ -134,7 +128,7 @@ fn live_table(progress: &Progress, seconds: u64) -> String {
     text(
         &mut out,
         format_args!(
-            "{DIM}{:<10}{:>12}{:>12}{:>12}{:>14}{:>12}{:>12}{PLAIN}\n",
+            "{DIM}{:<10}{:>9}{:>9}{:>9}{:>14}{:>14}{:>14}{PLAIN}\n",
             "on time, %", "text", "audio", "video", "download", "LEO", "GEO"
         ),
     );
@@ -143,7 +137,7 @@ fn live_table(progress: &Progress, seconds: u64) -> String {
         text(
             &mut out,
             format_args!(
-                "{BOLD}{name:<10}{PLAIN}{:>12}{:>12}{:>12}{:>7.1} Mbit/s{:>5.1} Mbit/s{:>5.1} Mbit/s\n",
+                "{BOLD}{name:<10}{PLAIN}{:>9}{:>9}{:>9}{:>7.1} Mbit/s{:>7.1} Mbit/s{:>7.1} Mbit/s\n",
                 share(Class::Text),
                 share(Class::Audio),
                 share(Class::Video),
@@ -184,16 +178,19 @@ fn text(out: &mut String, arguments: std::fmt::Arguments<'_>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Paths, Systems, load::Classes, score::Tally};
+    use crate::{Paths, Systems, load::Classes, score::Tally, terminal::width};
 
     fn progress(seconds: u64) -> Progress {
         let system = || SystemProgress {
-            classes: Classes::from_fn(|_| Tally::default()),
+            classes: Classes::from_fn(|_| Tally {
+                sent: 170_000,
+                on_time: 160_001,
+            }),
             rates: Paths {
-                leo: 12.34,
-                geo: 5.0,
+                leo: 99_999.9,
+                geo: 99_999.9,
             },
-            download_mbit: 9.0,
+            download_mbit: 99_999.9,
         };
         Progress {
             elapsed: Duration::from_secs(seconds),
@@ -219,13 +216,25 @@ mod tests {
     }
 
     #[test]
+    fn the_live_table_fits_a_terminal_nobody_has_widened() {
+        for draining in [false, true] {
+            let progress = Progress {
+                draining,
+                ..progress(3600)
+            };
+            let table = live_table(&progress, 3600);
+            assert!(width(&table) <= COLUMNS, "{}\n{table}", width(&table));
+        }
+    }
+
+    #[test]
     fn notes_are_wrapped_between_words() {
         assert_eq!(wrapped("one two  three", 8), ["one two", "three"]);
         assert_eq!(wrapped("endless-word", 5), ["endless-word"]);
         assert!(
-            wrapped(baseline::NOTE, NOTE_COLUMNS)
+            wrapped(baseline::NOTE, COLUMNS)
                 .iter()
-                .all(|line| line.len() <= NOTE_COLUMNS)
+                .all(|line| line.len() <= COLUMNS)
         );
     }
 

@@ -6,7 +6,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+use starhaul_dtn_client::status::Status;
+
 use super::{FASTER, SpaceProgress, SpaceResult};
+use crate::terminal::InPlace;
 
 const NAMES: [&str; 3] = ["lander", "orbiter", "station"];
 /// How often it is drawn, on a terminal and elsewhere.
@@ -16,7 +19,7 @@ const DRAW_EVERY: [Duration; 2] = [Duration::from_millis(200), Duration::from_se
 pub struct SpaceLive<W> {
     out: W,
     redraws: bool,
-    lines: usize,
+    place: InPlace,
     drawn: Option<Instant>,
 }
 
@@ -26,7 +29,7 @@ impl<W: Write> SpaceLive<W> {
         Self {
             out,
             redraws,
-            lines: 0,
+            place: InPlace::default(),
             drawn: None,
         }
     }
@@ -43,14 +46,13 @@ impl<W: Write> SpaceLive<W> {
         }
         self.drawn = Some(Instant::now());
         let text = text(progress);
-        self.erase()?;
-        self.lines = if self.redraws {
-            text.lines().count()
-        } else {
-            0
-        };
-        self.out.write_all(text.as_bytes())?;
-        self.out.flush()
+        match self.redraws {
+            true => self.place.draw(&mut self.out, &text),
+            false => {
+                self.out.write_all(text.as_bytes())?;
+                self.out.flush()
+            }
+        }
     }
 
     /// Removes what was drawn in place.
@@ -58,11 +60,7 @@ impl<W: Write> SpaceLive<W> {
     /// # Errors
     /// Those of `out`.
     pub fn erase(&mut self) -> io::Result<()> {
-        match std::mem::take(&mut self.lines) {
-            0 => Ok(()),
-            // Up, and clear to the end of the screen.
-            lines => write!(self.out, "\x1b[{lines}A\x1b[J"),
-        }
+        self.place.erase(&mut self.out)
     }
 }
 
@@ -75,21 +73,7 @@ fn text(progress: &SpaceProgress) -> String {
         seconds % 60
     );
     for (name, node) in NAMES.iter().zip(&progress.nodes) {
-        let contacts = node.neighbours.iter().filter(|neighbour| neighbour.is_open);
-        let contacts: Vec<&str> = contacts
-            .filter_map(|neighbour| name_of(&neighbour.node))
-            .collect();
-        let contacts = if contacts.is_empty() {
-            "no contact".to_owned()
-        } else {
-            format!("in contact with {}", contacts.join(", "))
-        };
-        // Writing to a string cannot fail.
-        let _ = writeln!(
-            text,
-            "  {name:8} stores {:2} bundles {:>9} bytes, {:2} on their way; {contacts}",
-            node.storage.bundles, node.storage.bytes, node.storage.in_flight
-        );
+        text += &line(name, node);
     }
     let arrived = progress
         .pictures
@@ -102,6 +86,23 @@ fn text(progress: &SpaceProgress) -> String {
         progress.pictures.len()
     );
     text
+}
+
+fn line(name: &str, node: &Status) -> String {
+    let contacts = node.neighbours.iter().filter(|neighbour| neighbour.is_open);
+    let contacts: Vec<&str> = contacts
+        .filter_map(|neighbour| name_of(&neighbour.node))
+        .collect();
+    let contacts = if contacts.is_empty() {
+        "no contact".to_owned()
+    } else {
+        format!("sees {}", contacts.join(", "))
+    };
+    let storage = &node.storage;
+    format!(
+        "  {name:8} {:2} bundles, {:>9} bytes, {:2} on their way; {contacts}\n",
+        storage.bundles, storage.bytes, storage.in_flight
+    )
 }
 
 fn name_of(node: &str) -> Option<&'static str> {
@@ -146,4 +147,35 @@ pub fn space_table(result: &SpaceResult) -> String {
         result.segments, result.resent
     );
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use starhaul_dtn_client::status::NeighbourStatus;
+
+    use super::*;
+    use crate::terminal::{COLUMNS, width};
+
+    #[test]
+    fn the_view_fits_a_terminal_nobody_has_widened() {
+        let mut node = Status::default();
+        node.storage.bundles = 9_999;
+        node.storage.bytes = 999_999_999;
+        node.storage.in_flight = 999;
+        for number in [1, 2, 3] {
+            node.neighbours.push(NeighbourStatus {
+                node: format!("ipn:{number}.0"),
+                is_open: number != 2,
+                ..NeighbourStatus::default()
+            });
+        }
+        let progress = SpaceProgress {
+            told: Duration::from_secs(99 * 3600),
+            nodes: vec![node; 3],
+            pictures: Vec::new(),
+        };
+        let text = text(&progress);
+        assert!(text.contains("sees lander, station"), "{text}");
+        assert!(width(&text) <= COLUMNS, "{}\n{text}", width(&text));
+    }
 }
