@@ -11,6 +11,8 @@ use anyhow::Context as _;
 use starhaul_demo::space::{SpaceLive, SpaceOptions, run_space, space_table};
 use starhaul_demo::{self as demo, DemoOptions, Live, Report};
 use starhaul_link::Loss;
+#[cfg(feature = "dtn")]
+use tokio::signal::unix::{SignalKind, signal};
 
 use crate::output::{Picture, command_line, print, qlog_folder, redraws};
 
@@ -19,7 +21,7 @@ pub(crate) struct Arguments {
     /// Instead: a lander, an orbiter and a station as bundle nodes over contacts that open and close, with 4 s of light time
     /// and 5 % loss; time is told 60 times as fast as it passes
     #[cfg(feature = "dtn")]
-    #[arg(long, conflicts_with_all = ["seconds", "leo_trace", "leo_loss", "geo_loss", "report"])]
+    #[arg(long, conflicts_with_all = ["seconds", "leo_trace", "leo_loss", "geo_loss", "qlog", "report"])]
     space: bool,
     /// For how long the applications send
     #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=demo::MAX_SECONDS))]
@@ -68,18 +70,33 @@ async fn show_space(args: &Arguments) -> anyhow::Result<()> {
         seed: args.seed,
         ..SpaceOptions::default()
     };
-    let result = run_space(options, |progress| {
+    let told_to_end = stop_signal()?;
+    let result = run_space(options, told_to_end, |progress| {
         // A terminal that went away must not end the run.
         let _ = live.show(progress);
     });
-    let result = result.await?;
+    let result = result.await;
     let _ = live.erase();
+    let result = result?;
     print(match args.json {
         true => format!("{}\n", serde_json::to_string(&result)?),
         false => space_table(&result),
     })?;
     anyhow::ensure!(result.is_complete(), "not all pictures have arrived");
     Ok(())
+}
+
+/// Returns when the program is told to end.
+#[cfg(feature = "dtn")]
+fn stop_signal() -> io::Result<impl Future<Output = ()>> {
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    Ok(async move {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+    })
 }
 
 async fn show(args: Arguments) -> anyhow::Result<()> {

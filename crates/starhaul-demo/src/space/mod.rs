@@ -6,7 +6,10 @@
 mod nodes;
 mod view;
 
-use std::time::{Duration, Instant};
+use std::{
+    pin::pin,
+    time::{Duration, Instant},
+};
 
 use serde::Serialize;
 use starhaul_dtn_client::status::Status;
@@ -101,15 +104,36 @@ impl SpaceResult {
     }
 }
 
-/// Runs the three nodes until all pictures have arrived, or the last contact is over.
+/// Runs the three nodes until all pictures have arrived, or the last contact is over, or `told_to_end` returns. However it ends,
+/// their files are removed.
 ///
 /// # Errors
-/// The nodes or the links cannot be started, or a node stopped answering.
+/// The nodes or the links cannot be started, a node stopped answering, or the run was told to end.
 pub async fn run_space(
+    options: SpaceOptions,
+    told_to_end: impl Future<Output = ()>,
+    tell: impl FnMut(&SpaceProgress),
+) -> Result<SpaceResult, Error> {
+    let mut told_to_end = pin!(told_to_end);
+    let ended = || Error::Failed("it was told to end before all pictures had arrived".into());
+    let mut nodes = tokio::select! {
+        nodes = nodes::Nodes::start(options) => nodes?,
+        () = &mut told_to_end => return Err(ended()),
+    };
+    let result = tokio::select! {
+        result = watch(&mut nodes, options, tell) => result,
+        () = &mut told_to_end => Err(ended()),
+    };
+    nodes.stop().await;
+    result
+}
+
+/// Takes pictures and looks what has become of them.
+async fn watch(
+    nodes: &mut nodes::Nodes,
     options: SpaceOptions,
     mut tell: impl FnMut(&SpaceProgress),
 ) -> Result<SpaceResult, Error> {
-    let mut nodes = nodes::Nodes::start(options).await?;
     let (begun, mut next_picture) = (Instant::now(), Duration::ZERO);
     let mut pictures: Vec<Picture> = Vec::new();
     let told = |passed: Duration| (passed * FASTER).as_secs_f64();
@@ -146,7 +170,6 @@ pub async fn run_space(
         let has_all = pictures.len() == options.pictures
             && pictures.iter().all(|picture| picture.arrived_s.is_some());
         if has_all || passed > MOST {
-            nodes.stop().await;
             let counters = progress.nodes.iter().map(|node| &node.counters);
             return Ok(SpaceResult {
                 faster: FASTER,

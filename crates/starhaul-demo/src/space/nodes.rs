@@ -20,6 +20,7 @@ use starhaul_dtn::{
 use starhaul_dtn_client::{control::Client, status::Status};
 use starhaul_link::{LinkSpec, Loss};
 use starhaul_replay::{Emulator, RelaySpec};
+use tempfile::TempDir;
 use tokio::task::JoinHandle;
 
 use super::{FASTER, LIGHT_TIME, LOOK, SpaceOptions};
@@ -36,22 +37,24 @@ const NODES: usize = 3;
 
 /// All that runs.
 pub(super) struct Nodes {
-    folder: PathBuf,
     nodes: Vec<Node>,
     servers: Vec<Server>,
     emulator: Emulator,
     receiving: JoinHandle<()>,
     random: ChaCha8Rng,
+    /// Removed when it is dropped, after those that write into it.
+    folder: TempDir,
 }
 
 impl Nodes {
     pub(super) async fn start(options: SpaceOptions) -> Result<Self, Error> {
-        let mut random = ChaCha8Rng::seed_from_u64(options.seed);
-        let folder = std::env::temp_dir().join(format!(
-            "starhaul-space-{}-{:08x}",
-            std::process::id(),
-            random.next_u32()
-        ));
+        let random = ChaCha8Rng::seed_from_u64(options.seed);
+        // A folder of its own: pictures of another run must not count.
+        let folder = tempfile::Builder::new().prefix("starhaul-space-").tempdir();
+        let folder = folder.map_err(|error| {
+            let place = std::env::temp_dir();
+            failed(format!("{}: {error}", place.display()))
+        })?;
         let ports = [free_port()?, free_port()?, free_port()?];
         let link = LinkSpec::constant(RATE.parse().map_err(failed)?, LIGHT_TIME / FASTER);
         let loss: Loss = format!("{}", options.loss).parse().map_err(failed)?;
@@ -71,7 +74,7 @@ impl Nodes {
         let epoch = Moment::from(SystemTime::now());
         let (mut nodes, mut servers) = (Vec::new(), Vec::new());
         for (number, port) in ports.into_iter().enumerate() {
-            let home = folder.join(format!("node{number}"));
+            let home = folder.path().join(format!("node{number}"));
             fs::create_dir_all(&home)
                 .map_err(|error| failed(format!("{}: {error}", home.display())))?;
             let text = configuration(number, port, &ways, epoch);
@@ -80,15 +83,15 @@ impl Nodes {
             servers.push(Server::start(node.handle()).map_err(failed)?);
             nodes.push(node);
         }
-        let receiving = receive(&folder).await?;
-        fs::create_dir_all(folder.join("taken")).map_err(failed)?;
+        let receiving = receive(folder.path()).await?;
+        fs::create_dir_all(folder.path().join("taken")).map_err(failed)?;
         let started = Self {
-            folder,
             nodes,
             servers,
             emulator,
             receiving,
             random,
+            folder,
         };
         started.update_links(Duration::ZERO);
         Ok(started)
@@ -100,10 +103,10 @@ impl Nodes {
         let mut content = vec![0; bytes as usize];
         self.random.fill_bytes(&mut content);
         let name = format!("picture-{:02}.raw", number + 1);
-        let path = self.folder.join("taken").join(&name);
+        let path = self.folder.path().join("taken").join(&name);
         fs::write(&path, content).map_err(failed)?;
         let sender = FileSender::open(&[path]).map_err(failed)?;
-        let mut client = Client::connect(Some(&socket(&self.folder, 0)))
+        let mut client = Client::connect(Some(&socket(self.folder.path(), 0)))
             .await
             .map_err(failed)?;
         client.open(None).await.map_err(failed)?;
@@ -116,13 +119,13 @@ impl Nodes {
 
     /// Whether a picture has arrived; then, whether it has the hash of the one that was taken.
     pub(super) fn arrived(&self, name: &str) -> Result<Option<bool>, Error> {
-        let arrived = self.folder.join("received").join(name);
+        let arrived = self.folder.path().join("received").join(name);
         if !arrived.exists() {
             return Ok(None);
         }
         let hash = |path: &Path| fs::read(path).map(Sha256::digest).map_err(failed);
         Ok(Some(
-            hash(&arrived)? == hash(&self.folder.join("taken").join(name))?,
+            hash(&arrived)? == hash(&self.folder.path().join("taken").join(name))?,
         ))
     }
 
@@ -156,7 +159,7 @@ impl Nodes {
             node.shutdown().await;
         }
         // Nothing else can be done with a file that cannot be removed.
-        let _ = fs::remove_dir_all(&self.folder);
+        let _ = self.folder.close();
     }
 }
 
