@@ -1,15 +1,15 @@
 //! `starhaul demo`: arguments in, tables, JSON and report out; all the rest is in `starhaul-demo`.
 
 use std::{
-    fs::File,
-    io::{self, Write as _},
-    path::PathBuf,
+    fs::{self, File},
+    io,
+    path::{Path, PathBuf},
 };
 
 use anyhow::Context as _;
 #[cfg(feature = "dtn")]
 use starhaul_demo::space::{SpaceLive, SpaceOptions, run_space, space_table};
-use starhaul_demo::{self as demo, DemoOptions, Live, Report};
+use starhaul_demo::{self as demo, DemoOptions, DemoRun, Live, Report};
 use starhaul_link::Loss;
 #[cfg(feature = "dtn")]
 use tokio::signal::unix::{SignalKind, signal};
@@ -109,7 +109,7 @@ async fn show(args: Arguments) -> anyhow::Result<()> {
         qlog: args.qlog.as_deref().map(qlog_folder).transpose()?,
     };
     // Before the run, which a wrong path would waste.
-    let report = args.report.map(create_report).transpose()?;
+    let report = args.report.map(check_report).transpose()?;
     let mut live = Live::new(io::stderr(), redraws(&io::stderr()), options.seconds);
     eprintln!("{}", options.describe_links());
     let run = demo::run(&options, |progress| {
@@ -121,31 +121,45 @@ async fn show(args: Arguments) -> anyhow::Result<()> {
     for warning in &run.warnings {
         eprintln!("warning: {warning}");
     }
-    if let Some((file, kind, mut out)) = report {
-        let (command, links) = (command_line(), options.describe_links());
-        let report = Report {
-            result: &run.result,
-            courses: &run.courses,
-            command: &command,
-            links: &links,
-        };
-        let text = match kind {
-            Picture::Svg => report.svg(),
-            Picture::Page => report.html(),
-        };
-        out.write_all(text.as_bytes())
-            .with_context(|| format!("cannot write the report {}", file.display()))?;
-        eprintln!("report: {}", file.display());
-    }
-    print(match args.json {
+    // The report comes after the results, which it must not cost.
+    let printed = print(match args.json {
         true => format!("{}\n", serde_json::to_string(&run.result)?),
         false => demo::final_table(&run.result),
-    })
+    });
+    if let Some((file, kind)) = report {
+        write_report(&file, kind, &run, &options.describe_links())?;
+    }
+    printed
 }
 
-fn create_report(file: PathBuf) -> anyhow::Result<(PathBuf, Picture, File)> {
+fn write_report(file: &Path, kind: Picture, run: &DemoRun, links: &str) -> anyhow::Result<()> {
+    let report = Report {
+        result: &run.result,
+        courses: &run.courses,
+        command: &command_line(),
+        links,
+    };
+    let text = match kind {
+        Picture::Svg => report.svg(),
+        Picture::Page => report.html(),
+    };
+    let written = fs::write(file, text);
+    written.with_context(|| format!("cannot write the report {}", file.display()))?;
+    eprintln!("report: {}", file.display());
+    Ok(())
+}
+
+/// Refuses a file that cannot be written. One that exists stays as it is until there is another report.
+fn check_report(file: PathBuf) -> anyhow::Result<(PathBuf, Picture)> {
     let kind = Picture::of("--report", &file)?;
-    let out = File::create(&file);
-    let out = out.with_context(|| format!("cannot write the report {}", file.display()))?;
-    Ok((file, kind, out))
+    let checked = match File::create_new(&file) {
+        Ok(_) => fs::remove_file(&file),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            let opened = File::options().append(true).create(true).open(&file);
+            opened.map(drop)
+        }
+        Err(error) => Err(error),
+    };
+    checked.with_context(|| format!("cannot write the report {}", file.display()))?;
+    Ok((file, kind))
 }

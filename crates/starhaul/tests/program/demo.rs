@@ -2,14 +2,65 @@
 
 use std::{
     fs,
+    os::unix::fs::symlink,
     path::Path,
     process::{Command, Stdio},
 };
 
-use crate::program::{Running, run, starhaul, text, wait_for};
+use crate::program::{Running, path, run, starhaul, text, wait_for};
 
 fn entries(folder: &Path) -> usize {
     fs::read_dir(folder).unwrap().count()
+}
+
+#[test]
+fn a_report_stays_as_it_is_until_there_is_another() {
+    let folder = tempfile::tempdir().unwrap();
+    let (old, new) = (
+        folder.path().join("old.html"),
+        folder.path().join("new.html"),
+    );
+    fs::write(&old, "the last report").unwrap();
+    for report in [&old, &new] {
+        let arguments = [
+            "demo",
+            "--leo-trace",
+            "/nonexistent",
+            "--report",
+            path(report),
+        ];
+        let output = run(&arguments);
+        assert!(!output.status.success(), "{output:?}");
+        assert!(text(&output.stderr).contains("/nonexistent"), "{output:?}");
+    }
+    assert_eq!(fs::read_to_string(&old).unwrap(), "the last report");
+    assert!(!new.exists(), "a run that failed leaves an empty report");
+    let nowhere = folder.path().join("no/such/folder.html");
+    let output = run(&["demo", "--report", path(&nowhere)]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(text(&output.stderr).contains("cannot write"), "{output:?}");
+}
+
+/// A full disk shows only when the report is written.
+#[test]
+fn results_are_printed_although_the_report_cannot_be_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let report = folder.path().join("report.html");
+    symlink("/dev/full", &report).unwrap();
+    let mut arguments = vec![
+        "demo",
+        "--seconds",
+        "1",
+        "--json",
+        "--report",
+        path(&report),
+    ];
+    arguments.extend(["--leo-loss", "0", "--geo-loss", "0"]);
+    let output = run(&arguments);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(text(&output.stderr).contains("cannot write"), "{output:?}");
+    let result: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(result["seconds"], 1);
 }
 
 #[cfg(feature = "dtn")]
