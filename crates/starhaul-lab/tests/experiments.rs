@@ -244,6 +244,7 @@ fn qoe_table(
                     .starhaul(PathController::Bbr, &Records::default())
                     .unwrap();
                 let mpquic = setup.mpquic().unwrap();
+                let oracle = setup.oracle().unwrap().qoe();
                 println!(
                     "{bandwidth_factor:<7} {:>6} {name:>6} {seed:>4} {:>9.0} {:>7.0} {:>7.0} {:>7.0} {:>6.2}   {} | {} | {}",
                     loss * 100.0,
@@ -258,6 +259,13 @@ fn qoe_table(
                 );
                 check(&setup, &dedicated, &mpquic);
                 check(&setup, &bbr, &mpquic);
+                // Who knows the future is behind none of ours, and the ideal behind nobody.
+                let ours = dedicated.qoe().max(bbr.qoe());
+                assert!(
+                    ours <= oracle + 0.01 && oracle <= setup.ideal() + 0.01,
+                    "{setup:?}: {ours} and {oracle} of {}",
+                    setup.ideal()
+                );
             }
         }
     }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use starhaul_cc::{ControllerConfig, RateFeed};
 use starhaul_demo::{
-    load::{self, Class, Classes},
+    load::{self, BlockSpec, Class, Classes},
     score::ClassScore,
 };
 use starhaul_link::{LinkSpec, Loss, QueueLimit, link_seed};
@@ -270,25 +270,14 @@ impl QoeSetup {
         Ok(oracle.scores(load::schedule(self.duration)))
     }
 
-    /// What no scheduler can exceed: all text and audio first, then whole groups of pictures with what the links carry until the
-    /// last video is due, without loss, headers or the time in which controllers find the rate.
+    /// What no scheduler can exceed: the blocks that count most for their bytes first, and of the last one the part that fits, of what the
+    /// links carry until the last video is due, without loss, headers or the time in which controllers find the rate.
     pub fn ideal(&self) -> f64 {
         let rate = Bandwidth::from_bytes_per_second(load::offered_bytes_per_second())
             .scaled(self.bandwidth_factor);
         let least_delay = RTTS[0] / 2;
-        let mut left = rate.bytes_in((self.duration + Class::Video.deadline()) - least_delay);
-        let mut qoe = 0.0;
-        for block in Class::ALL
-            .into_iter()
-            .flat_map(|class| class.blocks(self.duration))
-        {
-            let Some(after) = left.checked_sub(block.bytes as u64) else {
-                break;
-            };
-            left = after;
-            qoe += block.class.weight();
-        }
-        qoe
+        let carried = rate.bytes_in((self.duration + Class::Video.deadline()) - least_delay);
+        most_weight(&load::schedule(self.duration), carried)
     }
 
     fn paths(&self, control: PathController) -> Result<Vec<PathSetup>, Error> {
@@ -311,5 +300,78 @@ impl QoeSetup {
                 })
             })
             .collect()
+    }
+}
+
+/// The greatest weight that blocks of so many bytes have together, if parts of a block count: no choice of whole ones has more.
+#[expect(clippy::cast_precision_loss, reason = "bytes of a minute at most")]
+fn most_weight(blocks: &[BlockSpec], bytes: u64) -> f64 {
+    let per_byte = |block: &BlockSpec| block.class.weight() / block.bytes.max(1) as f64;
+    let mut blocks: Vec<&BlockSpec> = blocks.iter().collect();
+    blocks.sort_by(|a, b| per_byte(b).total_cmp(&per_byte(a)));
+    let mut left = bytes as f64;
+    let mut weight = 0.0;
+    for block in blocks {
+        let part = (left / block.bytes.max(1) as f64).min(1.0);
+        weight += block.class.weight() * part;
+        left -= block.bytes as f64 * part;
+    }
+    weight
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a failed call is a failed test")]
+
+    use super::*;
+
+    fn setup(bandwidth_factor: f64, seed: u64) -> QoeSetup {
+        QoeSetup {
+            bandwidth_factor,
+            loss: FEW_LOSSES,
+            queue: SHORT_QUEUE,
+            duration: SENDING,
+            seed,
+        }
+    }
+
+    #[test]
+    fn no_choice_of_blocks_that_fit_has_more_weight() {
+        let blocks = [
+            Class::Video.block(0),
+            Class::Audio.block(0),
+            Class::Video.block(1),
+            Class::Text.block(0),
+            Class::Audio.block(1),
+            Class::Video.block(2),
+        ];
+        for bytes in [
+            0, 150, 2_600, 5_200, 25_100, 45_200, 104_000, 120_000, 200_000,
+        ] {
+            let most = most_weight(&blocks, bytes);
+            for choice in 0..1_u32 << blocks.len() {
+                let of_choice = |place: &usize| choice >> place & 1 == 1;
+                let chosen: Vec<_> = (0..blocks.len())
+                    .filter(of_choice)
+                    .map(|at| blocks[at])
+                    .collect();
+                let weight: f64 = chosen.iter().map(|block| block.class.weight()).sum();
+                let fits = chosen.iter().map(|block| block.bytes as u64).sum::<u64>() <= bytes;
+                assert!(!fits || weight <= most + 1e-9, "{bytes}: {chosen:?}");
+            }
+        }
+        assert!((most_weight(&blocks, u64::MAX) - (1.0 + 4.0 / 3.0 + 1.0)).abs() < 1e-9);
+    }
+
+    #[test]
+    fn the_oracle_never_exceeds_the_ideal() {
+        for factor in BANDWIDTH_FACTORS {
+            for seed in 1..4 {
+                let setup = setup(factor, seed);
+                let (oracle, ideal) = (setup.oracle().unwrap().qoe(), setup.ideal());
+                // Both are rounded.
+                assert!(oracle <= ideal + 0.01, "{factor}: {oracle} of {ideal}");
+            }
+        }
     }
 }
