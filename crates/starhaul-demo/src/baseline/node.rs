@@ -127,6 +127,8 @@ struct ExtraPath {
     remote: SocketAddr,
     id: Option<PathId>,
     retry_at: Option<Instant>,
+    /// The peer has answered over it.
+    established: bool,
 }
 
 /// The server's key. It comes from the experiment's seed, so that a run can be repeated; it protects nothing of value.
@@ -189,6 +191,7 @@ impl MpQuicNode {
                 remote,
                 id: None,
                 retry_at: None,
+                established: false,
             })
             .collect();
         self.connections
@@ -256,6 +259,15 @@ impl MpQuicNode {
             }
             self.drive(now, id);
         }
+    }
+
+    /// Over how many of its paths a connection that this node opened has reached its peer.
+    pub fn paths_up(&self, connection: ConnectionId) -> usize {
+        let link = self.connections.get(&connection.0);
+        link.filter(|link| link.connected).map_or(0, |link| {
+            let extra = link.paths.iter().filter(|path| path.established);
+            1 + extra.count()
+        })
     }
 
     /// What to send next. Connections take turns.
@@ -451,9 +463,15 @@ impl Link {
             Event::Stream(StreamEvent::Readable { id: stream }) if stream.dir() == Dir::Uni => {
                 self.read_block(id, stream, events)
             }
+            Event::Path(PathEvent::Established { id: path, .. }) => {
+                for extra in self.paths.iter_mut().filter(|extra| extra.id == Some(path)) {
+                    extra.established = true;
+                }
+            }
             Event::Path(PathEvent::Abandoned { id: path, .. }) => {
                 for extra in self.paths.iter_mut().filter(|extra| extra.id == Some(path)) {
                     extra.id = None;
+                    extra.established = false;
                     extra.retry_at = Some(now + PATH_RETRY);
                 }
             }

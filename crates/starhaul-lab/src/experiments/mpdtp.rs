@@ -233,7 +233,7 @@ impl QoeSetup {
     /// The baseline's scores.
     ///
     /// # Errors
-    /// Its connections do not come up.
+    /// Its connections do not come up, or one ends.
     pub fn mpquic(&self) -> Result<Classes<ClassScore>, Error> {
         let labels = Class::ALL.map(Class::name);
         let mut world = World::mpquic(self.seed, &self.paths(PathController::Bbr)?, &labels)?;
@@ -253,6 +253,7 @@ impl QoeSetup {
             }
             logs.next_at()
         });
+        world.check()?;
         Ok(logs.scores())
     }
 

@@ -85,6 +85,8 @@ pub struct MpQuic {
     connections: HashMap<String, ConnectionId>,
     labels: HashMap<ConnectionId, String>,
     blocks: VecDeque<(String, Bytes)>,
+    /// Why a connection ended, if one did.
+    lost: Option<String>,
 }
 
 impl<S: SimNode<Load = Udp>> World<S> {
@@ -277,7 +279,7 @@ impl World<Starhaul> {
 }
 
 impl World<MpQuic> {
-    /// Two baseline nodes, once all connections are up.
+    /// Two baseline nodes, once all connections are up over all paths, as ours.
     ///
     /// # Errors
     /// They are not within 20 s of virtual time.
@@ -294,6 +296,7 @@ impl World<MpQuic> {
                 connections: HashMap::new(),
                 labels: HashMap::new(),
                 blocks: VecDeque::new(),
+                lost: None,
             })
         };
         let mut world = Self::new(seed, [end(false)?, end(true)?], paths);
@@ -302,12 +305,29 @@ impl World<MpQuic> {
         for label in labels {
             world.sender().node.connect(now, label, &remotes)?;
         }
+        let count = paths.len();
         world.open(|world| {
-            [SENDER, RECEIVER]
+            let are_up = [SENDER, RECEIVER]
                 .iter()
-                .all(|id| world.sim.nodes[id.0].up() == labels.len())
+                .all(|id| world.sim.nodes[id.0].up() == labels.len());
+            are_up && world.sender().has_paths(count)
         })?;
         Ok(world)
+    }
+
+    /// That no connection has ended.
+    ///
+    /// # Errors
+    /// Why one has: what it carried after that says nothing of it.
+    pub fn check(&mut self) -> Result<(), Error> {
+        for id in [SENDER, RECEIVER] {
+            let node = &mut self.sim.nodes[id.0];
+            node.take_events();
+            if let Some(why) = &node.lost {
+                return Err(Error::Flow(format!("multipath QUIC was lost: {why}")));
+            }
+        }
+        Ok(())
     }
 }
 
@@ -367,6 +387,18 @@ impl MpQuic {
         self.connections.len()
     }
 
+    /// Whether each connection uses so many paths.
+    fn has_paths(&self, count: usize) -> bool {
+        let mut connections = self.connections.values();
+        connections.all(|connection| self.node.paths_up(*connection) == count)
+    }
+
+    /// Ends all connections.
+    #[cfg(test)]
+    fn close(&mut self, now: Instant) {
+        self.node.close(now);
+    }
+
     fn take_events(&mut self) {
         while let Some(event) = self.node.poll_event() {
             match event {
@@ -378,7 +410,12 @@ impl MpQuic {
                     let label = self.labels.get(&connection).cloned().unwrap_or_default();
                     self.blocks.push_back((label, data));
                 }
-                MpQuicEvent::StreamOpened { .. } | MpQuicEvent::Lost { .. } => {}
+                MpQuicEvent::Lost { connection, reason } => {
+                    let label = self.labels.get(&connection);
+                    let label = label.map_or("before it was up", String::as_str);
+                    self.lost.get_or_insert(format!("{label}: {reason}"));
+                }
+                MpQuicEvent::StreamOpened { .. } => {}
             }
         }
     }
@@ -433,4 +470,43 @@ impl SimNode for MpQuic {
 
 fn address(host: u8, path: u8) -> SocketAddr {
     ([10, host, 0, path], 443).into()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a failed call is a failed test")]
+
+    use super::*;
+    use crate::worlds::pipe::Pipe;
+
+    fn mpquic() -> World<MpQuic> {
+        let paths = [Pipe::new(10, 40, 0.0), Pipe::new(10, 600, 0.0)];
+        let paths = paths.map(|pipe| pipe.setup().unwrap());
+        World::mpquic(1, &paths, &["one", "two"]).unwrap()
+    }
+
+    #[test]
+    fn the_baseline_begins_with_all_paths() {
+        let mut world = mpquic();
+        assert!(world.sender().has_paths(2));
+        // Both ways over the long path at least once.
+        let opened = world.sim().elapsed();
+        assert!(opened > Duration::from_millis(640), "{opened:?}");
+    }
+
+    #[test]
+    fn a_lost_connection_of_the_baseline_is_an_error() {
+        let mut world = mpquic();
+        world.check().unwrap();
+        world.run(Duration::from_secs(1), |_| None);
+        world.check().unwrap();
+        let now = world.now();
+        world.receiver().close(now);
+        world.run(Duration::from_secs(2), |_| None);
+        let error = world.check().unwrap_err();
+        assert!(
+            matches!(&error, Error::Flow(why) if why.contains("lost")),
+            "{error}"
+        );
+    }
 }

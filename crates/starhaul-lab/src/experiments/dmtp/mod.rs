@@ -37,6 +37,8 @@ const BURSTS: [f64; 2] = [5.0, 20.0];
 pub const BLOCK_BYTES: usize = 24_000;
 /// Blocks of a step of 5 s.
 pub const BLOCKS_PER_STEP: u32 = 250;
+/// Blocks before the first step that do not count, while each system finds its rate; nothing is lost meanwhile.
+const WARM_UP_BLOCKS: u32 = 100;
 /// Fragments of a block.
 const FRAGMENTS: u32 = 20;
 
@@ -104,7 +106,7 @@ fn study() -> Study {
         "blocks with a deadline over a path that loses more and more",
         "Blocks with a deadline over a lossy path",
         "Blocks of 24 kB each 20 ms, due within 200 ms, over two paths of 15 Mbit/s and 60 ms one way, in virtual time with the whole stack. \
-         The cheap path loses more of its packets each 5 s; the dear one loses nothing. mpquic is noq's multipath QUIC with New Reno.",
+         The cheap path loses more of its packets each 5 s; the dear one loses nothing. The first 2 s, without loss, do not count. mpquic is noq's multipath QUIC with New Reno.",
     )
     .part(
         part("loss", "DMTP fig. 7", "both paths, by loss of the cheap one", columns, |quick, seed| {
@@ -272,6 +274,18 @@ impl Row {
     fn share(&self) -> f64 {
         f64::from(self.result.sent) / f64::from(BLOCKS_PER_STEP)
     }
+}
+
+/// The row of a block by its number, of rows of `per_row`; none of those that do not count.
+fn row_of(block: u32, per_row: u32) -> Option<usize> {
+    let counted = block.checked_sub(WARM_UP_BLOCKS)?;
+    usize::try_from(counted / per_row).ok()
+}
+
+/// The row that begins with this block.
+fn begun_by(block: u32, per_row: u32) -> Option<usize> {
+    let is_first = block.saturating_sub(WARM_UP_BLOCKS).is_multiple_of(per_row);
+    row_of(block, per_row).filter(|_| is_first)
 }
 
 /// Blocks of a row over time.

@@ -14,7 +14,10 @@ use starhaul_session::{
 use starhaul_sim::{Node as SimNode, Udp};
 use starhaul_units::Bandwidth;
 
-use super::{BLOCK_BYTES, BLOCKS_PER_STEP, DEADLINE, INTERVAL, RATE, Step, links, steps};
+use super::{
+    BLOCK_BYTES, BLOCKS_PER_STEP, DEADLINE, INTERVAL, RATE, Step, WARM_UP_BLOCKS, begun_by, links,
+    row_of, steps,
+};
 use crate::{
     Error,
     kit::Records,
@@ -105,9 +108,10 @@ impl DmtpSetup {
             ..StreamConfig::default()
         };
         let stream = world.open_stream(config)?;
-        let total = BLOCKS_PER_STEP * u32::try_from(steps.len()).unwrap_or(u32::MAX);
-        let row_of = |block: u32| (block.min(total - 1) / per_row) as usize;
-        let mut results = vec![StepResult::default(); row_of(total) + 1];
+        let counted = BLOCKS_PER_STEP * u32::try_from(steps.len()).unwrap_or(u32::MAX);
+        let total = WARM_UP_BLOCKS + counted;
+        let row_of = |block| row_of(block, per_row);
+        let mut results = vec![StepResult::default(); (counted / per_row) as usize];
         let fragments = Fragments::default();
         if let Some(session) = world.sender().session() {
             session.observe(Box::new(fragments.clone()));
@@ -118,25 +122,27 @@ impl DmtpSetup {
         world.run(INTERVAL * total + Duration::from_secs(2), |world| {
             let (now, elapsed) = (world.now(), world.elapsed());
             while sent < total && INTERVAL * sent <= elapsed {
-                if sent % BLOCKS_PER_STEP == 0 {
-                    carried.set_loss(world, steps.get((sent / BLOCKS_PER_STEP) as usize));
-                }
-                if sent % per_row == 0 {
+                carried.advance(world, steps, sent);
+                if let Some(row) = begun_by(sent, per_row) {
                     settle(world, &carried, &mut results, &mut dear);
-                    carried.begin(world, &mut results, row_of(sent));
+                    carried.begin(world, &mut results, row);
+                }
+                if let Some(row) = row_of(sent) {
+                    results[row].sent += 1;
                 }
                 if let Some(session) = world.sender().session() {
                     // A refused block counts as sent and never arrives.
                     let _ = session.send_block(now, stream, payload(sent), BlockOptions::default());
                 }
-                results[row_of(sent)].sent += 1;
                 sent += 1;
             }
             for event in world.receiver().events() {
-                if let Event::BlockReceived { block, data, .. } = event {
+                if let Event::BlockReceived { block, data, .. } = event
+                    && let Some(row) = row_of(block.0)
+                {
                     let latency = elapsed.saturating_sub(INTERVAL * block.0);
                     let intact = data == payload(block.0);
-                    results[row_of(block.0)].arrived(latency, latency <= DEADLINE && intact);
+                    results[row].arrived(latency, latency <= DEADLINE && intact);
                 }
             }
             for event in world.sender().events() {
@@ -150,8 +156,9 @@ impl DmtpSetup {
                         },
                     ..
                 } = event
+                    && let Some(row) = row_of(block.0)
                 {
-                    let result = &mut results[row_of(block.0)];
+                    let result = &mut results[row];
                     result.recovered_by_redundancy += u32::from(recovered_by_redundancy);
                     result.recovered_by_retransmission += u32::from(recovered_by_retransmission);
                 }
@@ -164,7 +171,8 @@ impl DmtpSetup {
             Some(INTERVAL * sent)
         });
         for (block, data, extra) in fragments.0.lock().drain(..) {
-            let (all, more) = results[row_of(block)].fragments.get_or_insert_default();
+            let Some(row) = row_of(block) else { continue };
+            let (all, more) = results[row].fragments.get_or_insert_default();
             *all += data;
             *more += extra;
         }
@@ -234,14 +242,19 @@ pub(super) struct Carried {
 }
 
 impl Carried {
-    /// Gives the cheap path another loss, both ways.
-    pub(super) fn set_loss<S: SimNode<Load = Udp>>(
+    /// Gives the cheap path another loss, both ways, if a step begins with this block.
+    pub(super) fn advance<S: SimNode<Load = Udp>>(
         &self,
         world: &mut World<S>,
-        step: Option<&Step>,
+        steps: &[Step],
+        block: u32,
     ) {
+        let step = begun_by(block, BLOCKS_PER_STEP).and_then(|step| steps.get(step));
+        let Some(step) = step else {
+            return;
+        };
         let (now, cheap) = (world.now(), world.paths[0]);
-        let loss = step.map_or(starhaul_link::Loss::NONE, |step| step.model());
+        let loss = step.model();
         for link in [cheap.forward, cheap.backward] {
             world.sim().network[link].set_loss(now, loss);
         }

@@ -133,6 +133,7 @@ pub(super) fn mpquic(setup: &HardSetup) -> Result<HardResult, Error> {
         }
         logs.next_at()
     });
+    world.check()?;
     Ok(HardResult {
         classes: logs.scores(),
         download: Some(rate(downloaded)),

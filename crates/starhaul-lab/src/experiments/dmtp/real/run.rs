@@ -12,8 +12,8 @@ use super::stalls::{Stalls, Watch};
 use crate::{
     Error,
     experiments::dmtp::{
-        BLOCK_BYTES, BLOCKS_PER_STEP, COSTS, DEADLINE, INTERVAL, ONE_WAY, RATE, Step, links,
-        run::payload,
+        BLOCK_BYTES, BLOCKS_PER_STEP, COSTS, DEADLINE, INTERVAL, ONE_WAY, RATE, Step,
+        WARM_UP_BLOCKS, links, run::payload,
     },
     realtime::{Bench, Measured},
     systems::blocks::{Arrivals, BlockSender, BlockSystem, CHEAP, Offer},
@@ -21,8 +21,6 @@ use crate::{
 
 /// How long the first block may take to come out.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Blocks from then on that do not count, while each system finds its rate.
-const WARM_UP_BLOCKS: u32 = 100;
 /// After the last block, so that what is late is told from what is lost.
 const DRAIN: Duration = Duration::from_secs(2);
 const NAMES: [&str; 2] = ["cheap", "dear"];
