@@ -16,7 +16,7 @@ fn row(setups: Vec<Setup>, system: &str, is: impl Fn(&Setup) -> bool) -> Row {
 
 #[test]
 fn lossy_hops_stay_full_and_repairs_are_late_by_one_hop() {
-    let row = row(hop_loss(true, 3), "leotp", |setup| setup.loss > 0.005);
+    let row = row(hop_loss(true, 3, &[]), "leotp", |setup| setup.loss > 0.005);
     assert!(
         row.goodput_mbps() > 17.4,
         "{} Mbit/s with the start",
@@ -36,7 +36,7 @@ fn lossy_hops_stay_full_and_repairs_are_late_by_one_hop() {
 
 #[test]
 fn the_sender_sends_little_twice() {
-    let row = row(bytes(true, 4), "leotp", |setup| setup.loss > 0.01);
+    let row = row(bytes(true, 4, &[]), "leotp", |setup| setup.loss > 0.01);
     assert!(row.flows[0].is_complete);
     let segment = starhaul_leotp::NodeConfig::SEGMENT_BYTES as u64;
     // With the headers of IPv4, UDP and LEOTP.
@@ -51,13 +51,13 @@ fn the_sender_sends_little_twice() {
 #[test]
 fn switches_and_steps_cost_little() {
     let row_of = |setups| row(setups, "leotp", |_| true);
-    let switched = row_of(switch(true, 5));
+    let switched = row_of(switch(true, 5, &[]));
     assert!(
         switched.goodput_mbps() > 17.3,
         "{} Mbit/s",
         switched.goodput_mbps()
     );
-    let stepped = row_of(step(true, 6));
+    let stepped = row_of(step(true, 6, &[]));
     assert!(
         stepped.goodput_mbps() > 8.7,
         "{} Mbit/s with the start",
@@ -101,7 +101,7 @@ fn another_way_leaves_no_queue_behind() {
 
 #[test]
 fn ten_requesters_cost_the_upstream_link_little_more_than_one() {
-    let row = row(sharing(true, 7), "leotp", |_| true);
+    let row = row(sharing(true, 7, &[]), "leotp", |_| true);
     assert!(
         row.flows
             .iter()

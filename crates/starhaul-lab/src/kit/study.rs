@@ -37,8 +37,11 @@ pub struct Part {
     systems: &'static [&'static str],
     /// Its runs have sessions, of which records can be left.
     has_sessions: bool,
-    jobs: Box<dyn Fn(bool, u64) -> Vec<Job> + Send + Sync>,
+    jobs: Box<Jobs>,
 }
+
+/// The runs of one seed, few of them if quick, of the systems that were chosen, or of those that it compares if none was.
+type Jobs = dyn Fn(bool, u64, &[&'static str]) -> Vec<Job> + Send + Sync;
 
 /// Makes the rows of one run.
 type Work = dyn Fn(&Records) -> Result<Table, Error> + Send + Sync;
@@ -86,6 +89,15 @@ impl Study {
                 systems.push(*system);
             }
         }
+        systems
+    }
+
+    /// Those that the command names, each once, in the order of the table.
+    fn chosen(&self, options: &ArgMatches) -> Vec<&'static str> {
+        let named = options.try_get_many::<String>("systems").ok().flatten();
+        let named: Vec<&String> = named.into_iter().flatten().collect();
+        let mut systems = self.systems();
+        systems.retain(|system| named.iter().any(|name| *name == *system));
         systems
     }
 
@@ -155,15 +167,18 @@ impl Part {
             columns: Table::of(&columns(), &[]),
             plots: Vec::new(),
             systems: &[],
-            jobs: Box::new(move |quick, seed| setups(quick, seed).into_iter().map(job).collect()),
+            jobs: Box::new(move |quick, seed, _| {
+                setups(quick, seed).into_iter().map(job).collect()
+            }),
         }
     }
 
-    /// A part whose runs compare these systems, of which the command chooses with `--systems`; `system` names that of a run.
+    /// A part whose runs compare these systems, of which the command chooses with `--systems`: `setups` then gives runs of no others, and of
+    /// all of them that the part can compare. `system` names that of a run.
     pub fn of_systems<S: Send + Sync + 'static, R: 'static>(
         (name, stands_for, shows): (&'static str, &'static str, &'static str),
         columns: fn() -> Vec<Column<R>>,
-        setups: fn(bool, u64) -> Vec<S>,
+        setups: fn(bool, u64, &[&'static str]) -> Vec<S>,
         (systems, system): (&'static [&'static str], fn(&S) -> &'static str),
         run: fn(&S) -> Result<Vec<R>, Error>,
     ) -> Self {
@@ -175,7 +190,9 @@ impl Part {
         };
         Self {
             systems,
-            jobs: Box::new(move |quick, seed| setups(quick, seed).into_iter().map(job).collect()),
+            jobs: Box::new(move |quick, seed, chosen| {
+                setups(quick, seed, chosen).into_iter().map(job).collect()
+            }),
             ..Self::new(
                 name,
                 stands_for,
@@ -191,12 +208,12 @@ impl Part {
     #[must_use]
     pub fn weighing(mut self, weight: f64) -> Self {
         let jobs = self.jobs;
-        self.jobs = Box::new(move |quick, seed| {
+        self.jobs = Box::new(move |quick, seed, chosen| {
             let weighed = |job: Job| Job {
                 weight: job.weight * weight,
                 ..job
             };
-            jobs(quick, seed).into_iter().map(weighed).collect()
+            jobs(quick, seed, chosen).into_iter().map(weighed).collect()
         });
         self
     }
@@ -286,10 +303,9 @@ impl Experiment for Study {
             _ => options.get_many("only").into_iter().flatten().collect(),
         };
         let runs = options.get_one("runs").copied().unwrap_or(1u32);
-        let systems = options.try_get_many::<String>("systems").ok().flatten();
-        let systems: Vec<&str> = systems.into_iter().flatten().map(String::as_str).collect();
+        let chosen = self.chosen(options);
         let is_wanted = |job: &Job| {
-            systems.is_empty() || job.system.is_some_and(|system| systems.contains(&system))
+            chosen.is_empty() || job.system.is_some_and(|system| chosen.contains(&system))
         };
         let records = records(options)?;
         let mut rows = Vec::new();
@@ -300,7 +316,8 @@ impl Experiment for Study {
             }
             let mut number = 0;
             for run in 0..u64::from(runs) {
-                let of_run = (part.jobs)(options.get_flag("quick"), seed.wrapping_add(run));
+                let of_run =
+                    (part.jobs)(options.get_flag("quick"), seed.wrapping_add(run), &chosen);
                 for mut job in of_run.into_iter().filter(is_wanted) {
                     number += 1;
                     job.records = records.of(&format!("{}-{number:03}", part.name));
@@ -324,13 +341,18 @@ impl Experiment for Study {
                     .into(),
             ));
         }
+        let has_run = |name: &&str| jobs.iter().any(|(_, job)| job.system == Some(*name));
+        let without = chosen.iter().filter(|name| !has_run(name));
+        let notes: Vec<String> = without
+            .map(|name| format!("skipped: {name}, because no part that runs compares it"))
+            .collect();
         let results = Results {
             experiment: self.name,
             title: self.title,
             what: self.what,
             command: String::new(),
             seed,
-            notes: Vec::new(),
+            notes,
             has_parts: self.parts.len() > 1,
             rows,
         };
@@ -368,7 +390,7 @@ struct StudyPlan {
 
 impl Plan for StudyPlan {
     fn skipped(&self) -> &[String] {
-        &[]
+        &self.results.notes
     }
 
     fn describe(&self) -> String {

@@ -46,3 +46,38 @@ impl Experiment for Leotp {
         Ok(Box::new(plan))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a failed call is a failed test")]
+
+    use super::*;
+
+    fn plan(arguments: &[&str]) -> Result<Box<dyn Plan>, Error> {
+        let all = ["leotp", "--quick"].iter().chain(arguments);
+        let options = Leotp.command().try_get_matches_from(all).unwrap();
+        Leotp.plan(&options, 1)
+    }
+
+    #[test]
+    fn a_system_that_is_named_runs_also_where_it_is_not_usual() {
+        for (systems, runs) in [("hybla", "3 runs"), ("leotp,leotp-neither", "6 runs")] {
+            let plan = plan(&["--only", "delay", "--systems", systems]).unwrap();
+            let said = plan.describe();
+            assert!(said.starts_with(runs), "{systems}: {said}");
+            assert!(plan.skipped().is_empty());
+        }
+    }
+
+    #[test]
+    fn a_name_without_a_run_is_told() {
+        let plan = self::plan(&["--only", "switch", "--systems", "leotp,split-tcp"]).unwrap();
+        let [said] = plan.skipped() else {
+            panic!("{:?}", plan.skipped())
+        };
+        assert!(said.contains("split-tcp"), "{said}");
+        let error = self::plan(&["--only", "switch", "--systems", "split-tcp"]).err();
+        let error = error.unwrap().to_string();
+        assert!(error.contains("no run"), "{error}");
+    }
+}

@@ -6,7 +6,7 @@ use starhaul_link::{Delay, Opportunities, Rate};
 use starhaul_orbit::{End, LEOTP_PAIRS, PathOverTime, leotp_table_2};
 use starhaul_units::Bandwidth;
 
-use super::setups::{Setup, systems};
+use super::setups::{Setup, moving};
 use crate::{
     Error,
     worlds::chain::{Flow, Hop, Plan},
@@ -29,21 +29,24 @@ const VARIANTS: [&str; 4] = [
 ];
 
 /// All systems over the three paths.
-pub fn constellation(quick: bool, seed: u64) -> Vec<Setup> {
-    // A split connection cannot move.
-    let systems = systems(quick).filter(|system| *system != "split-tcp");
-    over_paths(quick, seed, &systems.collect::<Vec<_>>())
+pub fn constellation(quick: bool, seed: u64, chosen: &[&'static str]) -> Vec<Setup> {
+    over_paths(quick, seed, &moving(quick, chosen))
 }
 
 /// LEOTP without recovery by hops, without control by hops, and without either.
-pub fn ablation(quick: bool, seed: u64) -> Vec<Setup> {
-    over_paths(quick, seed, &VARIANTS)
+pub fn ablation(quick: bool, seed: u64, chosen: &[&'static str]) -> Vec<Setup> {
+    let is_chosen = |system: &&str| chosen.is_empty() || chosen.contains(system);
+    let systems = VARIANTS.into_iter().filter(is_chosen);
+    over_paths(quick, seed, &systems.collect::<Vec<_>>())
 }
 
 fn over_paths(quick: bool, seed: u64, systems: &[&'static str]) -> Vec<Setup> {
+    let Some(first) = systems.first() else {
+        return Vec::new();
+    };
     let time = Duration::from_secs(if quick { 30 } else { 120 });
     let pairs: Vec<(usize, usize)> = (1..=LEOTP_PAIRS.len()).map(|far| (0, far)).collect();
-    let failed = |why: &dyn ToString| Setup::failed(systems[0], seed, &why.to_string());
+    let failed = |why: &dyn ToString| Setup::failed(first, seed, &why.to_string());
     let paths = leotp_table_2().and_then(|network| network.paths(&pairs, time, STEP, |_, _| ()));
     let paths = match paths {
         Ok(paths) => paths.into_iter().zip(LEOTP_PAIRS),

@@ -16,7 +16,7 @@ use crate::kit::{Part, Study};
 
 /// The parts in virtual time.
 fn study() -> Study {
-    let part = |name, stands_for, shows, setups: fn(bool, u64) -> Vec<Setup>| {
+    let part = |name, stands_for, shows, setups: fn(bool, u64, &[&'static str]) -> Vec<Setup>| {
         let run = |setup: &Setup| Ok(vec![Row::of(setup)?]);
         let systems = (setups::SYSTEMS, (|setup| setup.system) as fn(&Setup) -> _);
         Part::of_systems((name, stands_for, shows), columns, setups, systems, run)

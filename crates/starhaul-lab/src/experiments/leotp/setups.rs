@@ -75,37 +75,53 @@ impl Setup {
     }
 }
 
-/// The systems that are compared, or few of them.
-pub(super) fn systems(quick: bool) -> impl Iterator<Item = &'static str> + Clone {
+/// The systems that were chosen, or else those that are compared, or few of them.
+pub(super) fn systems(quick: bool, chosen: &[&'static str]) -> Vec<&'static str> {
     let count = if quick { COMPARED_QUICKLY } else { COMPARED };
-    SYSTEMS.iter().take(count).copied()
+    match chosen {
+        [] => SYSTEMS.iter().take(count).copied().collect(),
+        chosen => chosen.to_vec(),
+    }
+}
+
+/// Those of them whose paths may change: a split connection cannot move.
+pub(super) fn moving(quick: bool, chosen: &[&'static str]) -> Vec<&'static str> {
+    let systems = systems(quick, chosen).into_iter();
+    systems.filter(|system| *system != "split-tcp").collect()
 }
 
 fn lossy_chain(loss: f64, time: Duration) -> Plan {
     Plan::chain(&vec![Hop::new(MBIT, HOP_DELAY_MS, loss); HOPS], time)
 }
 
-fn by_loss(quick: bool, seed: u64, losses: &[f64], plan: impl Fn(f64) -> Plan) -> Vec<Setup> {
+fn by_loss(
+    systems: &[&'static str],
+    seed: u64,
+    losses: &[f64],
+    plan: impl Fn(f64) -> Plan,
+) -> Vec<Setup> {
     let each = |loss: &f64| {
         let loss = *loss;
         let plan = plan(loss);
-        systems(quick)
-            .map(move |system| Setup::new(system, loss, seed, plan.clone()))
-            .collect::<Vec<_>>()
+        let of = move |system: &&'static str| Setup::new(system, loss, seed, plan.clone());
+        systems.iter().map(of).collect::<Vec<_>>()
     };
     losses.iter().flat_map(each).collect()
 }
 
 /// Figure 10.
-pub fn delay(quick: bool, seed: u64) -> Vec<Setup> {
+pub fn delay(quick: bool, seed: u64, chosen: &[&'static str]) -> Vec<Setup> {
     let time = Duration::from_secs(if quick { 10 } else { 60 });
-    by_loss(quick, seed, &[0.002, 0.01, 0.02], |loss| {
-        lossy_chain(loss, time)
-    })
+    by_loss(
+        &systems(quick, chosen),
+        seed,
+        &[0.002, 0.01, 0.02],
+        |loss| lossy_chain(loss, time),
+    )
 }
 
 /// Figure 11. A system that has not ended after ten minutes is given up.
-pub fn bytes(quick: bool, seed: u64) -> Vec<Setup> {
+pub fn bytes(quick: bool, seed: u64, chosen: &[&'static str]) -> Vec<Setup> {
     let losses: &[f64] = if quick {
         &[0.0, 0.02]
     } else {
@@ -116,33 +132,32 @@ pub fn bytes(quick: bool, seed: u64) -> Vec<Setup> {
     } else {
         CONTENT_BYTES
     };
-    by_loss(quick, seed, losses, |loss| Plan {
+    by_loss(&systems(quick, chosen), seed, losses, |loss| Plan {
         bytes: Some(length),
         ..lossy_chain(loss, Duration::from_secs(600))
     })
 }
 
 /// Figure 12.
-pub fn hop_loss(quick: bool, seed: u64) -> Vec<Setup> {
+pub fn hop_loss(quick: bool, seed: u64, chosen: &[&'static str]) -> Vec<Setup> {
     let (losses, seconds): (&[f64], u64) = match quick {
         true => (&[0.0, 0.01], 10),
         false => (&[0.0, 0.0001, 0.001, 0.002, 0.004, 0.006, 0.008, 0.01], 120),
     };
-    by_loss(quick, seed, losses, |loss| {
+    by_loss(&systems(quick, chosen), seed, losses, |loss| {
         lossy_chain(loss, Duration::from_secs(seconds))
     })
 }
 
 /// Figure 13: two paths of 5 hops between the same ends, with 80 and 90 ms of round-trip time.
-pub fn switch(quick: bool, seed: u64) -> Vec<Setup> {
+pub fn switch(quick: bool, seed: u64, chosen: &[&'static str]) -> Vec<Setup> {
     let (intervals, seconds): (&[u64], u64) = match quick {
         true => (&[2, 10], 20),
         false => (&[1, 2, 5, 10, 15, 20], 120),
     };
     let mut setups = Vec::new();
     for &interval in intervals {
-        // A split connection cannot move.
-        for system in systems(quick).filter(|system| *system != "split-tcp") {
+        for system in moving(quick, chosen) {
             let mut setup = Setup::new(system, 0.0, seed, two_paths(interval, seconds));
             setup.switch_s = Duration::from_secs(interval).as_secs_f64();
             setups.push(setup);
@@ -175,7 +190,7 @@ fn two_paths(interval: u64, seconds: u64) -> Plan {
 }
 
 /// Figure 14: ten hops of 10 ms; the second carries 11 and 9 Mbit/s in turn, 2 s each.
-pub fn step(quick: bool, seed: u64) -> Vec<Setup> {
+pub fn step(quick: bool, seed: u64, chosen: &[&'static str]) -> Vec<Setup> {
     let time = Duration::from_secs(if quick { 20 } else { 120 });
     let mut hops = vec![Hop::new(MBIT, 10, 0.0); 10];
     let half = Duration::from_secs(2);
@@ -190,13 +205,14 @@ pub fn step(quick: bool, seed: u64) -> Vec<Setup> {
         ..hops[1].clone()
     };
     let plan = Plan::chain(&hops, time);
-    systems(quick)
+    systems(quick, chosen)
+        .into_iter()
         .map(|system| Setup::new(system, 0.0, seed, plan.clone()))
         .collect()
 }
 
 /// Figure 15: three flows over one hop of 5 Mbit/s, with 90, 120 and 150 ms of round-trip time.
-pub fn fairness(quick: bool, seed: u64) -> Vec<Setup> {
+pub fn fairness(quick: bool, seed: u64, chosen: &[&'static str]) -> Vec<Setup> {
     let time = Duration::from_secs(if quick { 20 } else { 120 });
     let mut hops = BTreeMap::from([((3, 4), Hop::new(5, 10, 0.0))]);
     let mut flows = Vec::new();
@@ -215,14 +231,14 @@ pub fn fairness(quick: bool, seed: u64) -> Vec<Setup> {
         bytes: None,
         time,
     };
-    systems(quick)
-        .filter(|system| *system != "split-tcp")
+    moving(quick, chosen)
+        .into_iter()
         .map(|system| Setup::new(system, 0.0, seed, plan.clone()))
         .collect()
 }
 
 /// Ten requesters of one content of 50 MB behind one relay, which begin half a second apart.
-pub fn sharing(quick: bool, seed: u64) -> Vec<Setup> {
+pub fn sharing(quick: bool, seed: u64, chosen: &[&'static str]) -> Vec<Setup> {
     let mut hops = BTreeMap::from([((0, 1), Hop::new(MBIT, HOP_DELAY_MS, 0.01))]);
     let mut flows = Vec::new();
     for number in 0..10 {
@@ -239,5 +255,12 @@ pub fn sharing(quick: bool, seed: u64) -> Vec<Setup> {
         bytes: Some(if quick { 5_000_000 } else { 50_000_000 }),
         time: Duration::from_secs(300),
     };
-    vec![Setup::new("leotp", 0.01, seed, plan)]
+    // Only our relays hold a content for more than one.
+    let systems = match chosen {
+        [] => &["leotp"],
+        chosen => chosen,
+    };
+    let ours = systems.iter().filter(|system| system.starts_with("leotp"));
+    ours.map(|system| Setup::new(system, 0.01, seed, plan.clone()))
+        .collect()
 }
