@@ -25,6 +25,8 @@ pub struct Figures {
     pub timeouts: u64,
     /// Whether the whole content arrived.
     pub is_complete: bool,
+    /// Changes of the path of which a rival's sender was told.
+    pub reconfigurations: u64,
 }
 
 impl Figures {

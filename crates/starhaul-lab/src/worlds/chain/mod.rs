@@ -1,6 +1,7 @@
 //! Bulk transfers over paths of several hops that change over time: by LEOTP with a relay between hops, end to end with any
 //! congestion controller, or with a reliable connection for each hop.
 
+mod end;
 mod figures;
 mod leotp;
 mod plan;

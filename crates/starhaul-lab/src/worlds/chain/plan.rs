@@ -109,6 +109,18 @@ impl Plan {
         self.hops.iter().map(add).collect()
     }
 
+    /// How long a path takes one way at an instant after the start, without queues.
+    pub(super) fn delay(&self, path: &[usize], at: Duration) -> Duration {
+        let hops = path
+            .windows(2)
+            .filter_map(|pair| self.hops.get(&(pair[0], pair[1])));
+        let delay = |hop: &Hop| match &hop.delay {
+            Delay::Constant(delay) => *delay,
+            Delay::Trace(series) => series.at(at),
+        };
+        hops.map(delay).sum()
+    }
+
     /// Every instant at which the path of a flow changes.
     pub(super) fn changes(&self) -> Vec<Duration> {
         let mut changes: Vec<Duration> = self

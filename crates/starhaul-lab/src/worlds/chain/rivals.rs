@@ -2,16 +2,14 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
-    net::SocketAddr,
     time::{Duration, Instant},
 };
 
-use starhaul_flow::{
-    ACK_BYTES, Ack, AckPolicy, DataPacket, PACKET_BYTES, Receiver, Sender, Source,
-};
-use starhaul_sim::{Delivery, LinkId, Load, Node, Packet, Simulation};
+use starhaul_cc::{Reconfiguration, ReconfigurationSource};
+use starhaul_flow::PACKET_BYTES;
+use starhaul_sim::{LinkId, Simulation};
 
-use super::{Figures, Plan, plan::address};
+use super::{Figures, Flow, Plan, end::End, plan::address};
 use crate::{Error, systems::System};
 
 /// Data in a full packet of QUIC: without headers of IP, UDP, packet and frame, and the tag.
@@ -26,16 +24,15 @@ pub(super) fn end_to_end(plan: &Plan, system: &System, seed: u64) -> Result<Vec<
     let start = Instant::now();
     let mut sim = Simulation::new(seed, start);
     let links = plan.links(&mut sim.network)?;
+    let chunks = wanted(plan, QUIC_BYTES).unwrap_or(u64::MAX);
     for (number, flow) in plan.flows.iter().enumerate() {
         let socket = u16::try_from(number * 2).unwrap_or(u16::MAX);
         let (from, to) = (address(0, socket), address(1, socket));
-        let sender = sim.add_node(End::sending(
-            start + flow.start,
-            Source::Saturating,
-            system.build(start),
-            to,
-        ));
-        let receiver = sim.add_node(End::receiving(from));
+        let begin = start + flow.start;
+        let signals = signals(plan, flow, start);
+        let sender = End::source(begin, chunks, system.build(start), to, signals);
+        let sender = sim.add_node(sender);
+        let receiver = sim.add_node(End::sink(from));
         sim.network.bind(sender, 0, from);
         sim.network.bind(receiver, 0, to);
         for (at, path) in &flow.path {
@@ -56,38 +53,48 @@ pub(super) fn end_to_end(plan: &Plan, system: &System, seed: u64) -> Result<Vec<
     run(plan, sim, &links, 2, QUIC_BYTES)
 }
 
+/// Each change of a flow's path, and when its sender hears of it: when a probe from end to end has come back over the new one.
+fn signals(plan: &Plan, flow: &Flow, start: Instant) -> VecDeque<(Instant, Reconfiguration)> {
+    let changes = flow.path.windows(2).filter(|pair| pair[0].1 != pair[1].1);
+    let signal = |pair: &[(Duration, Vec<usize>)]| {
+        let (at, path) = &pair[1];
+        let reconfiguration = Reconfiguration {
+            at: start + *at,
+            // Nothing is lost on the way that was left.
+            outage: Duration::ZERO,
+            source: ReconfigurationSource::GroundTruth,
+            confidence: 1.0,
+        };
+        let told = start + *at + plan.delay(path, *at) * 2;
+        (told, reconfiguration)
+    };
+    let mut signals: Vec<_> = changes.map(signal).collect();
+    signals.sort_by_key(|(told, _)| *told);
+    signals.into()
+}
+
 /// Each flow by a sender and a receiver for each hop. The path is the first one throughout: a connection cannot move.
 pub(super) fn split(plan: &Plan, seed: u64) -> Result<Vec<Figures>, Error> {
     let start = Instant::now();
     let mut sim = Simulation::new(seed, start);
     let links = plan.links(&mut sim.network)?;
     let cubic = System::named("cubic")?;
+    let chunks = wanted(plan, TCP_BYTES).unwrap_or(u64::MAX);
     let mut per_flow = 0;
     for (number, flow) in plan.flows.iter().enumerate() {
         let path = flow.path_at(Duration::ZERO);
         per_flow = path.len();
         let socket = u16::try_from(number).unwrap_or(u16::MAX);
+        let begin = start + flow.start;
         for (at, _) in path.iter().enumerate() {
             let next = (at + 1 < path.len()).then(|| address(at + 1, socket));
             let before = at.checked_sub(1).map(|before| address(before, socket));
-            let source = if at == 0 {
-                Source::Saturating
-            } else {
-                Source::Given(0)
+            let controller = || cubic.build(start);
+            let end = match (before, next) {
+                (Some(before), Some(next)) => End::relay(begin, before, controller(), next),
+                (None, Some(next)) => End::first(begin, chunks, controller(), next),
+                (before, None) => End::last(before.unwrap_or(address(at, socket))),
             };
-            let sender = next.map(|to| {
-                Out::new(
-                    Sender::new(
-                        start + flow.start,
-                        source,
-                        AckPolicy::default(),
-                        cubic.build(start),
-                    ),
-                    to,
-                )
-            });
-            let mut end = End::receiving(before.unwrap_or(address(usize::MAX, socket)));
-            end.out = sender;
             let node = sim.add_node(end);
             sim.network.bind(node, 0, address(at, socket));
         }
@@ -102,6 +109,11 @@ pub(super) fn split(plan: &Plan, seed: u64) -> Result<Vec<Figures>, Error> {
     run(plan, sim, &links, per_flow, TCP_BYTES)
 }
 
+/// Packets of a content, if it ends.
+fn wanted(plan: &Plan, data_bytes: u64) -> Option<u64> {
+    plan.bytes.map(|bytes| bytes.div_ceil(data_bytes))
+}
+
 /// Runs flows of so many nodes each; the last of each receives.
 fn run(
     plan: &Plan,
@@ -110,7 +122,7 @@ fn run(
     per_flow: usize,
     data_bytes: u64,
 ) -> Result<Vec<Figures>, Error> {
-    let wanted = plan.bytes.map(|bytes| bytes.div_ceil(data_bytes));
+    let wanted = wanted(plan, data_bytes);
     let mut ended = vec![None; plan.flows.len()];
     while sim.elapsed() < plan.time && ended.iter().any(Option::is_none) {
         sim.run_for(SLICE.min(plan.time - sim.elapsed()));
@@ -127,7 +139,7 @@ fn run(
         .map(|links| sim.network[links[0]].stats().dropped())
         .sum();
     let elapsed = sim.elapsed();
-    let of_flow = |(number, flow): (usize, &super::Flow)| {
+    let of_flow = |(number, flow): (usize, &Flow)| {
         let first = &sim.nodes[number * per_flow];
         let last = &sim.nodes[(number + 1) * per_flow - 1];
         let sent = first.out.as_ref().map_or(0, |out| out.sender.stats().sent);
@@ -144,164 +156,55 @@ fn run(
                 .as_ref()
                 .map_or(0, |out| out.sender.stats().timeouts),
             is_complete: ended[number].is_some(),
+            reconfigurations: first.out.as_ref().map_or(0, |out| out.heard),
         }
     };
     Ok(plan.flows.iter().enumerate().map(of_flow).collect())
 }
 
-/// A packet of a flow.
-#[derive(Clone, Debug)]
-enum Message {
-    /// Data, with the time at which its chunk left the source first.
-    Data(DataPacket, Instant),
-    Ack(Ack),
-}
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a failed call is a failed test")]
 
-impl Load for Message {
-    fn bytes(&self) -> usize {
-        match self {
-            Self::Data(..) => usize::try_from(PACKET_BYTES).unwrap_or(usize::MAX),
-            Self::Ack(_) => ACK_BYTES,
-        }
+    use super::*;
+    use crate::worlds::chain::{Carrier, Hop, end::buffer_seconds};
+
+    fn run(name: &str, plan: &Plan) -> Figures {
+        let flows = Carrier::named(name).unwrap().run(plan, 1).unwrap();
+        flows.into_iter().next().unwrap()
     }
-}
 
-/// An end of a flow or a relay of connections: it receives, and sends what it received on.
-struct End {
-    receiver: Receiver,
-    from: SocketAddr,
-    out: Option<Out>,
-    /// Chunks that arrived in order, and those out of order, with the time at which they left the source.
-    in_order: u64,
-    early: BTreeMap<u64, Instant>,
-    furthest: u64,
-    delays: starhaul_link::Delays,
-    late_delays: starhaul_link::Delays,
-    answers: VecDeque<Packet<Message>>,
-}
-
-/// What an end sends.
-struct Out {
-    sender: Sender,
-    to: SocketAddr,
-    /// When chunks left the source, those of unknown ones leave it here.
-    left: Vec<Instant>,
-}
-
-impl Out {
-    fn new(sender: Sender, to: SocketAddr) -> Self {
-        Self {
-            sender,
-            to,
-            left: Vec::new(),
-        }
-    }
-}
-
-impl End {
-    fn sending(
-        start: Instant,
-        source: Source,
-        controller: Box<dyn starhaul_cc::Controller>,
-        to: SocketAddr,
-    ) -> Self {
-        let sender = Sender::new(start, source, AckPolicy::default(), controller);
-        Self {
-            out: Some(Out::new(sender, to)),
-            ..Self::receiving(to)
+    #[test]
+    fn without_a_loss_the_sender_sends_what_is_wanted_once() {
+        let mut plan = Plan::chain(&vec![Hop::new(20, 5, 0.0); 3], Duration::from_secs(9));
+        plan.bytes = Some(200_000);
+        for (name, data_bytes) in [
+            ("bbr", QUIC_BYTES),
+            ("cubic", QUIC_BYTES),
+            ("split-tcp", TCP_BYTES),
+        ] {
+            let figures = run(name, &plan);
+            assert!(
+                figures.is_complete && figures.lost == 0,
+                "{name}: {figures:?}"
+            );
+            let packets = 200_000_u64.div_ceil(data_bytes);
+            assert_eq!(figures.sender_bytes, packets * PACKET_BYTES, "{name}");
         }
     }
 
-    fn receiving(from: SocketAddr) -> Self {
-        Self {
-            receiver: Receiver::new(AckPolicy::default()),
-            from,
-            out: None,
-            in_order: 0,
-            early: BTreeMap::new(),
-            furthest: 0,
-            delays: starhaul_link::Delays::default(),
-            late_delays: starhaul_link::Delays::default(),
-            answers: VecDeque::new(),
-        }
-    }
-
-    fn take_data(&mut self, now: Instant, packet: DataPacket, left: Instant) {
-        if self.receiver.handle_data(now, packet) {
-            let delay = now.saturating_duration_since(left);
-            self.delays.add(delay);
-            if packet.chunk < self.furthest {
-                self.late_delays.add(delay);
-            }
-            self.furthest = self.furthest.max(packet.chunk);
-            self.early.insert(packet.chunk, left);
-            while let Some(left) = self.early.remove(&self.in_order) {
-                self.in_order += 1;
-                if let Some(out) = &mut self.out {
-                    out.left.push(left);
-                    out.sender.offer(now, self.in_order);
-                }
-            }
-        }
-        self.acknowledge(now);
-    }
-
-    fn acknowledge(&mut self, now: Instant) {
-        if let Some(ack) = self.receiver.poll_transmit(now) {
-            let load = Message::Ack(ack);
-            self.answers.push_back(Packet {
-                local: 0,
-                to: self.from,
-                load,
-            });
-        }
-    }
-}
-
-impl Node for End {
-    type Load = Message;
-
-    fn handle_packet(&mut self, now: Instant, packet: Delivery<Message>) {
-        match packet.load {
-            Message::Data(data, left) => self.take_data(now, data, left),
-            Message::Ack(ack) => {
-                if let Some(out) = &mut self.out {
-                    out.sender.handle_ack(now, &ack);
-                }
-            }
-        }
-    }
-
-    fn poll_transmit(&mut self, now: Instant, out: &mut VecDeque<Packet<Message>>) {
-        out.append(&mut self.answers);
-        if let Some(Out { sender, to, left }) = &mut self.out
-            && let Some(packet) = sender.poll_transmit(now)
-        {
-            let chunk = usize::try_from(packet.chunk).unwrap_or(usize::MAX);
-            if left.len() <= chunk {
-                left.resize(chunk + 1, now);
-            }
-            let load = Message::Data(packet, left[chunk]);
-            out.push_back(Packet {
-                local: 0,
-                to: *to,
-                load,
-            });
-        }
-    }
-
-    fn poll_timeout(&mut self) -> Option<Instant> {
-        let sender = self.out.as_ref().and_then(|out| out.sender.poll_timeout());
-        [sender, self.receiver.poll_timeout()]
-            .into_iter()
-            .flatten()
-            .min()
-    }
-
-    fn handle_timeout(&mut self, now: Instant) {
-        self.acknowledge(now);
-        if let Some(out) = &mut self.out {
-            out.sender.handle_timeout(now);
-        }
+    #[test]
+    fn a_relay_holds_no_more_than_its_buffer() {
+        let mut narrow = Hop::new(9, 10, 0.0);
+        narrow.queue = 500;
+        let hops = [Hop::new(20, 10, 0.0), narrow, Hop::new(20, 10, 0.0)];
+        let figures = run("split-tcp", &Plan::chain(&hops, Duration::from_secs(60)));
+        let (mean, most) = (figures.delays.mean_ms() / 1e3, buffer_seconds(9.0));
+        // And the way, and what the first link holds.
+        assert!(
+            (most / 2.0..most + 0.15).contains(&mean),
+            "{mean} s of {most}"
+        );
+        assert!(figures.goodput_mbps() > 8.2, "{figures:?}");
     }
 }
