@@ -146,10 +146,10 @@ fn columns() -> Vec<Column<Outcome>> {
     clippy::cast_sign_loss,
     reason = "an index from a share"
 )]
-fn percentile(sorted: &[Duration], share: f64) -> f64 {
+fn percentile(sorted: &[Duration], share: f64) -> Option<f64> {
     let last = sorted.len().saturating_sub(1);
     let at = (last as f64 * share).round() as usize;
-    sorted.get(at).map_or(f64::NAN, Duration::as_secs_f64)
+    sorted.get(at).map(Duration::as_secs_f64)
 }
 
 impl Setup {

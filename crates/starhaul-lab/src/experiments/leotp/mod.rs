@@ -30,7 +30,7 @@ fn study() -> Study {
          from the first time a packet leaves its source to its first arrival, whether in order or not.",
     )
     .part(part("delay", "LEOTP fig. 10", "one-way delays over 5 lossy hops", delay))
-    .part(part("bytes", "LEOTP fig. 11", "bytes that the sender sends for 100 MB", bytes))
+    .part(part("bytes", "LEOTP fig. 11", "bytes that the sender sends for 100 MB, and none where not all arrived in ten minutes", bytes))
     .part(part("hop-loss", "LEOTP fig. 12", "goodput over 5 hops by their loss", hop_loss))
     .part(part("switch", "LEOTP fig. 13", "goodput while the path switches between two", switch))
     .part(part("step", "LEOTP fig. 14", "a hop whose rate steps up and down", step))

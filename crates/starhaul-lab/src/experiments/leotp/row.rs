@@ -1,5 +1,6 @@
 //! One row: a system in a set-up.
 
+use starhaul_link::Delays;
 use starhaul_plot::Column;
 
 use super::setups::Setup;
@@ -37,34 +38,51 @@ impl Row {
     }
 
     /// Mean one-way delay of the first flow.
-    pub fn owd_mean_ms(&self) -> f64 {
-        self.flows
-            .first()
-            .map_or(f64::NAN, |flow| flow.delays.mean_ms())
+    pub fn owd_mean_ms(&self) -> Option<f64> {
+        self.of_delays(|flow| &flow.delays, Delays::mean_ms)
     }
 
     /// 99th percentile of the first flow's one-way delay.
-    pub fn owd_p99_ms(&self) -> f64 {
-        self.flows
-            .first()
-            .map_or(f64::NAN, |flow| flow.delays.percentile_ms(0.99))
+    pub fn owd_p99_ms(&self) -> Option<f64> {
+        self.of_delays(|flow| &flow.delays, |delays| delays.percentile_ms(0.99))
     }
 
-    /// Median one-way delay of the first flow, of all its packets and of those that came late.
-    pub fn medians_ms(&self) -> [f64; 2] {
-        let of = |flow: &Figures| {
-            [&flow.delays, &flow.late_delays].map(|delays| delays.percentile_ms(0.5))
-        };
-        self.flows.first().map_or([f64::NAN; 2], of)
+    /// The same of the packets that came late.
+    pub fn late_p99_ms(&self) -> Option<f64> {
+        self.of_delays(
+            |flow| &flow.late_delays,
+            |delays| delays.percentile_ms(0.99),
+        )
     }
 
-    /// Bytes that the source sent, headers included.
-    pub fn sender_bytes(&self) -> u64 {
-        self.flows
-            .iter()
-            .map(|flow| flow.sender_bytes)
-            .max()
-            .unwrap_or(0)
+    /// By how much the median one-way delay of the first flow's late packets is longer than that of all.
+    pub fn late_extra_ms(&self) -> Option<f64> {
+        let median = |delays: &Delays| delays.percentile_ms(0.5);
+        let all = self.of_delays(|flow| &flow.delays, median)?;
+        Some(self.of_delays(|flow| &flow.late_delays, median)? - all)
+    }
+
+    /// A figure of delays of the first flow, if there is any.
+    fn of_delays(
+        &self,
+        which: fn(&Figures) -> &Delays,
+        figure: impl Fn(&Delays) -> f64,
+    ) -> Option<f64> {
+        let delays = which(self.flows.first()?);
+        (delays.total().0 > 0).then(|| figure(delays))
+    }
+
+    /// Bytes that the source sent, headers included; none where a content was to be sent and has not arrived, for then they say nothing.
+    pub fn sender_bytes(&self) -> Option<u64> {
+        let has_end = self
+            .setup
+            .plan
+            .as_ref()
+            .is_ok_and(|plan| plan.bytes.is_some());
+        if has_end && !self.flows.iter().all(|flow| flow.is_complete) {
+            return None;
+        }
+        self.flows.iter().map(|flow| flow.sender_bytes).max()
     }
 
     /// Fairness between the flows.
@@ -84,6 +102,9 @@ pub(super) fn columns() -> Vec<Column<Row>> {
     let number = |key, name, unit, decimals, of: fn(&Row) -> f64| {
         Column::number(key, name, unit, decimals, move |row: &Row| of(row).into())
     };
+    let some = |key, name, of: fn(&Row) -> Option<f64>| {
+        Column::number(key, name, "ms", 1, move |row: &Row| of(row).into()).median()
+    };
     vec![
         Column::name("system", "system", |row: &Row| row.setup.system.into()),
         Column::name("to", "to", |row: &Row| row.setup.to.into()),
@@ -92,19 +113,10 @@ pub(super) fn columns() -> Vec<Column<Row>> {
         number("switch_s", "switch", "s", 0, |row| row.setup.switch_s),
         Column::count("seed", "seed", |row: &Row| row.setup.seed.into()).dropped(),
         number("goodput_mbps", "goodput", "Mbit/s", 2, Row::goodput_mbps).median(),
-        number("owd_mean_ms", "OWD mean", "ms", 1, Row::owd_mean_ms).median(),
-        number("owd_p99_ms", "p99", "ms", 1, Row::owd_p99_ms).median(),
-        number("late_p99_ms", "late p99", "ms", 1, |row| {
-            row.flows
-                .first()
-                .map_or(f64::NAN, |flow| flow.late_delays.percentile_ms(0.99))
-        })
-        .median(),
-        number("late_extra_ms", "late median", "ms", 1, |row| {
-            let [all, late] = row.medians_ms();
-            if late > 0.0 { late - all } else { f64::NAN }
-        })
-        .median(),
+        some("owd_mean_ms", "OWD mean", Row::owd_mean_ms),
+        some("owd_p99_ms", "p99", Row::owd_p99_ms),
+        some("late_p99_ms", "late p99", Row::late_p99_ms),
+        some("late_extra_ms", "late median", Row::late_extra_ms),
         Column::count("sender_bytes", "bytes sent", |row: &Row| {
             row.sender_bytes().into()
         })
