@@ -21,6 +21,9 @@ pub enum Error {
     /// A flow of a comparison failed by itself, which says nothing of the others.
     #[error("{0}")]
     Flow(String),
+    /// Who started it wants it to end.
+    #[error("{0}")]
+    Interrupted(String),
     /// The baseline or an application of the demo failed.
     #[error(transparent)]
     Demo(#[from] starhaul_demo::Error),
@@ -46,6 +49,19 @@ impl Error {
             Self::Demo(error) => error.is_configuration(),
             _ => false,
         }
+    }
+
+    /// What went wrong while links were there is the own failure of what ran over them, unless it was interrupted.
+    pub(crate) fn over_links(self) -> Self {
+        match self {
+            Self::Interrupted(_) | Self::Flow(_) => self,
+            other => Self::Flow(other.to_string()),
+        }
+    }
+
+    /// Whether nothing else of a comparison can run or should, either: without links, with a wrong setting, once it is interrupted.
+    pub(crate) const fn ends_all(&self) -> bool {
+        matches!(self, Self::Interrupted(_) | Self::Replay(_)) || self.is_configuration()
     }
 
     /// Wraps an error of the operating system with what was tried.

@@ -115,11 +115,9 @@ impl Bench {
         links: &[ReplayLink],
         work: impl FnOnce(&Chain) -> Result<T, Error>,
     ) -> Result<Measured<T>, Error> {
-        Ok(Measured::by_links(Chain::run(
-            links,
-            &self.supervisor,
-            work,
-        )?))
+        let work = |chain: &Chain| work(chain).map_err(Error::over_links);
+        let done = Chain::run(links, &self.supervisor, work)?;
+        Ok(Measured::by_links(done))
     }
 
     /// Joins two hosts by links beside each other for `work`, of which it gives the result.
@@ -131,11 +129,9 @@ impl Bench {
         links: &[ReplayLink],
         work: impl FnOnce(&Hosts) -> Result<T, Error>,
     ) -> Result<Measured<T>, Error> {
-        Ok(Measured::by_links(Hosts::run(
-            links,
-            &self.supervisor,
-            work,
-        )?))
+        let work = |hosts: &Hosts| work(hosts).map_err(Error::over_links);
+        let done = Hosts::run(links, &self.supervisor, work)?;
+        Ok(Measured::by_links(done))
     }
 
     /// Runs a flow, and measures it from its command's start on.
@@ -165,6 +161,13 @@ impl Bench {
             tcp_window_bytes: Some(TCP_WINDOW_BYTES),
             keep_passages: true,
             supervisor: self.supervisor.clone(),
+        });
+        let report = report.map_err(|error| match error {
+            // The links are there, and the flow's own programs do not come up.
+            starhaul_replay::Error::Command(_) | starhaul_replay::Error::Server { .. } => {
+                Error::from(error).over_links()
+            }
+            error => error.into(),
         })?;
         if report.exit_code != 0 {
             let what = format!("the flow of {}", run_of.sender.name());
@@ -205,7 +208,7 @@ fn ended(what: &str, code: u8, text: &str) -> Error {
     let here = if text.is_empty() { "" } else { " and here: " };
     let said = format!("{what} ended with exit code {code}; what it said stands above{here}{text}");
     match INTERRUPTED.contains(&code) {
-        true => Error::Failed(said),
+        true => Error::Interrupted(said),
         false => Error::Flow(said),
     }
 }

@@ -20,10 +20,10 @@ const FAILED: &str = "failed: ";
 
 impl<M: Clone> Runs<M> {
     /// Runs each seed until it counts, and all together at most twice as often as there are seeds: a computer that is always busy
-    /// must come to an end too. Where a flow fails by itself, other senders still have their runs.
+    /// must come to an end too. Where one fails by itself, those before it count, and other senders still have their runs.
     ///
     /// # Errors
-    /// Those of `run` but [`Error::Flow`].
+    /// Those of `run` that end all, as an interruption does.
     pub(crate) fn of(
         seeds: impl IntoIterator<Item = u64>,
         mut run: impl FnMut(u64) -> Result<Measured<M>, Error>,
@@ -38,7 +38,7 @@ impl<M: Clone> Runs<M> {
         for seed in seeds {
             loop {
                 let Measured { metrics, valid } = match run(seed) {
-                    Err(Error::Flow(why)) => {
+                    Err(why) if !why.ends_all() => {
                         runs.failed = Some(format!("seed {seed}: {why}"));
                         return Ok(runs);
                     }
@@ -145,8 +145,17 @@ mod tests {
         let note = runs.missing("leocc over x").unwrap();
         assert_eq!(note, "failed: leocc over x, seed 6: no answer");
         assert!(failure(&[note]).is_some() && failure(&["skipped: x".to_owned()]).is_none());
-        let ended = Runs::<Metrics>::of(1..4, |_| Err(Error::Failed("interrupted".to_owned())));
-        assert!(ended.is_err());
+        let own = Runs::<Metrics>::of(1..4, |_| Err(Error::Failed("a wrong hash".to_owned())));
+        assert!(own.unwrap().failed.is_some());
+        for error in [
+            Error::Interrupted("by a signal".to_owned()),
+            Error::Settings("a loss of 2".to_owned()),
+            Error::Replay(starhaul_replay::Error::Server { code: 1 }),
+        ] {
+            let mut error = Some(error);
+            let ended = Runs::<Metrics>::of(1..2, |_| Err(error.take().unwrap()));
+            assert!(ended.is_err());
+        }
     }
 
     #[test]

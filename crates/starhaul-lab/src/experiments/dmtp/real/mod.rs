@@ -19,7 +19,7 @@ use crate::{
         report::{Results, Rows},
         statistics::percentile,
     },
-    realtime::Bench,
+    realtime::Measured,
     systems::blocks::{self, BlockSystem},
 };
 
@@ -140,21 +140,11 @@ impl RealPlan {
     fn measure(
         &self,
         system: &dyn BlockSystem,
-        bench: &Bench,
+        run: impl FnMut(u64) -> Result<Measured<Vec<Figures>>, Error>,
     ) -> Result<(Table, Vec<String>), Error> {
         let columns = Self::columns();
         let seeds = (0..self.runs).map(|run| self.seed.wrapping_add(run.into()));
-        let runs = Runs::of(seeds, |seed| run::run(bench, system, &self.losses, seed));
-        let runs = match runs {
-            Ok(runs) => runs,
-            // Without links nothing runs, and our own stack has no excuse.
-            Err(error @ Error::Replay(_)) => return Err(error),
-            Err(error) if system.is_rival() => {
-                let note = format!("skipped: {}: {error}", system.name());
-                return Ok((Table::of(&columns, &[]), vec![note]));
-            }
-            Err(error) => return Err(error),
-        };
+        let runs = Runs::of(seeds, run)?;
         let name = system.name();
         let notes = runs.missing(name).into_iter().chain(runs.not_counted(name));
         let of_run = |(seed, steps): &(u64, Vec<Figures>)| {
@@ -216,7 +206,11 @@ impl kit::Plan for RealPlan {
     ) -> Result<Box<dyn Found>, Error> {
         let bench = (context.bench)()?;
         let systems: Vec<&dyn BlockSystem> = self.systems.iter().map(AsRef::as_ref).collect();
-        let work = |system: &&dyn BlockSystem| self.measure(*system, &bench);
+        let work = |system: &&dyn BlockSystem| {
+            self.measure(*system, |seed| {
+                run::run(&bench, *system, &self.losses, seed)
+            })
+        };
         let began = Instant::now();
         let found: Vec<_> = match self.at_once {
             // An ordinary user can be given namespaces only while this process has one thread.
@@ -296,6 +290,31 @@ mod tests {
         );
         let said = self::plan(&["--systems", "srd"], false).err().unwrap();
         assert!(said.to_string().contains("srt-fec"), "{said}");
+    }
+
+    #[test]
+    fn a_system_that_fails_in_its_second_run_keeps_the_first() {
+        let plan = plan(&["--systems", "starhaul,mpquic", "--loss", "0,2%"], false).unwrap();
+        assert_eq!(plan.runs, 3);
+        for system in &plan.systems {
+            let mut seeds = Vec::new();
+            let run = |seed| {
+                seeds.push(seed);
+                match seeds.len() {
+                    2 => Err(Error::io("no room")(std::io::ErrorKind::Other.into())),
+                    _ => Ok(Measured {
+                        metrics: vec![Figures::default(); 2],
+                        valid: true,
+                    }),
+                }
+            };
+            let (table, notes) = plan.measure(system.as_ref(), run).unwrap();
+            assert_eq!((table.len(), seeds), (2, vec![1, 2]));
+            let begin = format!("failed: {}, seed 2: no room", system.name());
+            assert!(notes[0].starts_with(&begin), "{notes:?}");
+        }
+        let interrupted = |_| Err(Error::Interrupted("by a signal".to_owned()));
+        assert!(plan.measure(plan.systems[0].as_ref(), interrupted).is_err());
     }
 
     #[test]
