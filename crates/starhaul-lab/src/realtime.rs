@@ -116,7 +116,7 @@ impl Bench {
         work: impl FnOnce(&Chain) -> Result<T, Error>,
     ) -> Result<Measured<T>, Error> {
         let work = |chain: &Chain| work(chain).map_err(Error::over_links);
-        let done = Chain::run(links, &self.supervisor, work)?;
+        let done = Chain::run(links, &self.supervisor, Some(TCP_WINDOW_BYTES), work)?;
         Ok(Measured::by_links(done))
     }
 

@@ -9,7 +9,7 @@ use crate::{
     Error, ReplayLink,
     engine::Engine,
     namespace::NetworkNamespace,
-    network::{self, LinkNetwork},
+    network::{self, LinkNetwork, widen},
     program::{Program, Programs},
     report::LinksReport,
 };
@@ -26,7 +26,8 @@ impl Chain {
     /// Makes a chain, calls `work`, and removes the chain. `links[n]` joins node `n` with node `n` + 1, to which `up` leads.
     ///
     /// Every node reaches all nodes of higher numbers at their [`Chain::address`], and these answer to the first node and to
-    /// their neighbours. An ordinary user becomes root as for [`run`](crate::run()).
+    /// their neighbours. TCP of every node may have `tcp_window_bytes` in flight, or as many as the system allows. An ordinary user
+    /// becomes root as for [`run`](crate::run()).
     ///
     /// # Errors
     /// Those of `work`, and [`Error::Namespace`], [`Error::Tun`] and [`Error::Network`] when the system does not allow
@@ -34,12 +35,17 @@ impl Chain {
     pub fn run<T, E: From<Error>>(
         links: &[ReplayLink],
         supervisor: &[OsString],
+        tcp_window_bytes: Option<u64>,
         work: impl FnOnce(&Self) -> Result<T, E>,
     ) -> Result<(T, LinksReport), E> {
         let (chain, devices) = Self::create(links, supervisor)?;
+        let mut warnings = Vec::new();
+        if let Some(bytes) = tcp_window_bytes {
+            let mut wider = chain.nodes.iter().map(|node| widen(node, bytes));
+            warnings.extend(wider.find_map(Result::err));
+        }
         let engine = Engine::start(links, &devices, None, false)?;
         let done = work(&chain);
-        let mut warnings = Vec::new();
         let links = engine.finish(links, &mut warnings);
         let done = done?;
         let links = links?;
@@ -138,4 +144,35 @@ fn new_node() -> Result<NetworkNamespace, Error> {
     let (node, _) = NetworkNamespace::create_as_root()?;
     node.inside(network::loopback_up).map_err(Error::Network)?;
     Ok(node)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a failed call is a failed test")]
+
+    use starhaul_link::LinkSpec;
+    use starhaul_needs::{Need, skip};
+
+    use super::*;
+
+    #[test]
+    fn tcp_of_every_node_has_the_windows_that_were_asked_for() {
+        let link = |name: &str| {
+            let link = LinkSpec::default();
+            ReplayLink::new(name, link.clone(), link, 0, 0)
+        };
+        let links = [link("one"), link("two")];
+        let greatest = |node: &NetworkNamespace| {
+            let bounds = node.inside(|| std::fs::read_to_string("/proc/sys/net/ipv4/tcp_wmem"));
+            let bounds = bounds.unwrap();
+            bounds.split_whitespace().last().map(str::to_owned)
+        };
+        let read = |chain: &Chain| Ok::<_, Error>(chain.nodes.iter().map(greatest).collect());
+        let found: Vec<Option<String>> = match Chain::run(&links, &[], Some(64 << 20), read) {
+            Ok((found, _)) => found,
+            Err(error) => return skip(Need::Netns, error),
+        };
+        let twice = (128_u64 << 20).to_string();
+        assert_eq!(found, vec![Some(twice); 3]);
+    }
 }

@@ -242,8 +242,17 @@ pub(crate) fn loopback_up() -> io::Result<()> {
     Ok(())
 }
 
-/// Lets TCP grow its windows until so many bytes are in flight. A buffer also holds what the kernel needs for itself, about as much again.
-pub(crate) fn widen_tcp(bytes: u64) -> io::Result<()> {
+/// Lets TCP of a namespace grow its windows until so many bytes are in flight.
+///
+/// # Errors
+/// What to warn of: the system keeps its bounds.
+pub(crate) fn widen(namespace: &NetworkNamespace, bytes: u64) -> Result<(), String> {
+    let widened = namespace.inside(|| widen_tcp(bytes));
+    widened.map_err(|error| format!("TCP keeps the system's bounds of its windows: {error}"))
+}
+
+/// The same of this thread's namespace. A buffer also holds what the kernel needs for itself, about as much again.
+fn widen_tcp(bytes: u64) -> io::Result<()> {
     for file in TCP_BUFFERS {
         let text = std::fs::read_to_string(file)?;
         let mut bounds = text.split_whitespace();

@@ -14,7 +14,7 @@ use starhaul_link::Histogram;
 use crate::{
     Error, ReplayLink,
     engine::Engine,
-    network::{Network, widen_tcp},
+    network::{Network, widen},
     report::{self, LinkReport},
     supervisor::{Running, Start},
 };
@@ -77,11 +77,7 @@ pub fn run(spec: ReplaySpec) -> Result<ReplayReport, Error> {
     let mut warnings = network.warnings.clone();
     if let Some(bytes) = spec.tcp_window_bytes.filter(|_| spec.server.is_some()) {
         for side in [&network.near, &network.far] {
-            if let Err(error) = side.inside(|| widen_tcp(bytes)) {
-                warnings.push(format!(
-                    "TCP keeps the system's bounds of its windows: {error}"
-                ));
-            }
+            warnings.extend(widen(side, bytes).err());
         }
     }
     let server = match &spec.server {
