@@ -40,11 +40,6 @@ pub(crate) trait BlockSystem: Debug + Send + Sync {
         "its own"
     }
 
-    /// Whether it is not our own.
-    fn is_rival(&self) -> bool {
-        true
-    }
-
     /// Why this computer cannot run it, and what to install.
     fn missing(&self) -> Option<String>;
 
@@ -67,6 +62,14 @@ pub(crate) trait BlockSender {
     /// # Errors
     /// The system has ended.
     fn offer(&mut self, block: Bytes) -> Result<(), Error>;
+
+    /// That both ends go on, asked at the end of a run: what came out of a system that died is no result of it.
+    ///
+    /// # Errors
+    /// The system has ended.
+    fn check(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
 }
 
 /// What is offered, and over what.

@@ -93,6 +93,7 @@ impl BlockSystem for MpQuic {
         Ok(Box::new(MpQuicSender {
             handle,
             connection,
+            events,
             _ends: ends,
         }))
     }
@@ -101,6 +102,7 @@ impl BlockSystem for MpQuic {
 struct MpQuicSender {
     handle: Handle,
     connection: ConnectionId,
+    events: UnboundedReceiver<MpQuicEvent>,
     _ends: Ends,
 }
 
@@ -113,8 +115,24 @@ struct Ends {
 
 impl BlockSender for MpQuicSender {
     fn offer(&mut self, block: Bytes) -> Result<(), Error> {
+        self.check()?;
         self.handle.send_block(self.connection, block);
         Ok(())
+    }
+
+    fn check(&mut self) -> Result<(), Error> {
+        loop {
+            match self.events.try_recv() {
+                Ok(MpQuicEvent::Lost { reason, .. }) => {
+                    return Err(Error::Flow(format!("multipath QUIC was lost: {reason}")));
+                }
+                Ok(_) => {}
+                Err(TryRecvError::Empty) => return Ok(()),
+                Err(TryRecvError::Disconnected) => {
+                    return Err(Error::Flow("multipath QUIC stopped".to_owned()));
+                }
+            }
+        }
     }
 }
 
@@ -131,5 +149,47 @@ fn until_connected(events: &mut UnboundedReceiver<MpQuicEvent>) -> Result<(), Er
                 )));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a failed call is a failed test")]
+
+    use super::*;
+
+    fn driver(is_server: bool) -> (Driver, UnboundedReceiver<MpQuicEvent>) {
+        let node = MpQuicNode::new(is_server, SEED, SEED ^ u64::from(is_server)).unwrap();
+        Driver::start(node, (Ipv4Addr::LOCALHOST, 0).into()).unwrap()
+    }
+
+    #[test]
+    fn a_receiver_that_ends_is_a_failure() {
+        let (receiver, _received) = driver(true);
+        let (sender, mut events) = driver(false);
+        let handle = sender.handle();
+        let connection = handle.connect(LABEL, &[receiver.address()]).unwrap();
+        until_connected(&mut events).unwrap();
+        let reader = Task::start("nothing", |_| {}).unwrap();
+        let (other, _) = driver(true);
+        let mut sender = MpQuicSender {
+            handle,
+            connection,
+            events,
+            _ends: Ends {
+                _sender: sender,
+                _receiver: other,
+                _reader: reader,
+            },
+        };
+        sender.offer(Bytes::from_static(b"block")).unwrap();
+        drop(receiver);
+        let limit = Instant::now() + PATIENCE;
+        let mut told = Ok(());
+        while told.is_ok() && Instant::now() < limit {
+            std::thread::sleep(ROUND);
+            told = sender.offer(Bytes::from_static(b"block"));
+        }
+        assert!(matches!(told, Err(Error::Flow(_))), "{told:?}");
     }
 }

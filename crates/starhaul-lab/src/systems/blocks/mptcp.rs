@@ -143,8 +143,8 @@ fn set_up() -> Result<(), Error> {
 struct MptcpSender {
     blocks: mpsc::Sender<Bytes>,
     streams: [TcpStream; 2],
-    _writer: Task,
-    _reader: Task,
+    writer: Task,
+    reader: Task,
 }
 
 impl MptcpSender {
@@ -175,16 +175,23 @@ impl MptcpSender {
         Ok(Self {
             blocks,
             streams,
-            _writer: writer,
-            _reader: reader,
+            writer,
+            reader,
         })
     }
 }
 
 impl BlockSender for MptcpSender {
     fn offer(&mut self, block: Bytes) -> Result<(), Error> {
-        let ended = |_| Error::Failed("the MPTCP connection ended".to_owned());
-        self.blocks.send(block).map_err(ended)
+        self.check()?;
+        self.blocks.send(block).map_err(|_| ended())
+    }
+
+    fn check(&mut self) -> Result<(), Error> {
+        match self.writer.has_ended() || self.reader.has_ended() {
+            true => Err(ended()),
+            false => Ok(()),
+        }
     }
 }
 
@@ -196,6 +203,10 @@ impl Drop for MptcpSender {
             let _ = stream.shutdown(Shutdown::Both);
         }
     }
+}
+
+fn ended() -> Error {
+    Error::Flow("the MPTCP connection ended".to_owned())
 }
 
 fn write(to: &mut TcpStream, block: &[u8]) -> io::Result<()> {

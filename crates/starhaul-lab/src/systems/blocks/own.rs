@@ -128,10 +128,6 @@ impl BlockSystem for Own {
         self.scheduler.name()
     }
 
-    fn is_rival(&self) -> bool {
-        false
-    }
-
     fn missing(&self) -> Option<String> {
         None
     }

@@ -31,11 +31,24 @@ const fn local(port: u16) -> SocketAddr {
 }
 
 /// Gives blocks to the program at the near host, and takes them from the one at the far host.
-pub(super) struct PacketSender {
+pub(super) struct PacketSender<P = Program> {
     socket: UdpSocket,
+    input: SocketAddr,
     sent: u32,
-    _programs: Vec<Program>,
+    /// With their names.
+    programs: Vec<(String, P)>,
     _reader: Task,
+}
+
+/// What may end.
+pub(super) trait Ending {
+    fn is_over(&self) -> bool;
+}
+
+impl Ending for Program {
+    fn is_over(&self) -> bool {
+        Self::is_over(self)
+    }
 }
 
 impl PacketSender {
@@ -69,11 +82,14 @@ impl PacketSender {
                 }
             }
         })?;
-        let started = programs
-            .iter()
-            .map(|(host, command)| hosts.start(*host, command).map_err(Error::from));
+        let started = programs.iter().map(|(host, command)| {
+            let name = command.first().map(|name| name.to_string_lossy());
+            let program = hosts.start(*host, command)?;
+            Ok::<_, Error>((name.unwrap_or_default().into_owned(), program))
+        });
         Ok(Self {
-            _programs: started.collect::<Result<_, _>>()?,
+            programs: started.collect::<Result<_, _>>()?,
+            input: INPUT,
             socket: bind(Host::Near, local(0))?,
             sent: 0,
             _reader: reader,
@@ -81,11 +97,12 @@ impl PacketSender {
     }
 }
 
-impl BlockSender for PacketSender {
+impl<P: Ending> BlockSender for PacketSender<P> {
     fn offer(&mut self, block: Bytes) -> Result<(), Error> {
+        self.check()?;
         for packet in packets(self.sent, &block) {
-            match self.socket.send_to(&packet, INPUT) {
-                // The program does not listen yet, or no more: then nothing arrives, which counts.
+            match self.socket.send_to(&packet, self.input) {
+                // The program does not listen yet.
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
                 Err(error) => return Err(Error::io("cannot send to a program")(error)),
@@ -93,6 +110,15 @@ impl BlockSender for PacketSender {
         }
         self.sent = self.sent.wrapping_add(1);
         Ok(())
+    }
+
+    fn check(&mut self) -> Result<(), Error> {
+        let over = self.programs.iter().find(|(_, program)| program.is_over());
+        over.map_or(Ok(()), |(name, _)| {
+            Err(Error::Flow(format!(
+                "{name} ended; what it said stands above"
+            )))
+        })
     }
 }
 
@@ -148,6 +174,8 @@ impl Incomplete {
 
 #[cfg(test)]
 mod tests {
+    use std::{cell::Cell, rc::Rc};
+
     use super::*;
     use crate::workload::blocks::{number_of, payload};
 
@@ -167,6 +195,37 @@ mod tests {
         assert_eq!(incomplete.add(&last), None);
         for wrong in [&b""[..], b"short", &[0; 8], &[255; 2048]] {
             assert_eq!(incomplete.add(wrong), None);
+        }
+    }
+
+    struct Fake(Rc<Cell<bool>>);
+
+    impl Ending for Fake {
+        fn is_over(&self) -> bool {
+            self.0.get()
+        }
+    }
+
+    #[test]
+    fn a_program_that_ends_takes_no_more_blocks_and_is_named() {
+        let input = UdpSocket::bind(local(0)).unwrap();
+        let is_over = Rc::new(Cell::new(false));
+        let mut sender = PacketSender {
+            socket: UdpSocket::bind(local(0)).unwrap(),
+            input: input.local_addr().unwrap(),
+            sent: 0,
+            programs: vec![("rival".to_owned(), Fake(is_over.clone()))],
+            _reader: Task::start("nothing", |_| {}).unwrap(),
+        };
+        sender.offer(payload(0, 24_000)).unwrap();
+        sender.check().unwrap();
+        is_over.set(true);
+        for error in [sender.offer(payload(1, 24_000)), sender.check()] {
+            let error = error.unwrap_err();
+            assert!(
+                matches!(&error, Error::Flow(why) if why.contains("rival")),
+                "{error}"
+            );
         }
     }
 

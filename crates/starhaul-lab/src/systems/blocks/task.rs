@@ -47,6 +47,13 @@ impl Task {
     }
 }
 
+impl Task {
+    /// Whether it has ended by itself.
+    pub(super) fn has_ended(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+}
+
 impl Drop for Task {
     fn drop(&mut self) {
         self.over.0.store(true, Ordering::Relaxed);

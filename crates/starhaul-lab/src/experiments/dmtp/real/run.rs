@@ -113,6 +113,7 @@ fn measure(hosts: &Hosts, system: &dyn BlockSystem, losses: &[f64]) -> Result<Ve
         path_bytes.push([0, 1].map(|link| carried(link).unwrap_or_default()));
     }
     std::thread::sleep(DRAIN);
+    application.sender.check()?;
     let (arrived, stalls) = (arrivals.take(), watch.end());
     let offered = application.offered.get(first..).unwrap_or_default();
     let of_step = |(step, path_bytes)| {
