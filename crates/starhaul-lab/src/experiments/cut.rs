@@ -6,7 +6,7 @@ use starhaul_demo::{
     load::{Class, Classes},
     score::ClassScore,
 };
-use starhaul_plot::Column;
+use starhaul_plot::{Column, Value};
 use starhaul_session::Session;
 
 use crate::{
@@ -128,6 +128,14 @@ pub fn columns() -> Vec<Column<(CutSetup, CutResult)>> {
         let ms = move |row: &Row| of(row).map(|time| time.as_secs_f64() * 1e3).into();
         Column::number(key, name, "ms", 1, ms).greatest()
     };
+    // What did not come at all is the worst.
+    let wait = |key, name, of: fn(&Row) -> Option<Duration>, limit: Duration| {
+        let wait = move |row: &Row| match of(row) {
+            Some(time) => Value::Number(time.as_secs_f64() * 1e3),
+            None => Value::Above(limit.as_secs_f64() * 1e3),
+        };
+        Column::number(key, name, "ms", 1, wait).greatest()
+    };
     let share = |key, name, class| {
         let share = move |(_, result): &Row| {
             let score: &ClassScore = result.classes.of(class);
@@ -153,14 +161,22 @@ pub fn columns() -> Vec<Column<(CutSetup, CutResult)>> {
             setup.at.as_secs_f64().into()
         })
         .dropped(),
-        ms("new_data_ms", "new data", |(setup, result)| {
-            setup.new_data(result)
-        }),
+        wait(
+            "new_data_ms",
+            "new data",
+            |(setup, result)| setup.new_data(result),
+            OUTAGE,
+        ),
         ms("limit_ms", "allowed", |(setup, _)| Some(setup.limit())),
         ms("stall_ms", "stall", |(setup, result)| {
             (setup.traffic != Traffic::Blocks).then_some(result.longest_stall)
         }),
-        ms("comeback_ms", "comeback", |(_, result)| result.comeback),
+        wait(
+            "comeback_ms",
+            "comeback",
+            |(_, result)| result.comeback,
+            COMEBACK_LIMIT,
+        ),
         Column::count("bytes_missing", "bytes missing", |(_, result): &Row| {
             let [sent, received] = result.reliable_bytes;
             sent.saturating_sub(received).into()
@@ -225,9 +241,11 @@ pub struct CutResult {
     pub intact: bool,
     /// Bytes that the cut took: on their way when it came, and given to the path after it.
     pub taken: u64,
-    /// From the cut to the first delivery to the application of something that it handed over after the cut.
+    /// From the cut to the first delivery to the application of something that it handed over after the cut; of a stream `None` when
+    /// that took until the path came back.
     pub first_new_data: Option<Duration>,
-    /// The longest time after the cut without progress of the reliable stream at the receiving application.
+    /// The longest time after the cut without progress of the reliable stream at the receiving application, until all of it is there or
+    /// the run ends.
     pub longest_stall: Duration,
     /// From the restoring until neither end takes the path for silent; `None` when that took more than 10 s.
     pub comeback: Option<Duration>,
@@ -263,6 +281,35 @@ impl Load {
         self.bulk
             .as_ref()
             .map_or([0; 2], |bulk| [bulk.sent, bulk.received])
+    }
+}
+
+/// How far the reading application has come with the reliable stream.
+struct Progress {
+    at: Duration,
+    read: u64,
+    stall: Duration,
+}
+
+impl Progress {
+    fn new(at: Duration, [_, read]: [u64; 2]) -> Self {
+        let stall = Duration::ZERO;
+        Self { at, read, stall }
+    }
+
+    fn look(&mut self, now: Duration, [_, read]: [u64; 2]) {
+        if read > self.read {
+            self.stall = self.stall.max(now.saturating_sub(self.at));
+            (self.at, self.read) = (now, read);
+        }
+    }
+
+    /// What was sent and never read stood still until the end.
+    fn longest_stall(&self, end: Duration, [sent, read]: [u64; 2]) -> Duration {
+        match read < sent {
+            true => self.stall.max(end.saturating_sub(self.at)),
+            false => self.stall,
+        }
     }
 }
 
@@ -308,22 +355,17 @@ impl CutSetup {
         } {
             world.sim().network[link].set_down(now);
         }
-        let [old_bytes, mut read] = load.bytes();
-        let (mut progress_at, mut stall, mut first_new_byte) = (self.at, Duration::ZERO, None);
+        let [old_bytes, _] = load.bytes();
+        let (mut progress, mut first_new_byte) = (Progress::new(self.at, load.bytes()), None);
         let restored_at = self.at + self.outage;
         world.run(restored_at, |world| {
             let next = load.pump(world);
-            let [_, received] = load.bytes();
-            if received > read {
-                stall = stall.max(world.elapsed() - progress_at);
-                (progress_at, read) = (world.elapsed(), received);
-            }
-            if received > old_bytes {
+            progress.look(world.elapsed(), load.bytes());
+            if progress.read > old_bytes {
                 first_new_byte.get_or_insert(world.elapsed() - self.at);
             }
             next
         });
-        stall = stall.max(restored_at - progress_at);
         let taken = self.bytes_sent(&mut world) - arrived;
 
         let now = world.now();
@@ -333,13 +375,20 @@ impl CutSetup {
             if comeback.is_none() && self.is_back(world) {
                 comeback = Some(world.elapsed() - restored_at);
             }
-            load.pump(world)
+            let next = load.pump(world);
+            progress.look(world.elapsed(), load.bytes());
+            next
         });
         if let Some(bulk) = &mut load.bulk {
             bulk.finish(&mut world);
         }
         let end = SENDING.max(restored_at + COMEBACK_LIMIT) + DRAIN;
-        world.run(end, |world| load.pump(world));
+        world.run(end, |world| {
+            let next = load.pump(world);
+            progress.look(world.elapsed(), load.bytes());
+            next
+        });
+        let longest_stall = progress.longest_stall(end, load.bytes());
         let first_new_block = load
             .blocks
             .as_ref()
@@ -353,7 +402,7 @@ impl CutSetup {
                 .blocks
                 .map_or_else(|| Logs::new(Duration::ZERO), |(_, logs)| logs)
                 .scores(),
-            longest_stall: stall,
+            longest_stall,
             comeback,
         })
     }
@@ -382,5 +431,52 @@ impl CutSetup {
             .filter(|block| block.sent_at >= self.at)
             .filter_map(|block| Some(block.sent_at + block.latency?));
         arrivals.min().map(|at| at.saturating_sub(self.at))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use starhaul_plot::Table;
+
+    use super::*;
+
+    #[test]
+    fn what_never_came_is_shown_as_the_worst() {
+        let setups = setups(true, 1, Traffic::Messages);
+        let result = |waits: [Option<Duration>; 2]| CutResult {
+            classes: Logs::new(Duration::ZERO).scores(),
+            reliable_bytes: [9, 9],
+            intact: true,
+            taken: 0,
+            first_new_data: waits[0],
+            longest_stall: Duration::ZERO,
+            comeback: waits[1],
+        };
+        let ms = |ms| Some(Duration::from_millis(ms));
+        let text = |waits: [[Option<Duration>; 2]; 2]| {
+            let rows = waits.map(|waits| (setups[0], result(waits)));
+            Table::of(&columns(), &rows).summed_up().text()
+        };
+        let found = text([[ms(205), ms(5)], [ms(100), ms(7)]]);
+        assert!(
+            found.contains(" 130.0 ") && found.contains(" 7.0 "),
+            "{found}"
+        );
+        let found = text([[ms(205), ms(5)], [None, None]]);
+        assert!(
+            found.contains(" > 3000.0 ") && found.contains(" > 10000.0 "),
+            "{found}"
+        );
+    }
+
+    #[test]
+    fn a_stream_stands_still_also_after_the_path_is_back() {
+        let second = Duration::from_secs;
+        let mut progress = Progress::new(second(3), [900, 100]);
+        progress.look(second(4), [900, 500]);
+        progress.look(second(9), [900, 500]);
+        progress.look(second(10), [900, 900]);
+        assert_eq!(progress.longest_stall(second(30), [900, 900]), second(6));
+        assert_eq!(progress.longest_stall(second(30), [901, 900]), second(20));
     }
 }

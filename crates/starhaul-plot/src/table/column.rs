@@ -204,6 +204,7 @@ impl Head {
                 format!("{:.decimals$}", self.scaled(*number))
             }
             (Value::Number(number), Show::Words) => number.to_string(),
+            (Value::Above(number), _) => format!("> {}", self.shown(&Value::Number(*number))),
             (Value::Count(count), _) => count.to_string(),
             (Value::Flag(flag), _) => if *flag { "yes" } else { "no" }.to_owned(),
             (Value::Nothing, Show::Words) => String::new(),
@@ -216,6 +217,7 @@ impl Head {
         match (value, self.digits) {
             (Value::Number(number), Some(digits)) => format!("{number:.digits$}"),
             (Value::Number(number), None) => number.to_string(),
+            (Value::Above(number), _) => format!(">{}", self.written(&Value::Number(*number))),
             (Value::Text(text) | Value::Verdict(text, _), _) => text.clone(),
             (Value::Count(count), _) => count.to_string(),
             (Value::Flag(flag), _) => flag.to_string(),
@@ -240,7 +242,17 @@ impl Sum {
                 false => some(numbers().sum()),
             },
             Self::Least => some(numbers().fold(f64::INFINITY, f64::min)),
-            Self::Greatest => some(numbers().fold(f64::NEG_INFINITY, f64::max)),
+            Self::Greatest => {
+                let most = numbers().fold(f64::NEG_INFINITY, f64::max);
+                // What is more than the most that was waited for is more than all that was measured.
+                let above = values
+                    .clone()
+                    .filter(|value| matches!(value, Value::Above(_)));
+                match above.filter_map(Value::number).reduce(f64::max) {
+                    Some(above) if above >= most => Value::Above(above),
+                    _ => some(most),
+                }
+            }
             Self::Distinct => {
                 let mut known: Vec<&Value> = Vec::new();
                 for value in values {

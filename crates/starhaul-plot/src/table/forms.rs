@@ -69,6 +69,8 @@ impl Table {
         let json = |value: &Value| match value {
             Value::Text(text) | Value::Verdict(text, _) => text.as_str().into(),
             Value::Number(number) => (*number).into(),
+            // No number, which would pass for a measured one, and not null, which would pass for nothing to tell.
+            Value::Above(number) => format!(">{number}").into(),
             Value::Count(count) => (*count).into(),
             Value::Flag(flag) => (*flag).into(),
             Value::Nothing => Json::Null,

@@ -74,6 +74,23 @@ fn a_page_gets_colours_verdicts_and_escaped_text() {
 }
 
 #[test]
+fn what_was_not_waited_for_is_the_greatest() {
+    let column = || {
+        Column::number("wait_ms", "wait", "ms", 0, |wait: &Option<f64>| {
+            wait.map_or(Value::Above(10.0), Value::Number)
+        })
+        .greatest()
+    };
+    let waits = [Some(5.0), None, Some(7.0)];
+    let table = Table::of(&[column()], &waits);
+    assert_eq!(table.summed_up().text(), "wait ms\n   > 10\n");
+    assert_eq!(table.csv(), "wait_ms\n5\n>10\n7\n");
+    assert_eq!(table.json()[1]["wait_ms"], ">10");
+    let all = Table::of(&[column()], &[Some(5.0), Some(7.0)]);
+    assert_eq!(all.summed_up().text(), "wait ms\n      7\n");
+}
+
+#[test]
 fn parts_are_split_and_empty_columns_left_out() {
     let parts = table().split(&["system"]);
     let names: Vec<_> = parts

@@ -11,6 +11,8 @@ pub enum Value {
     Count(u64),
     /// Yes or no.
     Flag(bool),
+    /// More than this: the rest was not waited for.
+    Above(f64),
     /// Words that are good or bad news.
     Verdict(String, bool),
     /// It was not measured, or does not apply.
@@ -21,7 +23,7 @@ impl Value {
     /// The figure, if it is one.
     pub fn number(&self) -> Option<f64> {
         match self {
-            Self::Number(number) => Some(*number),
+            Self::Number(number) | Self::Above(number) => Some(*number),
             #[expect(
                 clippy::cast_precision_loss,
                 reason = "what is counted here is far below 2⁵³"
