@@ -20,7 +20,12 @@ pub enum Scale {
     Linear(f64, f64),
     /// By the logarithm; both values are positive.
     Log(f64, f64),
+    /// The same, with a place for 0 before the first value.
+    LogAndZero(f64, f64),
 }
+
+/// From the place of 0 to that of the first value, of the axis.
+const FROM_ZERO: f64 = 0.1;
 
 /// A chart under construction. What is drawn later lies on top.
 #[derive(Clone, Debug)]
@@ -48,6 +53,10 @@ impl Scale {
         let place = match self {
             Self::Linear(from, to) => (value - from) / (to - from),
             Self::Log(from, to) => (value.max(from) / from).ln() / (to / from).ln(),
+            Self::LogAndZero(..) if value <= 0.0 => 0.0,
+            Self::LogAndZero(from, to) => {
+                FROM_ZERO + (1.0 - FROM_ZERO) * Self::Log(from, to).place(value)
+            }
         };
         place.clamp(0.0, 1.0)
     }
@@ -85,6 +94,10 @@ impl Scale {
                 .map(|power| 10f64.powi(power))
                 .filter(|tick| (from..=to).contains(tick))
                 .collect(),
+            Self::LogAndZero(from, to) => {
+                let others = Self::Log(from, to).about(count);
+                std::iter::once(0.0).chain(others).collect()
+            }
         }
     }
 }
@@ -323,10 +336,22 @@ mod tests {
     }
 
     #[test]
+    fn nothing_has_a_place_of_its_own_on_a_logarithmic_axis() {
+        let scale = Scale::LogAndZero(0.01, 10.0);
+        assert_eq!(scale.ticks(), [0.0, 0.01, 0.1, 1.0, 10.0]);
+        let places = [0.0, 0.01, 0.1, 10.0].map(|value| scale.place(value));
+        assert!(
+            (places[0], places[1], places[3]) == (0.0, FROM_ZERO, 1.0),
+            "{places:?}"
+        );
+        assert!(places.is_sorted(), "{places:?}");
+    }
+
+    #[test]
     fn values_far_above_nothing_have_an_axis_of_their_own() {
         let ends = |scale| match scale {
             Scale::Linear(from, to) => (from, to),
-            Scale::Log(..) => panic!("not linear"),
+            _ => panic!("not linear"),
         };
         assert_eq!(ends(Scale::around(7.0, 68.0)), (0.0, 80.0));
         assert_eq!(ends(Scale::around(275.0, 297.0)), (270.0, 300.0));

@@ -9,6 +9,18 @@ use crate::Error;
 
 const SIZE: (f64, f64) = (560.0, 300.0);
 const COLOURS: [&str; 7] = ["s1", "s2", "s4", "s3", "s5", "s6", "s7"];
+/// Once all colours are used, lines are dashed; in the page's style.
+const DASHES: [&str; 4] = ["", " d1", " d2", " d3"];
+
+/// Class and name of each line.
+type Legend = Vec<(String, String)>;
+
+/// The colour and the dashes of a line.
+fn class(number: usize) -> String {
+    let colour = COLOURS[number % COLOURS.len()];
+    let dashes = DASHES[number / COLOURS.len() % DASHES.len()];
+    format!("{colour}{dashes}")
+}
 
 /// One column over another, a line for each value of a third one.
 #[derive(Clone, Debug)]
@@ -17,7 +29,7 @@ pub struct Plot {
     pub title: &'static str,
     /// Key of the column that goes to the right, and its name.
     pub x: (&'static str, &'static str),
-    /// By its logarithm from this value on; evenly without.
+    /// By its logarithm from this value on, with a place for 0; evenly without.
     pub log_from: Option<f64>,
     /// Key of the column that goes up, and its unit.
     pub y: (&'static str, &'static str),
@@ -66,14 +78,14 @@ impl Rows {
     }
 
     /// Each plot with its legend.
-    fn charts(&self) -> Vec<(String, Vec<(&'static str, String)>)> {
+    fn charts(&self) -> Vec<(String, Legend)> {
         let summed = self.table.summed_up();
         self.plots.iter().map(|plot| plot.chart(&summed)).collect()
     }
 }
 
 impl Plot {
-    fn chart(&self, table: &Table) -> (String, Vec<(&'static str, String)>) {
+    fn chart(&self, table: &Table) -> (String, Legend) {
         let lines = table.split(self.by);
         let of_line = |(name, line): &(String, Table)| {
             let pairs = line
@@ -91,17 +103,24 @@ impl Plot {
             most(&mut points().map(|(_, y)| *y)),
         );
         let x = match self.log_from {
-            Some(from) => Scale::Log(from, right.max(from * 10.0)),
+            Some(from) => {
+                let to = right.max(from * 10.0);
+                match points().any(|(x, _)| *x <= 0.0) {
+                    true => Scale::LogAndZero(from, to),
+                    false => Scale::Log(from, to),
+                }
+            }
             None => Scale::up_to(right),
         };
         let mut chart = Chart::named(SIZE, self.title, self.y.1, self.x.1, x, Scale::up_to(top));
         let mut legend = Vec::new();
-        for ((name, points), class) in lines.iter().zip(COLOURS.iter().cycle()) {
+        for (number, (name, points)) in lines.iter().enumerate() {
+            let class = &class(number);
             chart.line(class, points);
             for (x, y) in points {
                 chart.point(class, (*x, *y), 3.0, &format!("{name}: {y:.2}"));
             }
-            legend.push((*class, name.clone()));
+            legend.push((class.clone(), name.clone()));
         }
         (chart.svg(self.title), legend)
     }
@@ -145,7 +164,7 @@ impl Found for Results {
                         @for (chart, legend) in rows.charts() {
                             figure {
                                 (PreEscaped(chart))
-                                figcaption { (keys(legend.iter().map(|(class, name)| (*class, name.as_str())))) }
+                                figcaption { (keys(legend.iter().map(|(class, name)| (class.as_str(), name.as_str())))) }
                             }
                         }
                     }
@@ -165,5 +184,61 @@ impl Found for Results {
             }
         }
         files
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use starhaul_plot::Column;
+
+    use super::*;
+
+    type Point = (String, f64, f64);
+
+    fn chart(points: &[Point]) -> (String, Legend) {
+        let columns = [
+            Column::name("system", "system", |point: &Point| point.0.as_str().into()),
+            Column::number("loss", "loss", "%", 2, |point: &Point| point.1.into()),
+            Column::number("share", "share", "%", 0, |point: &Point| point.2.into()),
+        ];
+        let plot = Plot {
+            title: "shares",
+            x: ("loss", "loss, %"),
+            log_from: Some(0.01),
+            y: ("share", "%"),
+            by: &["system"],
+        };
+        plot.chart(&Table::of(&columns, points))
+    }
+
+    #[test]
+    fn each_of_many_lines_has_a_look_of_its_own_that_the_style_knows() {
+        let points: Vec<Point> = (0..28)
+            .map(|n| (format!("system {n}"), 1.0, 50.0))
+            .collect();
+        let (svg, legend) = chart(&points);
+        let looks: BTreeSet<&str> = legend.iter().map(|(class, _)| class.as_str()).collect();
+        assert_eq!(looks.len(), 28);
+        for look in looks {
+            assert!(svg.contains(&format!("class=\"line {look}\"")), "{look}");
+            for class in look.split(' ') {
+                assert!(STYLE.contains(&format!(".{class} ")), "{class}");
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_lost_is_not_drawn_where_little_is() {
+        let point = |loss| ("one".to_owned(), loss, 50.0);
+        let places = |points: &[Point]| -> BTreeSet<String> {
+            let (svg, _) = chart(points);
+            let places = svg.split("cx=\"").skip(1);
+            places
+                .filter_map(|at| Some(at.split_once('"')?.0.to_owned()))
+                .collect()
+        };
+        assert_eq!(places(&[point(0.0), point(0.01), point(1.0)]).len(), 3);
     }
 }

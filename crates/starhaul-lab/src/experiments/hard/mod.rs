@@ -103,10 +103,11 @@ impl HardSetup {
     }
 }
 
-/// Each seed has links of its own, so that what was tuned on some can be judged on others.
+/// Each seed has links of its own, so that what was tuned on some can be judged on others. Those of seed 1 begin at 0, and those of
+/// seed 0 end before it, around the greatest number.
 fn setups(systems: &[System], quick: bool, seed: u64) -> Vec<HardSetup> {
-    let first = seed.saturating_sub(1).saturating_mul(LINKS as u64);
-    let links = (first..).take(if quick { FEW } else { LINKS });
+    let first = seed.wrapping_sub(1).wrapping_mul(LINKS as u64);
+    let links = (0..if quick { FEW } else { LINKS }).map(|link| first.wrapping_add(link as u64));
     let on = |link| {
         let setup = move |system: &System| HardSetup {
             system: *system,
@@ -175,4 +176,27 @@ fn lost_columns() -> Vec<Column<(HardSetup, LostBlock)>> {
             lost.decisions().into()
         }),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_seed_has_links_of_its_own() {
+        let links = |seed| -> Vec<u64> {
+            let setups = setups(&[System::Oracle], false, seed);
+            setups.iter().map(|setup| setup.link).collect()
+        };
+        assert_eq!(links(1), (0..20).collect::<Vec<_>>());
+        assert_eq!(links(3), (40..60).collect::<Vec<_>>());
+        let mut all: Vec<u64> = (0..10).chain([u64::MAX]).flat_map(links).collect();
+        let count = all.len();
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), count);
+        for link in links(0) {
+            assert!(links::pair(link, std::time::Duration::from_secs(20)).is_ok());
+        }
+    }
 }
