@@ -242,12 +242,6 @@ impl Paths {
             .map(|(id, _)| id)
     }
 
-    /// When a small datagram sent now over this path arrives.
-    pub(crate) fn arrival(&self, now: Instant, path: PathId) -> Option<Instant> {
-        let monitor = &self.table.get(&path)?.monitor;
-        Some(monitor.predict_arrival(now, 0, SMALL_DATAGRAM))
-    }
-
     /// Payload of a fragment that fits every path.
     pub(crate) fn fragment_capacity(&self) -> Option<usize> {
         let least = self.table.values().map(Path::max_datagram).min()?;

@@ -24,10 +24,8 @@ use crate::{
     wire::{self, Ack, MAX_ACK_PATHS, PathAck, STREAM_FRAME_HEADER_BYTES, StreamFrame, wrap},
 };
 
-/// After waiting this long for the fastest path an acknowledgement takes any.
+/// After waiting this long for the fastest path an acknowledgement takes any that is not silent.
 pub(super) const ACK_PATIENCE: Duration = Duration::from_millis(2);
-/// Beyond it, one waits for a path that is fast only for as long as that takes for so many packets: it may be blocked.
-const ACK_TURN: u64 = 2;
 /// Streams of one priority take turns, each for what the path carries in this time, or one stream frame.
 const STREAM_TURN: Duration = Duration::from_millis(1);
 /// Datagrams are written one behind the other into buffers of this size.
@@ -146,7 +144,7 @@ impl Session {
         // A repetition tries another path than the first saying, if there is one about as fast.
         let here = fastest == Some(path)
             || (self.acks.is_repeat() && self.is_about_as_fast(path))
-            || self.waits_no_longer(path, fastest, due);
+            || due + ACK_PATIENCE <= self.now && self.paths.is_usable(path);
         if !here {
             return None;
         }
@@ -172,28 +170,6 @@ impl Session {
         };
         ack.fit(self.paths.get(path)?.max_datagram());
         self.add(batch, Item::Ack, 0, |header, out| ack.encode(header, out))
-    }
-
-    /// Whether an acknowledgement that is due since then has waited for the fastest path as long as it gains there, or until that, which sends
-    /// a packet after the other, had its turn: it takes this one then.
-    fn waits_no_longer(&mut self, path: PathId, fastest: Option<PathId>, due: Instant) -> bool {
-        if !self.paths.is_usable(path) {
-            return false;
-        }
-        let arrival = |path| self.paths.arrival(self.now, path);
-        let gained = arrival(path)
-            .zip(fastest.and_then(arrival))
-            .map(|(own, other)| own.saturating_duration_since(other));
-        let turn = fastest.and_then(|path| self.paths.get(path)).map(|path| {
-            let packets = ACK_TURN * path.max_datagram() as u64;
-            path.monitor.bandwidth().time_to_send(packets)
-        });
-        let patience = gained.unwrap_or_default().min(turn.unwrap_or_default());
-        let until = due + patience.max(ACK_PATIENCE);
-        if until > self.now {
-            self.recheck_at = Some(self.recheck_at.map_or(until, |at| at.min(until)));
-        }
-        until <= self.now
     }
 
     /// When an acknowledgement should leave next.
