@@ -21,7 +21,6 @@ use tokio::{
 use super::{
     ConnectionId, MpQuicEvent, MpQuicNode, StreamId,
     driver::{Driver, Handle},
-    stripes::{Cursor, STREAMS},
 };
 use crate::{
     Error,
@@ -40,9 +39,6 @@ pub struct Carrier {
     connections: Arc<Connections>,
     tasks: JoinSet<()>,
 }
-
-/// The streams of byte streams that the peer is opening, by connection and number of the byte stream.
-type Opening = Arc<Mutex<HashMap<(ConnectionId, u64), [Option<StreamId>; STREAMS]>>>;
 
 /// The connections by label, filled as they come up.
 #[derive(Debug, Default)]
@@ -125,11 +121,8 @@ impl Carrier {
             .map_err(Error::io("ask a listener for its address"))?;
         let (handle, connections) = (self.driver.handle(), self.connections.clone());
         self.tasks.spawn(async move {
-            let mut number = 0;
             while let Ok((client, _)) = listener.accept().await {
-                let connections = connections.clone();
-                tokio::spawn(take_stream(handle.clone(), connections, client, number));
-                number += 1;
+                tokio::spawn(take_stream(handle.clone(), connections.clone(), client));
             }
         });
         Ok(address)
@@ -201,7 +194,6 @@ async fn emit(
     targets: HashMap<String, (Class, SocketAddr)>,
 ) {
     let mut classes = HashMap::new();
-    let opening = Opening::default();
     while let Some(event) = events.recv().await {
         match event {
             MpQuicEvent::Connected { connection, label } => {
@@ -216,12 +208,7 @@ async fn emit(
                 }
             }
             MpQuicEvent::StreamOpened { connection, stream } => {
-                tokio::spawn(give_stream(
-                    handle.clone(),
-                    opening.clone(),
-                    connection,
-                    stream,
-                ));
+                tokio::spawn(give_stream(handle.clone(), connection, stream));
             }
             MpQuicEvent::Lost { reason, .. } => {
                 tracing::warn!(reason, "a connection of the baseline was lost")
@@ -245,30 +232,21 @@ async fn emit_block(socket: &UdpSocket, class: Class, target: SocketAddr, mut da
     }
 }
 
-/// Serves one SOCKS5 client (RFC 1928, CONNECT to an IPv4 address without authentication): its target and the number of the
-/// byte stream, and that of the stream in it, are the first line of each stream.
-async fn take_stream(
-    handle: Handle,
-    connections: Arc<Connections>,
-    mut client: TcpStream,
-    number: u64,
-) {
+/// Serves one SOCKS5 client (RFC 1928, CONNECT to an IPv4 address without authentication).
+async fn take_stream(handle: Handle, connections: Arc<Connections>, mut client: TcpStream) {
     let Ok(target) = socks_target(&mut client).await else {
         return;
     };
     let connection = connections.named(DOWNLOAD).await;
-    let mut streams = Vec::new();
-    for part in 0..STREAMS {
-        let Some(stream) = handle.open_stream(connection) else {
-            return;
-        };
-        let line = format!("{target} {number} {part}\n");
-        if !handle.write(connection, stream, line.as_bytes()).await {
-            return;
-        }
-        streams.push(stream);
+    let Some(stream) = handle.open_stream(connection) else {
+        return;
+    };
+    if handle
+        .write(connection, stream, format!("{target}\n").as_bytes())
+        .await
+    {
+        splice(handle, connection, stream, client).await;
     }
-    splice(handle, connection, streams.into(), client).await;
 }
 
 async fn socks_target(client: &mut TcpStream) -> std::io::Result<SocketAddr> {
@@ -287,89 +265,49 @@ async fn socks_target(client: &mut TcpStream) -> std::io::Result<SocketAddr> {
     Ok(([a, b, c, d], u16::from_be_bytes([high, low])).into())
 }
 
-/// Connects a byte stream to the target named in the first line of its streams, when the last of those has come.
-async fn give_stream(handle: Handle, opening: Opening, connection: ConnectionId, stream: StreamId) {
+/// Connects a stream that the peer opened to the target named in its first line.
+async fn give_stream(handle: Handle, connection: ConnectionId, stream: StreamId) {
     let mut head = Vec::new();
-    while !head.ends_with(b"\n") && head.len() < LONGEST_TARGET {
-        // Byte by byte: what follows is the byte stream's.
-        match handle.read(connection, stream, 1).await {
-            Some(data) => head.extend_from_slice(&data),
-            None => return,
+    let end = loop {
+        if let Some(end) = head.iter().position(|&byte| byte == b'\n') {
+            break end;
         }
-    }
-    let Some((target, number, part)) = first_line(&head) else {
-        return;
+        match handle.read(connection, stream).await {
+            Some(data) if head.len() <= LONGEST_TARGET => head.extend_from_slice(&data),
+            _ => return,
+        }
     };
-    let streams = {
-        let mut opening = opening.lock();
-        let parts = opening.entry((connection, number)).or_default();
-        if let Some(place) = parts.get_mut(part) {
-            *place = Some(stream);
-        }
-        let streams: Vec<StreamId> = parts.iter().flatten().copied().collect();
-        if streams.len() < STREAMS {
-            return;
-        }
-        opening.remove(&(connection, number));
-        streams
+    let target = std::str::from_utf8(&head[..end])
+        .ok()
+        .and_then(|line| line.parse::<SocketAddr>().ok());
+    let server = match target {
+        Some(target) => TcpStream::connect(target).await,
+        None => return,
     };
-    match TcpStream::connect(target).await {
-        Ok(server) => splice(handle, connection, streams.into(), server).await,
-        Err(_) => {
-            for stream in streams {
-                handle.finish(connection, stream);
+    match server {
+        Ok(mut server) => {
+            if server.write_all(&head[end + 1..]).await.is_ok() {
+                splice(handle, connection, stream, server).await;
             }
         }
+        Err(_) => handle.finish(connection, stream),
     }
-}
-
-/// Target, number of the byte stream, and number of the stream in it.
-fn first_line(line: &[u8]) -> Option<(SocketAddr, u64, usize)> {
-    let mut words = std::str::from_utf8(line).ok()?.split_whitespace();
-    let target = words.next()?.parse().ok()?;
-    Some((
-        target,
-        words.next()?.parse().ok()?,
-        words.next()?.parse().ok()?,
-    ))
 }
 
 /// Copies both ways until both have ended.
-async fn splice(
-    handle: Handle,
-    connection: ConnectionId,
-    streams: Arc<[StreamId]>,
-    tcp: TcpStream,
-) {
+async fn splice(handle: Handle, connection: ConnectionId, stream: StreamId, tcp: TcpStream) {
     let (mut from_tcp, mut to_tcp) = tcp.into_split();
-    let Some(cursor) = Cursor::new(streams.clone()) else {
-        return;
-    };
-    let (mut written, mut read) = (cursor.clone(), cursor);
     let out = async {
         let mut buffer = vec![0; CHUNK];
         while let Ok(length @ 1..) = from_tcp.read(&mut buffer).await {
-            let mut data = &buffer[..length];
-            while let Some((piece, rest)) = data.split_at_checked(written.room().min(data.len()))
-                && !piece.is_empty()
-            {
-                if !handle.write(connection, written.stream(), piece).await {
-                    return;
-                }
-                written.advance(piece.len());
-                data = rest;
+            if !handle.write(connection, stream, &buffer[..length]).await {
+                break;
             }
         }
-    };
-    let out = async {
-        out.await;
-        for stream in streams.iter() {
-            handle.finish(connection, *stream);
-        }
+        handle.finish(connection, stream);
     };
     let back = async {
-        while let Some(data) = handle.read(connection, read.stream(), read.room()).await {
-            read.advance(data.len());
+        while let Some(data) = handle.read(connection, stream).await {
             if to_tcp.write_all(&data).await.is_err() {
                 return;
             }

@@ -20,6 +20,7 @@ use crate::Error;
 
 /// After so many receive calls the node may send and its timers may fire.
 const RECEIVE_CALLS: usize = 4;
+const READ_BYTES: usize = 64 << 10;
 
 /// A node with its socket; the thread ends when this is dropped.
 #[derive(Debug)]
@@ -154,16 +155,11 @@ impl Handle {
         self.with(|node| node.finish(connection, stream));
     }
 
-    /// The next bytes, at most so many; `None` at the end.
-    pub(super) async fn read(
-        &self,
-        connection: ConnectionId,
-        stream: StreamId,
-        most: usize,
-    ) -> Option<Bytes> {
+    /// The next bytes; `None` at the end.
+    pub(super) async fn read(&self, connection: ConnectionId, stream: StreamId) -> Option<Bytes> {
         loop {
             let progress = self.0.progress.notified();
-            let outcome = self.0.node.lock().read(connection, stream, most);
+            let outcome = self.0.node.lock().read(connection, stream, READ_BYTES);
             match outcome {
                 ReadOutcome::Data(data) => {
                     self.0.waker.wake();

@@ -2,18 +2,17 @@
 //!
 //! [`MpQuicNode`] is sans-IO over `noq-proto`, so the same baseline runs on sockets ([`Driver`]), beside the
 //! gateways ([`Carrier`]), and in virtual time. One connection per class, one unidirectional stream per block, written in order of sending and
-//! read when complete: no block waits for the bytes of another, and nothing is dropped. A byte stream goes over four streams.
-//! In noq 1.4 all PATH_ACKs ride the lowest path that is available; the caller therefore gives the path of lowest delay first.
+//! read when complete: no block waits for the bytes of another, and nothing is dropped. In noq 1.4 all PATH_ACKs ride
+//! the lowest path that is available; the caller therefore gives the path of lowest delay first.
 
 mod carrier;
 mod driver;
 mod node;
-mod stripes;
 
 pub use carrier::Carrier;
 pub use driver::{Driver, Handle};
 pub use node::{Batch, ConnectionId, MpQuicEvent, MpQuicNode, ReadOutcome, StreamId};
 
 /// What must be said wherever the baseline's figures are shown.
-pub const NOTE: &str = "mpquic is noq 1.4 multipath QUIC with New Reno, one connection per class, one stream per block and four for the \
-    download; all its PATH_ACKs ride the lowest path, here LEO, which distorts the RTT that it sees on the other";
+pub const NOTE: &str = "mpquic is noq 1.4 multipath QUIC with New Reno, one connection per class and one stream per block; \
+    all its PATH_ACKs ride the lowest path, here LEO, which distorts the RTT that it sees on the other";
