@@ -24,7 +24,8 @@ use crate::Error;
 /// Application protocol of both ends.
 const ALPN: &[&[u8]] = &[b"starhaul-lab-mpquic"];
 
-/// Above this a single stream could meet noq's limit of 1024 holes and end its connection.
+/// Above this a single stream could meet noq's limit of 1024 holes and end its connection: a download over LEO and GEO without
+/// loss did with 3 MiB in half of the runs, and with 4 MiB in all.
 const STREAM_WINDOW: u32 = 2 << 20;
 const MAX_PATHS: u32 = 8;
 const MAX_STREAMS: u32 = 100_000;
