@@ -52,6 +52,15 @@ impl From<&PathStatus> for PathCounters {
 }
 
 impl PathCounters {
+    /// What was counted now, of which losses that were taken back, as their acknowledgements came late, count as before: a path that has sent no
+    /// less has not begun again.
+    fn without_taking_back(mut self, before: &Self) -> Self {
+        if self.datagrams_sent >= before.datagrams_sent {
+            self.datagrams_lost = self.datagrams_lost.max(before.datagrams_lost);
+        }
+        self
+    }
+
     /// Adds what was counted from `before` to `now`; a counter that fell has begun again at zero.
     fn advance(&mut self, before: &Self, now: &Self) {
         let since = |before: u64, now: u64| now.checked_sub(before).unwrap_or(now);
@@ -72,9 +81,9 @@ impl PathLedger {
     pub(crate) fn read(&mut self, present: impl IntoIterator<Item = (u64, bool, PathStatus)>) {
         let mut read = HashMap::new();
         for (session, of_peer, path) in present {
-            let now = PathCounters::from(&path);
             let before = self.read.remove(&(session, path.path));
             let before = before.unwrap_or_default();
+            let now = PathCounters::from(&path).without_taking_back(&before);
             let name = path.name;
             self.total(PathKey { of_peer, name }).advance(&before, &now);
             read.insert((session, path.path), now);
@@ -119,6 +128,23 @@ mod tests {
             total.advance(&counters(before), &counters(now));
         }
         assert_eq!(total, counters(155));
+    }
+
+    #[test]
+    fn a_loss_that_is_taken_back_counts_no_other_again() {
+        let counters = |datagrams_sent, datagrams_lost| PathCounters {
+            datagrams_sent,
+            datagrams_lost,
+            ..PathCounters::default()
+        };
+        let (mut total, mut before) = (PathCounters::default(), PathCounters::default());
+        // The last is another life of the path.
+        for (sent, lost) in [(100, 10), (110, 9), (120, 10), (130, 12), (5, 1)] {
+            let now = counters(sent, lost).without_taking_back(&before);
+            total.advance(&before, &now);
+            before = now;
+        }
+        assert_eq!(total, counters(135, 13));
     }
 
     #[test]
