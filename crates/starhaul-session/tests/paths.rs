@@ -518,49 +518,6 @@ fn a_last_resort_carries_a_transfer_only_while_no_other_path_does() {
     assert!(carried(&pair, 1, begun) > 1_000_000);
 }
 
-/// The first byte of an acknowledgement.
-const ACK: u8 = 3;
-
-/// The uplink is full and the other path dead: an acknowledgement waits for the uplink's turn, and leaves there.
-#[test]
-fn acknowledgements_leave_on_no_silent_path() {
-    let mut pair = Pair::new(SessionConfig::default());
-    // A packet each 5 ms.
-    pair.lane(0, 2.0, 20, 0.0, 0.0, 1);
-    pair.lane(1, 2.0, 20, 0.0, 0.0, 1);
-    let blocks = stream(Mode::Retransmit, 2_000);
-    let streams = [0, 1].map(|side| {
-        let session = &mut pair.sessions[side];
-        session.open_stream(pair.now, blocks.clone()).unwrap()
-    });
-    let both = |pair: &mut Pair, rounds: u32, bytes: usize| {
-        for _ in 0..rounds {
-            for (side, stream) in streams.into_iter().enumerate() {
-                let (now, data) = (pair.now, pattern(1, bytes));
-                let session = &mut pair.sessions[side];
-                session
-                    .send_block(now, stream, data, BlockOptions::default())
-                    .unwrap();
-            }
-            pair.run_for(ms(20));
-        }
-    };
-    both(&mut pair, 50, 1_000);
-    pair.cut(1, true);
-    both(&mut pair, 50, 1_000);
-    let begun = pair.elapsed();
-    // All that the first path carries: datagrams queue up before each acknowledgement.
-    both(&mut pair, 100, 4_200);
-    let acks = |path: u32| {
-        let acks = pair.sent[1]
-            .iter()
-            .filter(|sent| sent.at > begun && sent.path == PathId(path) && sent.payload[0] == ACK);
-        acks.count()
-    };
-    assert!(acks(0) > 100, "{}", acks(0));
-    assert_eq!(acks(1), 0);
-}
-
 #[test]
 fn what_is_lost_of_a_message_goes_again_over_the_cheaper_path() {
     let mut pair = Pair::new(SessionConfig::default());

@@ -24,7 +24,7 @@ use crate::{
     wire::{self, Ack, MAX_ACK_PATHS, PathAck, STREAM_FRAME_HEADER_BYTES, StreamFrame, wrap},
 };
 
-/// After waiting this long for the fastest path an acknowledgement takes any that is not silent.
+/// After waiting this long for the fastest path an acknowledgement takes any.
 pub(super) const ACK_PATIENCE: Duration = Duration::from_millis(2);
 /// Streams of one priority take turns, each for what the path carries in this time, or one stream frame.
 const STREAM_TURN: Duration = Duration::from_millis(1);
@@ -143,8 +143,8 @@ impl Session {
         let fastest = self.paths.fastest(self.now);
         // A repetition tries another path than the first saying, if there is one about as fast.
         let here = fastest == Some(path)
-            || (self.acks.is_repeat() && self.is_about_as_fast(path))
-            || due + ACK_PATIENCE <= self.now && self.paths.is_usable(path);
+            || due + ACK_PATIENCE <= self.now
+            || (self.acks.is_repeat() && self.is_about_as_fast(path));
         if !here {
             return None;
         }
