@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn without_a_loss_all_but_the_uncounted_blocks_are_in_time_over_both_paths() {
+    fn without_a_loss_all_counted_blocks_are_in_time() {
         for seed in 1..4 {
             let steps = [Step::single(0.0)];
             let [found] = run(seed, &steps, BLOCKS_PER_STEP)
