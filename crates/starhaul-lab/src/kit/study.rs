@@ -54,6 +54,8 @@ struct Job {
     records: Records,
     /// What it is a run of, in a comparison.
     system: Option<&'static str>,
+    /// What `--seed` runs it alone.
+    seed: u64,
 }
 
 impl Job {
@@ -158,6 +160,7 @@ impl Part {
             }),
             records: Records::default(),
             system: None,
+            seed: 0,
         };
         Self {
             has_sessions: true,
@@ -187,6 +190,7 @@ impl Part {
             system: Some(system(&setup)),
             work: Box::new(move |_: &Records| Ok(Table::of(&columns(), &run(&setup)?))),
             records: Records::default(),
+            seed: 0,
         };
         Self {
             systems,
@@ -316,10 +320,11 @@ impl Experiment for Study {
             }
             let mut number = 0;
             for run in 0..u64::from(runs) {
-                let of_run =
-                    (part.jobs)(options.get_flag("quick"), seed.wrapping_add(run), &chosen);
+                let seed = seed.wrapping_add(run);
+                let of_run = (part.jobs)(options.get_flag("quick"), seed, &chosen);
                 for mut job in of_run.into_iter().filter(is_wanted) {
                     number += 1;
+                    job.seed = seed;
                     job.records = records.of(&format!("{}-{number:03}", part.name));
                     jobs.push((rows.len(), job));
                 }
@@ -448,9 +453,25 @@ impl Plan for StudyPlan {
         );
         let mut results = self.results.clone();
         results.command = context.command.to_owned();
-        for ((part, _), table) in self.jobs.iter().zip(found) {
-            results.rows[*part].table.append(table?);
+        let mut failed = Vec::new();
+        for ((part, job), table) in self.jobs.iter().zip(found) {
+            let rows = &mut results.rows[*part];
+            match table {
+                Ok(table) => rows.table.append(table),
+                Err(why) if why.ends_all() => return Err(why),
+                Err(why) => failed.push((rows.part, job.seed, why)),
+            }
         }
+        // What is left counts, if there is any.
+        if failed.len() == self.jobs.len()
+            && let Some((.., why)) = failed.pop()
+        {
+            return Err(why);
+        }
+        let notes = failed.into_iter().map(|(part, seed, why)| {
+            format!("failed: a run of {part} with seed {seed}, which does not count: {why}")
+        });
+        results.notes.extend(notes);
         Ok(Box::new(results))
     }
 }
