@@ -12,7 +12,8 @@ use crate::ledger::Settled;
 /// The loss of a path, as shares of datagrams from 0.0 to 1.0.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Loss {
-    /// Share lost over the last ten seconds, or the last 500 or so datagrams if they span more.
+    /// Share lost over the last ten seconds, or the last 500 or so datagrams if they span more, of which those older than two minutes count
+    /// less and less.
     pub rate: f64,
     /// Greatest share lost within any bucket (at least 64 datagrams and 100 ms) of the last four seconds, or of the
     /// last two buckets if they span more.

@@ -70,7 +70,7 @@ pub use class_bytes::ClassBytes;
 pub use facts::{Datagram, Fact, Observer, Purpose};
 pub use scheduler::{
     Class, Coding, Frame, LAST_RESORT, Limit, Load, Offer, PathView, PlannedClass, PlannedWay,
-    Scheduler, SchedulerStatus, View,
+    Scheduler, SchedulerStatus, Thrift, View,
 };
 pub use session::Session;
 pub use stats::{PathStats, StreamStats};

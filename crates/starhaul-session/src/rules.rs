@@ -8,7 +8,7 @@ use std::{
 
 use starhaul_paths::PathId;
 
-use crate::scheduler::{Frame, Limit, Load, PathView, Scheduler, SchedulerStatus, View};
+use crate::scheduler::{Frame, Limit, Load, PathView, Scheduler, SchedulerStatus, Thrift, View};
 
 /// Predictions closer than this count as equal.
 const TIE: Duration = Duration::from_millis(1);
@@ -116,12 +116,11 @@ impl Scheduler for Rules {
         if view.is_alone() {
             return true;
         }
-        let patience = if frame.at_any_cost {
-            Duration::ZERO
-        } else {
-            COST_PATIENCE
+        let patience = match frame.thrift {
+            Thrift::Patient => COST_PATIENCE,
+            Thrift::Prompt | Thrift::None => Duration::ZERO,
         };
-        let is_spared = |path: PathView<'_>| path.is_last_resort() && !frame.at_any_cost;
+        let is_spared = |path: PathView<'_>| path.is_last_resort() && frame.thrift != Thrift::None;
         if is_spared(this) && view.usable().any(|(_, other)| !is_spared(other)) {
             return false;
         }
@@ -169,7 +168,12 @@ fn takes_beside(
 }
 
 /// Whether a path is of the last resort, and another brings `bytes` by the deadline.
-fn is_spared(view: &View<'_>, path: PathView<'_>, bytes: u64, deadline: Instant) -> bool {
+pub(crate) fn is_spared(
+    view: &View<'_>,
+    path: PathView<'_>,
+    bytes: u64,
+    deadline: Instant,
+) -> bool {
     path.is_last_resort()
         && view.carrying(bytes).any(|(_, other)| {
             !other.is_last_resort() && other.predict_arrival(view.now(), 0, bytes) <= deadline
@@ -428,7 +432,7 @@ mod tests {
         let frame = Frame {
             backlog: u64::MAX,
             bytes: 1_000,
-            at_any_cost: false,
+            thrift: Thrift::Patient,
         };
         let carries = |paths: &Paths, frame| {
             [FAST, SLOW].map(|id| Rules.takes_frame(&view(now, paths, id), frame))
@@ -436,10 +440,15 @@ mod tests {
         assert_eq!(carries(&paths, frame), [false, true]);
         let urgent = Frame {
             backlog: 1_000,
-            at_any_cost: true,
+            thrift: Thrift::None,
             ..frame
         };
         assert_eq!(carries(&paths, urgent), [true, false]);
+        let prompt = Frame {
+            thrift: Thrift::Prompt,
+            ..urgent
+        };
+        assert_eq!(carries(&paths, prompt), [false, true]);
         // A queue of ten seconds is no reason, and none is left to it.
         let queued = PathUpdate {
             bytes_in_flight: 12_500_000,

@@ -77,8 +77,19 @@ pub struct Frame {
     pub backlog: u64,
     /// Bytes of the frame.
     pub bytes: u64,
-    /// It goes whatever it costs: everything waits for it.
-    pub at_any_cost: bool,
+    /// What it may cost.
+    pub thrift: Thrift,
+}
+
+/// What a frame may cost to arrive sooner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Thrift {
+    /// It waits for a cheaper path rather than take one over which it arrives a little sooner.
+    Patient,
+    /// It takes the path over which it arrives first, short of the last resort.
+    Prompt,
+    /// It takes the path over which it arrives first, whatever it costs: everything waits for it.
+    None,
 }
 
 /// Chooses the path of each datagram. The session asks for each path that may send now; a scheduler that declines for all paths

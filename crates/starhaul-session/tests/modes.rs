@@ -167,6 +167,28 @@ fn redundancy_for_losses_in_a_row_does_not_shrink_beside_a_clean_path() {
     assert!(in_time.0 <= alone.0, "failed: {sums:?}");
 }
 
+/// Where every path is the last resort none is.
+#[test]
+fn redundancy_among_last_resorts_is_as_among_other_paths() {
+    let [usual, last_resorts] = [1.0, starhaul_session::LAST_RESORT].map(|cost| {
+        let mut pair = Pair::by(SchedulerChoice::Rules, SessionConfig::default());
+        let back: LinkSpec = "rate=20mbit,delay=60ms".parse().unwrap();
+        let there = LinkSpec::clone(&back).with_loss(Loss::gilbert_elliott(0.02, 5.0).unwrap());
+        pair.lane_of([&there, &back], cost, 0, 1);
+        pair.lane(1, 20.0, 70, 0.0, cost, 1);
+        let stream = pair.open(stream(Mode::Fec, 100, 1.0));
+        for _ in 0..300 {
+            pair.send(stream, 24_000, BlockOptions::default());
+            pair.run_for(ms(20));
+        }
+        let fragments = pair.fragments(0);
+        let redundancy = fragments.iter().filter(|f| f.index >= f.data_count);
+        redundancy.map(|f| f.path).collect::<Vec<_>>()
+    });
+    assert!(!usual.is_empty());
+    assert_eq!(usual, last_resorts);
+}
+
 #[test]
 fn nothing_is_sent_again_that_cannot_arrive_in_time() {
     for mode in [Mode::Retransmit, Mode::FecRetransmit] {

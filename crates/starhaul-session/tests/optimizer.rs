@@ -87,6 +87,30 @@ fn losses_of_the_cheap_path_go_over_the_dear_one_and_nothing_else_does() {
     }
 }
 
+/// A plan would send again over the clean path what the other loses.
+#[test]
+fn a_last_resort_carries_nothing_that_another_path_brings_in_time() {
+    for seed in 1..=5 {
+        let mut pair = planned();
+        pair.lane(0, 15.0, 60, 0.05, 1.0, seed);
+        pair.lane(1, 15.0, 60, 0.0, starhaul_session::LAST_RESORT, seed);
+        pair.answer();
+        pair.run_for(ms(500));
+        let stream = open(&mut pair, Mode::FecRetransmit, 400, 0);
+        stream_for(&mut pair, stream, ms(2_000));
+        let known = pair.elapsed();
+        stream_for(&mut pair, stream, ms(10_000));
+        pair.run_for(ms(1_000));
+        // Of three tries of 12 000 fragments all are lost now and then.
+        assert!(pair.on_time() >= 590, "seed {seed}: {}", pair.on_time());
+        let fragments = pair.fragments(0);
+        let later = fragments.iter().filter(|fragment| fragment.at > known);
+        let dear = later.filter(|fragment| fragment.path == PathId(1)).count();
+        // About 500 are lost.
+        assert!(dear < 25, "seed {seed}: {dear} on the last resort");
+    }
+}
+
 #[test]
 fn shares_follow_the_rates_where_no_path_carries_all() {
     let mut pair = planned();

@@ -11,7 +11,7 @@ use starhaul_paths::PathId;
 
 use self::{figures::Figures, offered::Offered, plan::Planned};
 use crate::{
-    rules::{Rules, is_last_on, leaves_to_another},
+    rules::{Rules, is_last_on, is_spared, leaves_to_another},
     scheduler::{Class, Coding, Frame, Limit, Load, Offer, Scheduler, SchedulerStatus, View},
 };
 
@@ -94,8 +94,10 @@ impl Scheduler for Optimized {
             .zip(self.planned(limit.class))
             .and_then(|(lost_on, planned)| planned.way(lost_on)?.again);
         let may_be_lost = again.filter(|again| {
-            view.carrier(*again, bytes)
-                .is_some_and(|path| !is_last_on(view, path, bytes, limit.deadline))
+            view.carrier(*again, bytes).is_some_and(|path| {
+                !is_last_on(view, path, bytes, limit.deadline)
+                    && !is_spared(view, path, bytes, limit.deadline)
+            })
         });
         may_be_lost.map_or_else(
             || Rules.takes_retransmission(view, lost_on, bytes, limit),
@@ -115,8 +117,10 @@ impl Scheduler for Optimized {
             .zip(self.planned(limit.class))
             .and_then(|(main, planned)| planned.way(main)?.redundancy_path);
         let in_time = planned.filter(|path| {
-            view.carrier(*path, bytes)
-                .is_some_and(|path| path.predict_arrival(view.now(), 0, bytes) <= limit.deadline)
+            view.carrier(*path, bytes).is_some_and(|path| {
+                path.predict_arrival(view.now(), 0, bytes) <= limit.deadline
+                    && !is_spared(view, path, bytes, limit.deadline)
+            })
         });
         in_time.map_or_else(
             || Rules.takes_redundancy(view, main, bytes, limit),

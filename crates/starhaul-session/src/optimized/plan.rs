@@ -155,7 +155,17 @@ impl Planned {
             .or_else(|| safest(view, load, limit))
             .or_else(|| self.owed_most(view, load, whole));
         let is_overused = |way: &Way| self.ways.len() > 1 && way.owed <= -MOST_OWED_BYTES;
-        target.filter(|path| !self.way(*path).is_some_and(is_overused))
+        // A plan is of blocks in the mean; a last resort carries no more than it must at this moment.
+        let is_spared = |path: PathView<'_>| {
+            let others = view.carrying(load.fragment).map(|(_, other)| other);
+            path.is_last_resort()
+                && others
+                    .filter(|other| !other.is_last_resort())
+                    .any(|other| arrives_whole(view, other, load, limit))
+        };
+        target.filter(|path| {
+            !self.way(*path).is_some_and(is_overused) && !view.get(*path).is_some_and(is_spared)
+        })
     }
 
     /// The usable path that is owed most of those over which it `keeps` the limit.

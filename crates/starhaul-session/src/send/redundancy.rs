@@ -57,8 +57,10 @@ pub(super) fn redundancy_rule(
 ) -> impl Fn(u8) -> u8 {
     let others = || paths.usable().filter(|(id, _)| *id != path);
     // Any of them may take it; those of the last resort do not while this one will do.
+    let is_last_resort = |path: &Path| path.monitor.cost() >= LAST_RESORT;
+    let is_left_to = paths.get(path).is_some_and(is_last_resort);
     let takes =
-        || others().filter(|(_, other)| in_time(other) && other.monitor.cost() < LAST_RESORT);
+        || others().filter(|(_, other)| in_time(other) && (is_left_to || !is_last_resort(other)));
     // A path that has carried next to nothing is no safer than the others.
     let unknown = paths
         .get(path)

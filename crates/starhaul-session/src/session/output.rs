@@ -13,7 +13,7 @@ use crate::{
     item::{BlockKey, Item},
     paths::Path,
     rules,
-    scheduler::{Frame, View},
+    scheduler::{Frame, Thrift, View},
     send::{
         self,
         block::{LastSent, SendBlock},
@@ -217,7 +217,7 @@ impl Session {
         let wanted = Frame {
             backlog: self.control.send.unsent(),
             bytes: frame.end - frame.start,
-            at_any_cost: true,
+            thrift: Thrift::None,
         };
         if !self.scheduler.takes_frame(&self.view(batch), wanted) {
             return None;
@@ -464,7 +464,10 @@ impl Session {
             let wanted = Frame {
                 backlog,
                 bytes: frame.end - frame.start,
-                at_any_cost: frame.is_retransmission() && bulk,
+                thrift: match frame.is_retransmission() && bulk {
+                    true => Thrift::Prompt,
+                    false => Thrift::Patient,
+                },
             };
             self.scheduler.takes_frame(&view, wanted)
         };
