@@ -348,20 +348,11 @@ mod tests {
     use crate::{config::Storage, schedule::Schedule};
 
     fn desk() -> Arc<Desk> {
-        let limits = Storage {
-            folder: None,
-            sync: false,
-            database: None,
-            bucket: None,
-            bytes: 1 << 20,
-            bundles: 10,
-            bundle_bytes: 1 << 10,
-        };
         let journal = Journal::open(None, Schedule::now()).unwrap();
         Arc::new(Desk::new(
             Arc::new(Keys::default()),
             journal,
-            Stock::new(limits),
+            Stock::new("ipn:1.0".parse().unwrap(), Storage::small()),
         ))
     }
 

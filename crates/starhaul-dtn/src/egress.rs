@@ -43,6 +43,15 @@ pub(crate) fn refused() {
     let _ = IS_REFUSED.try_with(|refused| refused.set(true));
 }
 
+/// Sends a bundle; whether the neighbour refused it.
+pub(crate) async fn is_refused(sending: impl Future<Output = ()>) -> bool {
+    let telling = async {
+        sending.await;
+        IS_REFUSED.with(Cell::get)
+    };
+    IS_REFUSED.scope(Cell::default(), telling).await
+}
+
 /// A policy without priorities that keeps a window of transmissions open for each neighbour.
 pub(crate) struct Window {
     store: Arc<dyn MetadataStorage>,
@@ -131,12 +140,9 @@ impl EgressController for Controller {
         };
         let queue = self.queue.clone();
         tokio::spawn(async move {
-            let sending = async {
-                queue.forward(bundle).await;
-                IS_REFUSED.with(Cell::get)
-            };
-            let is_refused = IS_REFUSED.scope(Cell::default(), sending).await;
-            drop((count, bytes));
+            let is_refused = is_refused(queue.forward(bundle)).await;
+            // The agent ends a neighbour when nothing holds its queue.
+            drop((queue, count, bytes));
             if let Some(rest) = busy.rest_after(is_refused) {
                 tokio::time::sleep(rest).await;
             }

@@ -147,12 +147,18 @@ impl Door {
         is_known && !is_own
     }
 
-    /// Notes whether a neighbour answers.
-    fn note(&self, node: &NodeId, forwarded: &Result<ForwardBundleResult>) {
+    /// Notes whether a neighbour answers; over a layer that does not tell refusals it may have refused the bundle.
+    fn note(&self, node: &NodeId, forwarded: &Result<ForwardBundleResult>, tells_no_refusal: bool) {
         let now = Schedule::now();
         match forwarded {
             Ok(ForwardBundleResult::Sent) => self.is_there(node),
-            Ok(ForwardBundleResult::NoNeighbour) => self.schedule.failed(node, now),
+            Ok(ForwardBundleResult::NoNeighbour) => {
+                // TCPCLv4 tells no refusal: the connection ends with it, and each attempt is five.
+                if tells_no_refusal {
+                    egress::refused();
+                }
+                self.schedule.failed(node, now);
+            }
             Err(_) => {
                 egress::refused();
                 self.schedule.refused(node, now);
@@ -253,7 +259,8 @@ impl Cla for Gate {
         };
         let forwarded = self.layer.forward(queue, address, bundle).await;
         if let Some(node) = &node {
-            self.door.note(node, &forwarded);
+            let is_tcp = self.layer.address_type() == Some(ClaAddressType::Tcp);
+            self.door.note(node, &forwarded, is_tcp);
         }
         match forwarded {
             Ok(ForwardBundleResult::Sent) => drop(self.door.sent.fetch_add(1, Ordering::Relaxed)),
@@ -365,6 +372,7 @@ mod tests {
     struct Layer {
         sink: OnceLock<Box<dyn Sink>>,
         answers: AtomicBool,
+        is_tcp: AtomicBool,
     }
 
     #[async_trait]
@@ -374,6 +382,14 @@ mod tests {
         }
 
         async fn on_unregister(&self) {}
+
+        fn address_type(&self) -> Option<ClaAddressType> {
+            let is_tcp = self.is_tcp.load(Ordering::Relaxed);
+            Some(match is_tcp {
+                true => ClaAddressType::Tcp,
+                false => ClaAddressType::Private,
+            })
+        }
 
         async fn forward(
             &self,
@@ -436,15 +452,7 @@ mod tests {
         ];
         let schedule = Schedule::new(node(1), ContactPlan::new(plan), Vec::new());
         let schedule = Arc::new(schedule);
-        let stock = Stock::new(Storage {
-            folder: None,
-            sync: false,
-            database: None,
-            bucket: None,
-            bytes: 1 << 20,
-            bundles: 10,
-            bundle_bytes: 1 << 10,
-        });
+        let stock = Stock::new(node(1), Storage::small());
         let layer = Arc::new(Layer::default());
         let gate = Gate::new(node(1), layer.clone(), schedule.clone(), stock, None, false);
         gate.on_register(Box::new(Agent), &[]).await;
@@ -469,6 +477,13 @@ mod tests {
                 sink.dispatch(Bytes::new(), from.0, from.1).await.unwrap();
             }
             assert_eq!(via(), node(2), "connects: {connects}");
+        }
+        // Without an answer over TCP the bundle may have been refused.
+        layer.answers.store(false, Ordering::Relaxed);
+        for is_tcp in [false, true] {
+            layer.is_tcp.store(is_tcp, Ordering::Relaxed);
+            let sending = async { drop(gate.forward(None, &address, Bytes::new()).await) };
+            assert_eq!(egress::is_refused(sending).await, is_tcp);
         }
     }
 }

@@ -105,11 +105,14 @@ impl Node {
             Some(address) => Some(figures::bind(address).await?),
             None => None,
         };
-        let stock = Stock::new(config.storage.clone());
+        let stock = Stock::new(config.node.clone(), config.storage.clone());
         let stores = storage::open(&config.storage, &stock).await?;
         let always = config.always();
         let plan = std::mem::take(&mut config.plan);
-        let schedule = Arc::new(Schedule::new(config.node.clone(), plan, always));
+        let configured = std::mem::take(&mut config.routes);
+        let schedule = Schedule::new(config.node.clone(), plan, always);
+        let schedule = schedule.leading_over(configured.iter().map(|(_, via)| via.clone()));
+        let schedule = Arc::new(schedule);
         // Neighbours are shown by it.
         schedule.look(Schedule::now());
         let keys = Arc::new(std::mem::take(&mut config.keys));
@@ -135,7 +138,6 @@ impl Node {
         if is_persistent {
             stock.recovered().await;
         }
-        let configured = std::mem::take(&mut config.routes);
         let routes = Routes::new(schedule.clone(), stock.clone(), configured);
         let desk = Desk::new(keys, stores.journal, stock.clone());
         let started = Instant::now();

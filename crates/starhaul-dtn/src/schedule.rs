@@ -28,6 +28,8 @@ pub(crate) struct Schedule {
     planned: BTreeSet<NodeId>,
     /// The nodes to which a contact leads from here.
     neighbours: BTreeSet<NodeId>,
+    /// The nodes to which the configuration sends bundles, whatever the plan says.
+    configured: BTreeSet<NodeId>,
     bookings: Mutex<Bookings>,
     /// Of the neighbours.
     silent: Mutex<Silent>,
@@ -57,12 +59,19 @@ impl Schedule {
         Self {
             planned,
             neighbours: from_here.map(|contact| contact.to.clone()).collect(),
+            configured: BTreeSet::new(),
             node,
             plan,
             bookings: Mutex::default(),
             silent: Mutex::default(),
             firsts: Mutex::default(),
         }
+    }
+
+    /// With routes of the configuration over these neighbours.
+    pub(crate) fn leading_over(mut self, neighbours: impl IntoIterator<Item = NodeId>) -> Self {
+        self.configured.extend(neighbours);
+        self
     }
 
     /// The present moment, by the system's clock.
@@ -118,9 +127,9 @@ impl Schedule {
             bytes,
             expiry,
         };
-        let answers = |contact: &Contact| {
-            contact.from != self.node || contact.start.max(now) >= silent.until(&contact.to)
-        };
+        // Its own later contacts are no other way: this one would be lost.
+        let answers =
+            |contact: &Contact| contact.from != self.node || now >= silent.until(&contact.to, now);
         let mut routes = earliest_over(&self.plan, query, &bookings, answers);
         if silent.is_any(now) {
             for (to, route) in earliest(&self.plan, query, &bookings) {
@@ -146,13 +155,15 @@ impl Schedule {
 
     /// Whether the agent may know of a neighbour: it sends to one that it knows whatever arrives earlier over another.
     pub(crate) fn is_shown(&self, neighbour: &NodeId, now: Moment) -> bool {
-        let is_of_others = !self.neighbours.contains(neighbour);
-        self.is_open(neighbour, now) && (is_of_others || self.firsts().contains(neighbour))
+        let is_wanted = !self.neighbours.contains(neighbour)
+            || self.configured.contains(neighbour)
+            || self.firsts().contains(neighbour);
+        is_wanted && self.is_open(neighbour, now)
     }
 
     /// Whether a neighbour should be there now: it is to be shown, or would be if it answered.
     pub(crate) fn is_due(&self, neighbour: &NodeId, now: Moment) -> bool {
-        let is_silent = self.silent().until(neighbour) > now;
+        let is_silent = self.silent().until(neighbour, now) > now;
         self.is_shown(neighbour, now) || is_silent && self.is_open(neighbour, now)
     }
 
@@ -312,6 +323,38 @@ mod tests {
         assert_eq!(via(4, later), node(3));
         assert!(schedule.worked(&node(2), later));
         assert_eq!(via(4, later), node(2));
+    }
+
+    /// There is no other way, and the pass is not to be lost.
+    #[test]
+    fn a_later_contact_with_a_silent_neighbour_is_not_waited_for() {
+        let rate = Bandwidth::from_mbit(1);
+        let passes = [0..600, 5400..6000].map(|seconds| contact(1, 2, seconds, rate));
+        let schedule = Schedule::new(node(1), ContactPlan::new(passes.to_vec()), Vec::new());
+        let now = second(1);
+        schedule.failed(&node(2), now);
+        let hops = schedule.look(now);
+        assert_eq!(hops.get(&node(2)), Some(&node(2)));
+        assert!(schedule.is_shown(&node(2), now));
+        assert!(!schedule.is_shown(&node(2), second(601)));
+    }
+
+    #[test]
+    fn a_neighbour_of_a_configured_route_is_shown_whatever_arrives_first() {
+        let (slow, fast) = (Bandwidth::from_kbit(1), Bandwidth::from_mbit(100));
+        let plan = vec![
+            contact(1, 2, 0..1000, slow),
+            contact(1, 3, 0..1000, fast),
+            contact(3, 2, 0..1000, fast),
+        ];
+        for via in [None, Some(node(2))] {
+            let schedule = Schedule::new(node(1), ContactPlan::new(plan.clone()), Vec::new())
+                .leading_over(via.clone());
+            let now = second(1);
+            assert_eq!(schedule.look(now)[&node(2)], node(3));
+            assert_eq!(schedule.is_shown(&node(2), now), via.is_some());
+            assert!(!schedule.is_shown(&node(2), second(1001)));
+        }
     }
 
     #[test]

@@ -26,8 +26,12 @@ struct Silence {
 }
 
 impl Silence {
-    fn ends(&self) -> Moment {
-        self.until.max(self.absent_until)
+    /// Of a clock that was set back since, no end remains.
+    fn ends(&self, now: Moment) -> Moment {
+        let latest = now.plus(MOST);
+        let ends = [self.until, self.absent_until].into_iter();
+        let ends = ends.filter(|end| *end <= latest);
+        ends.max().unwrap_or_default()
     }
 }
 
@@ -37,7 +41,7 @@ impl Silent {
         let silence = self.0.entry(neighbour.clone()).or_default();
         silence.refusals = 0;
         // Of many bundles that were on their way each is told of.
-        if silence.until <= now {
+        if silence.until <= now || silence.until > now.plus(MOST) {
             silence.delay = (silence.delay * 2).clamp(FIRST, MOST);
             silence.until = now.plus(silence.delay);
         }
@@ -55,7 +59,7 @@ impl Silent {
     /// A neighbour is not connected. Returns whether that is news.
     pub(crate) fn absent(&mut self, neighbour: &NodeId, now: Moment) -> bool {
         let silence = self.0.entry(neighbour.clone()).or_default();
-        let is_news = silence.ends() <= now;
+        let is_news = silence.ends(now) <= now;
         silence.absent_until = now.plus(ABSENCE);
         is_news
     }
@@ -63,25 +67,25 @@ impl Silent {
     /// A neighbour is there. Returns whether it was left out.
     pub(crate) fn worked(&mut self, neighbour: &NodeId, now: Moment) -> bool {
         let removed = self.0.remove(neighbour);
-        removed.is_some_and(|silence| silence.ends() > now)
+        removed.is_some_and(|silence| silence.ends(now) > now)
     }
 
     /// Until when a neighbour is left out.
-    pub(crate) fn until(&self, neighbour: &NodeId) -> Moment {
-        self.0
-            .get(neighbour)
-            .map_or(Moment::default(), Silence::ends)
+    pub(crate) fn until(&self, neighbour: &NodeId, now: Moment) -> Moment {
+        let silence = self.0.get(neighbour);
+        silence.map_or_else(Moment::default, |silence| silence.ends(now))
     }
 
     /// Whether any is left out.
     pub(crate) fn is_any(&self, now: Moment) -> bool {
-        self.0.values().any(|silence| silence.ends() > now)
+        self.0.values().any(|silence| silence.ends(now) > now)
     }
 
     /// When the next of those that did not answer is tried again. Whoever is not connected is looked for anyway.
     pub(crate) fn next(&self, now: Moment) -> Option<Moment> {
         let all = self.0.values().map(|silence| silence.until);
-        all.filter(|until| *until > now).min()
+        all.filter(|until| (now..=now.plus(MOST)).contains(until) && *until > now)
+            .min()
     }
 }
 
@@ -103,7 +107,7 @@ mod tests {
             silent.failed(&node, now.plus(Duration::from_secs(1)));
             let until = now.plus(Duration::from_secs(delay));
             assert_eq!(
-                (silent.until(&node), silent.next(now)),
+                (silent.until(&node, now), silent.next(now)),
                 (until, Some(until))
             );
             now = until;
@@ -111,7 +115,25 @@ mod tests {
         assert_eq!(silent.next(now), None);
         silent.failed(&node, now);
         assert!(silent.worked(&node, now) && !silent.worked(&node, now));
-        assert_eq!(silent.until(&node), Moment::default());
+        assert_eq!(silent.until(&node, now), Moment::default());
+    }
+
+    #[test]
+    fn silence_of_a_clock_that_was_ahead_is_forgotten() {
+        let node: NodeId = "ipn:2.0".parse().unwrap();
+        let (mut silent, ahead, now) = (Silent::default(), second(1_000_000), second(1000));
+        silent.failed(&node, ahead);
+        silent.absent(&node, ahead);
+        assert!(silent.is_any(ahead) && !silent.is_any(now));
+        assert_eq!(
+            (silent.until(&node, now), silent.next(now)),
+            (Moment::default(), None)
+        );
+        assert!(silent.absent(&node, now));
+        silent.failed(&node, now);
+        let next = silent.next(now).unwrap();
+        assert!(next > now && next <= now.plus(MOST));
+        assert_eq!(silent.until(&node, now), next);
     }
 
     #[test]

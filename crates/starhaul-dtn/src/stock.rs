@@ -41,6 +41,7 @@ pub struct Amount {
 /// What a node holds.
 #[derive(Debug)]
 pub struct Stock {
+    own: NodeId,
     held: Mutex<Held>,
     limits: Storage,
     changed: Notify,
@@ -126,9 +127,10 @@ pub(crate) struct Busy {
 }
 
 impl Stock {
-    /// An empty one with these limits.
-    pub fn new(limits: Storage) -> Arc<Self> {
+    /// An empty one with these limits, of the node `own`.
+    pub fn new(own: NodeId, limits: Storage) -> Arc<Self> {
         Arc::new(Self {
+            own,
             held: Mutex::default(),
             limits,
             changed: Notify::new(),
@@ -278,13 +280,15 @@ impl Stock {
     fn insert(&self, bundle: &Bundle, may_have_left: bool) {
         let mut held = self.held();
         let held = &mut *held;
+        let node = bundle.bundle.destination.to_node_id().ok();
         let item = Item {
-            node: bundle.bundle.destination.to_node_id().ok(),
             bytes: held_bytes(bundle),
             expiry: bundle.expiry(),
             seen: self.changes.seen(),
             trace: held.passed.trace(bundle),
-            may_have_left,
+            // What is for applications here does not leave.
+            may_have_left: may_have_left && node.as_ref() != Some(&self.own),
+            node,
             refusals: 0,
         };
         if held.bundles.contains_key(&bundle.bundle.id) {
@@ -424,15 +428,7 @@ mod tests {
 
     #[test]
     fn a_bundle_that_is_refused_again_and_again_rests_longer_and_longer() {
-        let stock = Stock::new(Storage {
-            folder: None,
-            sync: false,
-            database: None,
-            bucket: None,
-            bytes: 1 << 20,
-            bundles: 10,
-            bundle_bytes: 1 << 10,
-        });
+        let stock = Stock::new("ipn:9.0".parse().unwrap(), Storage::small());
         let builder = Builder::new("ipn:1.5".parse().unwrap(), "ipn:2.5".parse().unwrap());
         let builder = builder.with_payload(b"x".as_slice().into());
         let bundle = Bundle {
@@ -459,5 +455,23 @@ mod tests {
         let busy = stock.begin(id, Task::Sending).unwrap();
         stock.remove(id);
         assert_eq!(busy.rest_after(true), None);
+    }
+
+    /// A second copy comes another way after a restart. What had left would have come back; what was delivered here has not.
+    #[test]
+    fn a_copy_of_what_was_delivered_here_is_no_bundle_that_comes_back() {
+        for (destination, comes_back) in [("ipn:9.5", false), ("ipn:2.5", true)] {
+            let stock = Stock::new("ipn:9.0".parse().unwrap(), Storage::small());
+            let builder = Builder::new("ipn:1.5".parse().unwrap(), destination.parse().unwrap());
+            let builder = builder.with_payload(b"x".as_slice().into());
+            let mut bundle = Bundle {
+                bundle: builder.build(CreationTimestamp::now()).unwrap().0,
+                metadata: BundleMetadata::default(),
+            };
+            stock.insert(&bundle, true);
+            stock.remove(&bundle.bundle.id);
+            bundle.bundle.previous_node = Some("ipn:3.0".parse().unwrap());
+            assert_eq!(stock.has_come_back(&bundle), comes_back, "{destination}");
+        }
     }
 }

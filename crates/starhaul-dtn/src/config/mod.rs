@@ -72,6 +72,22 @@ pub struct Storage {
     pub bundle_bytes: u64,
 }
 
+#[cfg(test)]
+impl Storage {
+    /// Room for ten small bundles in memory.
+    pub(crate) const fn small() -> Self {
+        Self {
+            folder: None,
+            sync: false,
+            database: None,
+            bucket: None,
+            bytes: 1 << 20,
+            bundles: 10,
+            bundle_bytes: 1 << 10,
+        }
+    }
+}
+
 /// The connection string of a PostgreSQL, which may hold a password.
 #[derive(Clone, PartialEq, Eq)]
 pub struct DatabaseUrl(pub String);

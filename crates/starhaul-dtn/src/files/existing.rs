@@ -21,7 +21,8 @@ const MOST_TOLD: usize = 1024;
 #[derive(Debug, Default)]
 pub(super) struct Existing {
     hashes: Mutex<VecDeque<(Stamp, String)>>,
-    told: Mutex<VecDeque<(String, String)>>,
+    /// With the first chunk of which each was told.
+    told: Mutex<VecDeque<(String, String, u64)>>,
     #[cfg(test)]
     pub(super) read: std::sync::atomic::AtomicUsize,
 }
@@ -62,16 +63,18 @@ impl Existing {
     /// Whether a sender is to be told of a file: with its first chunk, and with the one that every attempt to send it begins with.
     pub(super) fn is_to_be_told(&self, source: &str, file: &str, offset: u64) -> bool {
         let mut told = locked(&self.told);
-        let is_known = told
+        let known = told
             .iter()
-            .any(|(to, of)| (to.as_str(), of.as_str()) == (source, file));
-        if !is_known {
-            told.push_back((source.to_owned(), file.to_owned()));
-            if told.len() > MOST_TOLD {
-                told.pop_front();
-            }
+            .find(|(to, of, _)| (to.as_str(), of.as_str()) == (source, file));
+        // A chunk comes again if its answer did not leave.
+        if let Some((.., first)) = known {
+            return offset == 0 || offset == *first;
         }
-        offset == 0 || !is_known
+        told.push_back((source.to_owned(), file.to_owned(), offset));
+        if told.len() > MOST_TOLD {
+            told.pop_front();
+        }
+        true
     }
 
     fn hash(&self, path: &Path, metadata: &Metadata) -> io::Result<String> {

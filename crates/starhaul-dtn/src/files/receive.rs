@@ -408,4 +408,13 @@ mod tests {
         assert_eq!(answers("ipn:1.5", &longer), [None]);
         assert_eq!(reads(), 2);
     }
+    #[test]
+    fn a_chunk_whose_answer_did_not_leave_is_answered_again() {
+        let (folder, receiver) = receiver();
+        let content = [7; 100];
+        fs::write(folder.path().join("a"), content).unwrap();
+        let part = |place: usize| bundle("a", &content, place * 10..place * 10 + 10);
+        let is_answered = |place| receiver.take(&part(place)).unwrap().1.is_some();
+        assert_eq!([2, 2, 3, 0].map(is_answered), [true, true, false, true]);
+    }
 }

@@ -278,15 +278,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let limits = Storage {
             folder: Some(folder.path().to_owned()),
-            sync: false,
-            database: None,
-            bucket: None,
-            bytes: 1 << 30,
-            bundles: 100,
-            bundle_bytes: 1 << 20,
+            ..Storage::small()
         };
         let log = BundleLog::open(folder.path(), &limits, ()).unwrap();
-        let counted = Counted::new(Arc::new(log), Stock::new(limits));
+        let counted = Counted::new(
+            Arc::new(log),
+            Stock::new("ipn:3.0".parse().unwrap(), limits),
+        );
         let builder = Builder::new("ipn:1.5".parse().unwrap(), "ipn:2.5".parse().unwrap());
         let builder = builder.with_payload(b"x".as_slice().into());
         let mut bundle = Bundle {
