@@ -68,19 +68,15 @@ impl Relay {
             false => LeotpDriver::bind(config.listen, node)?,
         };
         for (id, address) in addresses {
-            match address {
-                Some(PeerAddress::Named(name)) => driver.follow_name(id, &name)?,
-                Some(PeerAddress::At(address)) => {
-                    if address.is_ipv4() != config.listen.is_ipv4() {
-                        return Err(Error::Address {
-                            address: address.to_string(),
-                            reason: format!("it has another IP version than {}", config.listen),
-                        });
-                    }
-                    driver.set_address(id, Some(address));
-                }
-                None => driver.set_address(id, None),
+            if let Some(PeerAddress::At(address)) = address
+                && address.is_ipv4() != config.listen.is_ipv4()
+            {
+                return Err(Error::Address {
+                    address: address.to_string(),
+                    reason: format!("it has another IP version than {}", config.listen),
+                });
             }
+            driver.place(id, address.as_ref())?;
         }
         let serve = |address| Asked::start(address, driver.waker());
         let metrics = config.metrics.map(serve).transpose()?;

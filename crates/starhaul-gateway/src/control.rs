@@ -11,6 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use rustix::net::SendFlags;
 use serde::{Deserialize, Serialize};
 use starhaul_net::LocalSocketFile;
 use tokio::{
@@ -146,7 +147,9 @@ fn may_change(client: &UnixStream) -> bool {
 /// Tells a client that there is no place for it, as far as it takes that at once.
 fn refuse(client: &UnixStream) {
     let refusal = ControlAnswer::Error("too many ask at once: try again".to_owned());
-    _ = client.try_write(&line(&refusal));
+    // The runtime does not know yet that it can be written to.
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    _ = rustix::net::send(client, &line(&refusal), flags);
 }
 
 async fn serve_client(

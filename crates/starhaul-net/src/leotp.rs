@@ -12,7 +12,7 @@ use crate::{
     BindOptions, BulkSocket, Error, IoMode, Poller, RecvBuffer, Waker,
     bulk::{MOST_BYTES, MOST_DATAGRAMS, Way},
     interception::Interception,
-    peer_names::PeerNames,
+    peer_names::{PeerAddress, PeerNames},
     stamped::{Waits, stamp_messages},
 };
 
@@ -159,6 +159,19 @@ impl LeotpDriver {
     /// Tells where a neighbour of the node is at first; without an address, where its hellos come from. It may move.
     pub fn set_address(&mut self, id: NeighbourId, address: Option<SocketAddr>) {
         self.place.set_way(id, address.map(straight));
+    }
+
+    /// Tells where a neighbour is at first, as the configuration says it.
+    ///
+    /// # Errors
+    /// Those of [`LeotpDriver::follow_name`].
+    pub fn place(&mut self, id: NeighbourId, at: Option<&PeerAddress>) -> Result<(), Error> {
+        match at {
+            Some(PeerAddress::Named(name)) => self.follow_name(id, name)?,
+            Some(PeerAddress::At(address)) => self.set_address(id, Some(*address)),
+            None => self.set_address(id, None),
+        }
+        Ok(())
     }
 
     /// Tells that a neighbour is at first where this name says, host:port: it is looked up until it has an address, and again while

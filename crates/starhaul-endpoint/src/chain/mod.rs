@@ -129,13 +129,8 @@ impl Chain {
         }
         let mut driver = LeotpDriver::bind(config.listen, node).map_err(io::Error::other)?;
         for (id, address) in addresses {
-            match address {
-                Some(PeerAddress::Named(name)) => {
-                    driver.follow_name(id, &name).map_err(io::Error::other)?;
-                }
-                Some(PeerAddress::At(address)) => driver.set_address(id, Some(address)),
-                None => driver.set_address(id, None),
-            }
+            let placed = driver.place(id, address.as_ref());
+            placed.map_err(io::Error::other)?;
         }
         let address = driver.local_addr();
         let known: Arc<[String]> = names
