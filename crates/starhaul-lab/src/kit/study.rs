@@ -475,3 +475,54 @@ impl Plan for StudyPlan {
         Ok(Box::new(results))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a failed call is a failed test")]
+
+    use super::*;
+
+    /// A study whose run of a seed fails if `fails` says so.
+    fn found(fails: fn(&u64) -> Option<Error>) -> Result<Box<dyn Found>, Error> {
+        let columns = || {
+            vec![Column::number("seed", "seed", "", 0, |seed: &u64| {
+                (*seed).into()
+            })]
+        };
+        let run = move |seed: &u64, _: &Records| fails(seed).map_or(Ok(vec![*seed]), Err);
+        let part = Part::with_sessions("part", "", "", columns, |_, seed| vec![seed], run);
+        let study = Study::new("study", "", "", "", "").part(part);
+        let options = study.command().get_matches_from(["study", "--runs", "3"]);
+        let context = Context {
+            command: "study",
+            bench: &|| Err(Error::Failed("it needs no links".into())),
+        };
+        study.plan(&options, 7).unwrap().run(&context, &mut |_| {})
+    }
+
+    fn lost(seed: &u64) -> Error {
+        Error::Flow(format!("connection of {seed} lost"))
+    }
+
+    #[test]
+    fn a_run_that_fails_leaves_those_of_others() {
+        let all = found(|_| None).unwrap();
+        assert_eq!(all.failure(), None);
+        let found = found(|seed| (*seed == 8).then(|| lost(seed))).unwrap();
+        assert!(found.failure().is_some());
+        let json: serde_json::Value = serde_json::from_str(&found.json().unwrap()).unwrap();
+        let seeds: Vec<_> = json["rows"].as_array().unwrap().iter().collect();
+        assert_eq!(seeds.len(), 2, "{json}");
+        assert!(!json["rows"].to_string().contains('8'), "{json}");
+        let note = "failed: a run of part with seed 8, which does not count: connection of 8 lost";
+        assert_eq!(json["skipped"], serde_json::json!([note]));
+    }
+
+    #[test]
+    fn runs_of_which_all_fail_or_one_ends_all_are_an_error() {
+        let error = |fails| found(fails).err().unwrap().to_string();
+        assert!(error(|seed| Some(lost(seed))).contains("connection of"));
+        let wrong = |seed: &u64| (*seed == 8).then(|| Error::Settings("no such link".into()));
+        assert_eq!(error(wrong), "no such link");
+    }
+}
