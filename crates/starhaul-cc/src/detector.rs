@@ -82,6 +82,8 @@ pub struct Detector {
     resting: bool,
     /// Sequence number and send time of each outstanding probe, in order of sending.
     outstanding: VecDeque<(u64, Instant)>,
+    /// The first of a silence that is no longer among them.
+    first_forgotten: Option<(u64, Instant)>,
     last_response: Option<Instant>,
     newest_answered: Option<u64>,
     rtts: VecDeque<Duration>,
@@ -98,6 +100,7 @@ impl Detector {
             next_sequence: 0,
             resting: false,
             outstanding: VecDeque::new(),
+            first_forgotten: None,
             last_response: None,
             newest_answered: None,
             rtts: VecDeque::new(),
@@ -124,8 +127,16 @@ impl Detector {
         let sequence = self.next_sequence;
         self.next_sequence += 1;
         self.outstanding.push_back((sequence, now));
-        if self.outstanding.len() > MAX_OUTSTANDING {
-            self.outstanding.pop_front();
+        if self.outstanding.len() > MAX_OUTSTANDING
+            && let Some(forgotten) = self.outstanding.pop_front()
+        {
+            // The first one of a long silence tells when that began.
+            let answered = self.newest_answered;
+            let is_of_this_silence = |(sequence, _): &(u64, Instant)| Some(*sequence) > answered;
+            self.first_forgotten = self
+                .first_forgotten
+                .filter(is_of_this_silence)
+                .or(Some(forgotten));
         }
         sequence
     }
@@ -153,6 +164,7 @@ impl Detector {
     /// Discards outstanding probes and the response times; RTTs are kept.
     fn forget_answers(&mut self) {
         self.outstanding.clear();
+        self.first_forgotten = None;
         self.last_response = None;
         self.newest_answered = None;
     }
@@ -239,10 +251,8 @@ impl Detector {
         }
         let last = self.last_response?;
         let newest_answered = self.newest_answered?;
-        let (_, sent) = self
-            .outstanding
-            .iter()
-            .find(|(sequence, _)| *sequence > newest_answered)?;
+        let unanswered = self.first_forgotten.iter().chain(&self.outstanding);
+        let (_, sent) = { unanswered }.find(|(sequence, _)| *sequence > newest_answered)?;
         let expected = *sent + self.best_rtt();
         let since = expected
             .checked_sub(self.config.probe_interval)

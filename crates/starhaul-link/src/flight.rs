@@ -136,15 +136,16 @@ impl<P: Clone> Flight<P> {
             let fraction = reorder.fraction.clamp(0.0, 1.0);
             self.reorder_rng.random_bool(fraction) && !reorder.extra.is_zero()
         });
-        if let Some(reorder) = held_back {
-            return after(sent, delay.saturating_add(reorder.extra));
-        }
         let latest = match band {
             Band::Data => &mut self.latest_data,
             Band::Icmp => &mut self.latest_icmp,
         };
-        *latest = (*latest).max(after(sent, delay));
-        *latest
+        let in_order = (*latest).max(after(sent, delay));
+        if let Some(reorder) = held_back {
+            return after(in_order, reorder.extra);
+        }
+        *latest = in_order;
+        in_order
     }
 
     fn push(&mut self, arrival: Arrival<P>, ledger: &mut Ledger<P>) {

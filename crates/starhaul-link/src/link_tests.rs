@@ -5,7 +5,7 @@ use starhaul_units::Bandwidth;
 
 use super::*;
 use crate::{
-    Arrival, Delay, DelaySeries, LeoModel, Opportunities, parse_capacity,
+    Arrival, Delay, DelaySeries, LeoModel, Opportunities, Recording, parse_capacity,
     transmitter::MAX_DEBT_BYTES,
 };
 
@@ -252,6 +252,50 @@ fn some_packets_are_overtaken_and_some_arrive_twice() {
     let twice = arrived.len() - 10_000;
     assert!((400..600).contains(&twice), "{twice} duplicated");
     assert_eq!(link.stats().duplicated, twice as u64);
+}
+
+/// A delay that falls holds packets back that leave in order: one that is overtaken waits for longer than those.
+#[test]
+fn what_is_overtaken_comes_later_than_in_order() {
+    let start = Instant::now();
+    let delay = DelaySeries::from_steps([(MS * 500, MS * 60), (MS * 9_500, MS * 10)]).unwrap();
+    let spec = LinkSpec {
+        delay: Delay::Trace(delay.into()),
+        ..spec("reorder=10%:20ms")
+    };
+    let mut link = Link::new(&spec, 1, start);
+    let mut overtaken = 0;
+    for (at, number) in arrivals_of_flow(&mut link, start, 1_000) {
+        let in_order = match number {
+            0..500 => MS * (number + 60),
+            // The last of those may be overtaken itself.
+            500..550 => MS * 555,
+            550.. => MS * (number + 10),
+        };
+        assert!(at >= in_order, "{number}: {at:?}");
+        overtaken += u32::from(at >= in_order + MS * 15);
+    }
+    assert!((70..150).contains(&overtaken), "{overtaken}");
+}
+
+#[test]
+fn where_there_is_no_path_nothing_arrives_whatever_the_loss_is() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let log = "0$[1,2]$1$[0.005]$0.010\n1$NULL\n2$[1,2]$1$[0.005]$0.010\n";
+    std::fs::write(file.path(), log).unwrap();
+    let text = format!("rate=1mbit,delay={},loss=1%", file.path().display());
+    // As a trace, too, it lasts as long as the log.
+    let recording = Recording::of_spec(&spec(&text), MS * 500).unwrap();
+    assert_eq!(recording.period(), MS * 3_000);
+    let start = Instant::now();
+    let mut link = Link::new(&spec(&text), 1, start);
+    for number in 0..300 {
+        link.enqueue(start + MS * number * 10, 100, number);
+        while link.poll(start + MS * number * 10).is_some() {}
+    }
+    while link.poll(start + MS * 4_000).is_some() {}
+    let lost = link.stats().dropped_loss;
+    assert!((100..115).contains(&lost), "{lost}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! A quantity over time as a step function that repeats: one-way delay (as in LeoReplayer's files) or random loss.
 
-use std::{ops::Range, time::Duration};
+use std::{ops::Range, sync::Arc, time::Duration};
 
 /// A step function of time that repeats without end.
 #[derive(Clone, PartialEq)]
@@ -125,6 +125,16 @@ impl LossSeries {
         }
         // The period follows that of the capacity.
         Self::from_steps([(Duration::from_millis(1), probability)])
+    }
+
+    /// The times at which all is lost; `None` if there are none.
+    pub(crate) fn only_total(&self) -> Option<Arc<Self>> {
+        let total = |loss: f64| if loss >= 1.0 { 1.0 } else { 0.0 };
+        let steps = self
+            .steps()
+            .map(|(span, loss)| (span.end.saturating_sub(span.start), total(loss)));
+        let series = Self::from_steps(steps)?;
+        (series.mean() > 0.0).then(|| Arc::new(series))
     }
 
     /// The mean over one period.

@@ -151,12 +151,18 @@ impl LinkSpec {
 }
 
 impl Recording {
-    /// The recording that a description gives; constant values last for `duration`. A capacity without limit is
+    /// The recording that a description gives; constant values last for `duration`, or as long as the values that change. A capacity without limit is
     /// missing; jitter, queue, burst loss and outages of the description are not part of a recording.
     ///
     /// # Errors
     /// [`Error`] for a rate that makes no trace.
     pub fn of_spec(spec: &LinkSpec, duration: Duration) -> Result<Self, Error> {
+        let delays = match &spec.delay {
+            Delay::Trace(series) => Some(series.period()),
+            Delay::Constant(_) => None,
+        };
+        let losses = spec.loss_trace.as_ref().map(|series| series.period());
+        let duration = delays.max(losses).unwrap_or(duration);
         let capacity = match &spec.rate {
             Rate::Trace(trace) => Some(Arc::clone(trace)),
             Rate::Constant(starhaul_units::Bandwidth::MAX) => None,

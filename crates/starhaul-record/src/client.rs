@@ -112,6 +112,8 @@ enum State {
     Asking {
         cookie: Cookie,
         keys: Box<SessionKeys>,
+        /// When the challenge came.
+        since: Instant,
         sent: Option<Instant>,
     },
     Running(Box<Running>),
@@ -143,6 +145,7 @@ impl Client {
                 State::Asking {
                     cookie: *cookie,
                     keys,
+                    since: now,
                     sent: None,
                 }
             }
@@ -208,7 +211,7 @@ impl Client {
                 };
                 return Some(Transmit::single(hello.seal(self.config.key.mac())));
             }
-            State::Asking { sent: Some(_), .. } if now >= self.epoch + PATIENCE / 2 => {
+            State::Asking { since, .. } if now >= *since + PATIENCE / 2 => {
                 // The challenge may have expired.
                 self.state = State::Greeting { sent: None };
                 return self.poll_transmit(now);

@@ -9,7 +9,7 @@ use crate::{Direction, Error, Interval, MAX_SECONDS, PACKET_BYTES};
 /// Version of the journal's format.
 const FORMAT: u32 = 1;
 const MAX_LINE_BYTES: usize = 16 << 10;
-const MAX_LINES: usize = 2_000_000;
+const MAX_LINES: usize = MAX_SECONDS as usize * 500;
 /// Upper bound of a recording's clocks, in microseconds.
 const LATEST_US: u64 = MAX_SECONDS as u64 * 4_000_000;
 
@@ -215,6 +215,18 @@ mod tests {
             assert_eq!(read, entries[..read.len()]);
             assert_eq!(read.len(), text[..cut].matches('\n').count());
         }
+    }
+
+    /// 200 probes with a stamp each and 20 reports in a second, twice as long as asked for, with a pause between.
+    #[test]
+    fn the_longest_recording_can_be_read() {
+        assert!(MAX_LINES as u64 > u64::from(MAX_SECONDS) * (2 * 200 + 2 * 20) + 10_000);
+        let late = Interval {
+            first_ms: MAX_SECONDS * 2_000 + 180_000,
+            ..Interval::default()
+        };
+        let text = begin().to_line() + &Entry::Received(late).to_line();
+        assert_eq!(parse_journal("j", text.as_bytes()).unwrap().len(), 2);
     }
 
     #[test]

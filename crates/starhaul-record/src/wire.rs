@@ -590,8 +590,8 @@ impl Interval {
         if self.bins.len() > MAX_BINS || self.bins.iter().any(|bin| *bin > MAX_BIN_BYTES) {
             return Err("bins");
         }
-        // With ramp and pauses a recording lasts a little longer than requested.
-        if last_ms > u64::from(MAX_SECONDS) * 2000 {
+        // A recording without the heavy flow lasts as long again, with ramps and pauses a little longer.
+        if last_ms > u64::from(MAX_SECONDS) * 4000 {
             return Err("first_ms");
         }
         if self.bursts > self.lost {

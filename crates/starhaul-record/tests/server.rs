@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test harness")]
 
 use std::{
+    collections::VecDeque,
     net::SocketAddr,
     time::{Duration, Instant},
 };
@@ -184,6 +185,28 @@ fn a_challenge_is_good_for_five_seconds() {
         assert_eq!(began(&mut server), accepted, "after {age:?}");
         assert_eq!(answers.is_empty(), accepted == 0, "after {age:?}");
     }
+}
+
+/// The server starts later than the client, or the path is out at first.
+#[test]
+fn a_client_whose_first_answer_comes_late_is_accepted() {
+    let mut now = Instant::now();
+    let (mut server, mut client) = pair(now);
+    let deaf_until = now + MS * 4_500;
+    let mut answers = VecDeque::new();
+    while now < deaf_until + MS * 1_500 && client.progress(now).is_none() {
+        now += MS;
+        while let Some(sent) = client.poll_transmit(now) {
+            if now >= deaf_until {
+                let of_this = ask(&mut server, now, 1, &sent.contents).into_iter();
+                answers.extend(of_this.map(|(_, answer)| (now + MS * 40, answer)));
+            }
+        }
+        while let Some((_, answer)) = answers.pop_front_if(|(at, _)| *at <= now) {
+            client.handle_datagram(now, now, &answer.contents);
+        }
+    }
+    assert!(client.progress(now).is_some(), "{:?}", client.result());
 }
 
 #[test]

@@ -171,6 +171,8 @@ impl Collected {
                     bin.dropped_queue += u64::from(matches!(cause, Cause::Queue | Cause::Codel));
                     bin.dropped_outage += u64::from(cause == Cause::Outage);
                 }
+                // Both series cover the same time: one's bins are a multiple of the other's.
+                _ = self.course.delays_at(record.left);
             }
             PacketFate::Delivered | PacketFate::Copy => {
                 let took = record.left.saturating_sub(record.arrived);
@@ -302,9 +304,24 @@ mod tests {
             dropped.dropped_outage,
         );
         assert_eq!(dropped, (4, 2, 1));
-        // 1000 s in whole bins of both kinds, so that their charts align
+        // In whole bins of both kinds, so that their charts align.
         assert_eq!(course.delay_bin.as_nanos() % course.bin.as_nanos(), 0);
         let median = course.delays[100].quantile(0.5).as_secs_f64();
         assert!((0.020..0.021).contains(&median), "{median}");
+    }
+
+    #[test]
+    fn what_is_lost_at_the_end_widens_the_bins_of_both_kinds() {
+        let mut collected = Collected::new(false);
+        let took = Duration::from_millis(20);
+        collected.add(&record(
+            Duration::from_secs(60),
+            took,
+            PacketFate::Delivered,
+        ));
+        let dropped = PacketFate::Dropped(Cause::Outage);
+        collected.add(&record(Duration::from_secs(90), Duration::ZERO, dropped));
+        let course = collected.course;
+        assert_eq!(course.delay_bin.as_nanos() % course.bin.as_nanos(), 0);
     }
 }

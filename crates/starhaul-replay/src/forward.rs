@@ -124,14 +124,26 @@ impl Direction {
             if !waited.is_zero() {
                 forwarder.conveyor.note_late(waited, taken);
             }
-            if taken == READ_AT_ONCE {
-                continue;
-            }
-            if pause.wait(&self.from, &self.stop, next)? {
+            // A sender that never pauses must not keep the run from its end.
+            let is_over = match taken == READ_AT_ONCE {
+                true => is_readable(&self.stop)?,
+                false => pause.wait(&self.from, &self.stop, next)?,
+            };
+            if is_over {
                 break;
             }
         }
         Ok(forwarder.finish(Instant::now(), first))
+    }
+}
+
+/// Whether something can be read now.
+fn is_readable(fd: &OwnedFd) -> io::Result<bool> {
+    let mut fds = [PollFd::new(fd, PollFlags::IN)];
+    match poll(&mut fds, Some(&Timespec::default())) {
+        Ok(ready) => Ok(ready > 0),
+        Err(Errno::INTR) => Ok(false),
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -349,5 +361,14 @@ mod tests {
         assert_eq!(after(100, READ_AT_ONCE), round * 99);
         assert_eq!(after(1, 3), round * 100);
         assert_eq!(after(1, 3), Duration::ZERO);
+    }
+
+    #[test]
+    fn an_end_is_seen_without_waiting() {
+        let (read, mut write) = io::pipe().unwrap();
+        let read = OwnedFd::from(read);
+        assert!(!is_readable(&read).unwrap());
+        io::Write::write_all(&mut write, b"x").unwrap();
+        assert!(is_readable(&read).unwrap());
     }
 }

@@ -182,6 +182,10 @@ fn record(arguments: &ClientArguments) -> anyhow::Result<()> {
             bar.show(progress)
         });
         bar.finish();
+        if recorded.is_err() {
+            drop(journal);
+            files::remove_empty(&arguments.out);
+        }
         recorded.with_context(|| format!("recording {} {}", direction.name(), arguments.server))?;
     }
     let interrupted = stop.is_stopped();

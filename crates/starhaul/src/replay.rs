@@ -223,7 +223,7 @@ fn begin_log(file: &PathBuf, links: &[Written], seed: u64) -> anyhow::Result<Buf
     begin().with_context(|| format!("cannot write the log {}", file.display()))
 }
 
-/// The file of a plot, created before the run so that a failure costs nothing.
+/// The file of a plot, opened before the run so that a failure costs nothing. What is in it stays until there is another.
 struct Plot {
     name: PathBuf,
     file: File,
@@ -233,7 +233,11 @@ struct Plot {
 impl Plot {
     fn begin(name: &Path) -> anyhow::Result<Self> {
         let kind = Picture::of("--plot", name)?;
-        let file = File::create(name);
+        let file = File::options()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(name);
         Ok(Self {
             name: name.to_owned(),
             file: file.with_context(|| format!("cannot write the plot {}", name.display()))?,
@@ -246,7 +250,17 @@ impl Plot {
             Picture::Page => picture.html(),
             Picture::Svg => picture.svg(),
         };
-        let written = self.file.write_all(text.as_bytes());
+        let is_file = self
+            .file
+            .metadata()
+            .is_ok_and(|metadata| metadata.is_file());
+        // A pipe has no length.
+        let emptied = if is_file {
+            self.file.set_len(0)
+        } else {
+            Ok(())
+        };
+        let written = emptied.and_then(|()| self.file.write_all(text.as_bytes()));
         written.with_context(|| format!("cannot write the plot {}", self.name.display()))
     }
 }

@@ -308,6 +308,25 @@ fn an_outage_shows_before_it_ends_and_the_segments_rtt_is_known() {
     assert_eq!(detector.outage_in_progress(start + 98 * MS), Some(50 * MS));
 }
 
+/// Longer than the probes that are remembered.
+#[test]
+fn the_length_of_a_long_outage_is_known() {
+    let mut path = Path::quiet();
+    let (from, to) = (Duration::from_secs(5), Duration::from_secs(14));
+    path.outages = vec![(from, to)];
+    path.outage_loses = true;
+    let found = path.found(DetectorConfig::default(), 20, 1);
+    let [(at, outage)] = found[..] else {
+        panic!("{found:?}");
+    };
+    assert!(at >= to && at < to + 100 * MS, "{at:?}");
+    let length = to - from;
+    assert!(
+        outage + 50 * MS > length && outage < length + 50 * MS,
+        "{outage:?}"
+    );
+}
+
 /// The interface is down for a second, which is no reconfiguration.
 #[test]
 fn probes_that_could_not_be_sent_are_no_silence() {

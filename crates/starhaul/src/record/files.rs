@@ -7,7 +7,7 @@ use std::{
 };
 
 use anyhow::{Context as _, bail};
-use starhaul_record::{DelaySource, Direction, Error, Recording, Summary, parse_journal};
+use starhaul_record::{DelaySource, Direction, Recording, Summary, parse_journal};
 
 const DIRECTIONS: [Direction; 2] = [Direction::Up, Direction::Down];
 
@@ -29,6 +29,17 @@ pub(crate) fn new_journal(folder: &Path, direction: Direction) -> anyhow::Result
         })
 }
 
+/// Removes the journals of directions of which nothing was recorded: they would keep a second attempt from the folder.
+pub(crate) fn remove_empty(folder: &Path) {
+    for file in DIRECTIONS.map(|direction| journal(folder, direction)) {
+        if std::fs::metadata(&file).is_ok_and(|metadata| metadata.len() == 0)
+            && let Err(error) = std::fs::remove_file(&file)
+        {
+            tracing::warn!(file = %file.display(), %error, "an empty journal stays");
+        }
+    }
+}
+
 /// Converts the journals in a folder to traces; returns their summary.
 pub(crate) fn finish(folder: &Path, json: bool) -> anyhow::Result<String> {
     let (mut summaries, mut unfinished) = (Vec::new(), Vec::new());
@@ -38,18 +49,19 @@ pub(crate) fn finish(folder: &Path, json: bool) -> anyhow::Result<String> {
             continue;
         };
         let name = file.to_string_lossy();
-        let entries = parse_journal(&name, BufReader::new(input))?;
-        // A direction that was not started is no failure of the other.
-        if entries.is_empty() {
-            continue;
-        }
-        let recording = match Recording::from_journal(&name, &entries) {
-            // One direction was interrupted early; the other is still of use.
-            Err(error @ Error::TooLittle { .. }) => {
+        let recording = match parse_journal(&name, BufReader::new(input)) {
+            // A direction that was not started is no failure of the other.
+            Ok(entries) if entries.is_empty() => continue,
+            Ok(entries) => Recording::from_journal(&name, &entries),
+            Err(error) => Err(error),
+        };
+        let recording = match recording {
+            Ok(recording) => recording,
+            // One direction was interrupted early, or its journal is damaged; the other is still of use.
+            Err(error) => {
                 unfinished.push(error);
                 continue;
             }
-            recording => recording?,
         };
         let write = |ending: &str, content: &dyn Fn(&mut BufWriter<File>) -> io::Result<()>| {
             let file = folder.join(format!("{}{ending}", direction.name()));
