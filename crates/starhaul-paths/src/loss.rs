@@ -58,6 +58,8 @@ struct Bucket {
 #[derive(Clone, Copy, Debug)]
 struct Run {
     first: Settled,
+    /// The number of the last one: those of datagrams that want no acknowledgement lie between.
+    last: u64,
     length: u32,
     /// How many of them were not taken back.
     lost: u32,
@@ -84,10 +86,12 @@ impl LossEstimator {
         if datagram.lost {
             let run = self.run.get_or_insert(Run {
                 first: datagram,
+                last: datagram.sequence,
                 length: 0,
                 lost: 0,
                 outage: false,
             });
+            run.last = datagram.sequence;
             run.length = run.length.saturating_add(1);
             run.lost = run.lost.saturating_add(1);
             run.outage = run.length > OUTAGE_DATAGRAMS
@@ -110,8 +114,7 @@ impl LossEstimator {
     /// A datagram counted as lost has arrived.
     pub(crate) fn take_back(&mut self, sequence: u64) {
         if let Some(run) = &mut self.run {
-            let run_of = run.first.sequence..run.first.sequence + u64::from(run.length);
-            if run_of.contains(&sequence) {
+            if (run.first.sequence..=run.last).contains(&sequence) {
                 run.lost = run.lost.saturating_sub(1);
                 return;
             }

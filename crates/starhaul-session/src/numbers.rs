@@ -21,6 +21,9 @@ pub(crate) struct StreamNumbers {
 }
 
 impl StreamNumbers {
+    /// No side opens it: there is no number past it.
+    pub(crate) const NO_STREAM: StreamId = StreamId(u32::MAX);
+
     pub(crate) const fn new(side: Side) -> Self {
         Self {
             next: match side {

@@ -77,7 +77,10 @@ pub(crate) struct AckSchedule {
     repeat: Option<Instant>,
     /// When the last one left.
     last: Option<Instant>,
-    blocks: VecDeque<(BlockAck, u8)>,
+    /// Completed blocks that have not been named yet.
+    unnamed: VecDeque<BlockAck>,
+    /// Those that have, and how often they are to be named again.
+    named: VecDeque<(BlockAck, u8)>,
     whole: BTreeMap<(StreamId, BlockId), BlockAck>,
     /// Keys of `whole`, oldest first.
     remembered: VecDeque<(StreamId, BlockId)>,
@@ -99,8 +102,8 @@ impl AckSchedule {
     pub(crate) fn on_block(&mut self, now: Instant, block: BlockAck) {
         self.name(block);
         let mut at = self.last.map_or(now, |last| now.max(last + MAX_ACK_DELAY));
-        if self.blocks.len() >= MAX_ACK_BLOCKS {
-            // More than one acknowledgement names would be named late, or never.
+        if self.unnamed.len() >= MAX_ACK_BLOCKS {
+            // As many as one acknowledgement names.
             at = now;
         }
         self.due = Some(self.due.map_or(at, |due| due.min(at)));
@@ -117,25 +120,23 @@ impl AckSchedule {
 
     /// A fragment came of a block that has ended here. If it ended whole, the sender, who seems not to know, is told again.
     pub(crate) fn on_query(&mut self, now: Instant, stream: StreamId, block: BlockId) {
+        let is_it = |queued: &BlockAck| (queued.stream, queued.block) == (stream, block);
         let is_queued =
-            |(queued, _): &(BlockAck, u8)| (queued.stream, queued.block) == (stream, block);
+            self.unnamed.iter().any(is_it) || self.named.iter().any(|(queued, _)| is_it(queued));
         if let Some(whole) = self.whole.get(&(stream, block)).copied()
-            && !self.blocks.iter().any(is_queued)
+            && !is_queued
         {
             self.due = Some(now);
             self.name(whole);
         }
     }
 
-    /// Names a block in the next acknowledgements. When there are too many, one that was named already goes first.
+    /// Names a block in the next acknowledgements.
     fn name(&mut self, block: BlockAck) {
-        self.blocks.push_back((block, BLOCK_REPEATS));
-        if self.blocks.len() > 4 * MAX_ACK_BLOCKS {
-            let named = self
-                .blocks
-                .iter()
-                .position(|(_, left)| *left < BLOCK_REPEATS);
-            self.blocks.remove(named.unwrap_or_default());
+        self.unnamed.push_back(block);
+        // Their sender can ask for no older ones either.
+        if self.unnamed.len() > MAX_REMEMBERED {
+            self.unnamed.pop_front();
         }
     }
 
@@ -157,16 +158,24 @@ impl AckSchedule {
         let is_news = self.due.take().is_some();
         self.unreported = 0;
         self.last = Some(now);
-        let mut named = Vec::new();
-        for _ in 0..self.blocks.len().min(MAX_ACK_BLOCKS) {
-            if let Some((block, left)) = self.blocks.pop_front() {
-                named.push(block);
-                if left > 1 {
-                    self.blocks.push_back((block, left - 1));
-                }
+        let news = self.unnamed.len().min(MAX_ACK_BLOCKS);
+        let mut named: Vec<BlockAck> = self.unnamed.drain(..news).collect();
+        let again = self.named.len().min(MAX_ACK_BLOCKS - news);
+        for (block, left) in self.named.drain(..again).collect::<Vec<_>>() {
+            named.push(block);
+            if left > 1 {
+                self.named.push_back((block, left - 1));
             }
         }
-        let again = is_news || !self.blocks.is_empty();
+        let new = named.iter().take(news);
+        self.named
+            .extend(new.map(|block| (*block, BLOCK_REPEATS - 1)));
+        let surplus = self.named.len().saturating_sub(4 * MAX_ACK_BLOCKS);
+        self.named.drain(..surplus);
+        if !self.unnamed.is_empty() {
+            self.due = Some(now);
+        }
+        let again = is_news || !self.named.is_empty();
         self.repeat = again.then(|| now + REPEAT_AFTER);
         named
     }
@@ -223,12 +232,22 @@ mod tests {
             assert_eq!(schedule.due(), Some(start + MAX_ACK_DELAY));
         }
         let named = schedule.take(start + MAX_ACK_DELAY);
-        assert_eq!(named, [0, 1, 2, 3].map(block));
+        // What was named already comes last.
+        assert_eq!(named, [1, 2, 3, 0].map(block));
         // As many as one acknowledgement names do not wait for more.
         for number in 4..64 {
             schedule.on_block(start + MAX_ACK_DELAY, block(number));
         }
         assert_eq!(schedule.due(), Some(start + MAX_ACK_DELAY));
+        // All of them are, at once.
+        let mut named = Vec::new();
+        while schedule.due() == Some(start + MAX_ACK_DELAY) {
+            named.extend(schedule.take(start + MAX_ACK_DELAY));
+        }
+        assert!(
+            (4..64).all(|number| named.contains(&block(number))),
+            "{named:?}"
+        );
         // After a pause the next is named at once.
         while let Some(due) = schedule.due() {
             schedule.take(due);

@@ -6,7 +6,7 @@ mod pair;
 
 use pair::{Pair, is_on_time, ms};
 use starhaul_session::{
-    BlockOptions, ExpiredCause, Mode, Outcome, PathId, SessionConfig, StreamConfig,
+    BlockOptions, Event, ExpiredCause, Mode, Outcome, PathId, SessionConfig, StreamConfig,
 };
 
 const PATH: PathId = PathId(0);
@@ -27,7 +27,7 @@ fn short_of_memory() -> SessionConfig {
 }
 
 /// Everything that `side` has to say now, heard by the other at once if it `passes`.
-fn exchange(pair: &mut Pair, side: usize, passes: impl Fn(&[u8]) -> bool) {
+fn exchange(pair: &mut Pair, side: usize, mut passes: impl FnMut(&[u8]) -> bool) {
     while let Some(datagram) = pair.sessions[side].poll_datagram(pair.now, PATH) {
         if passes(&datagram.payload) {
             pair.sessions[1 - side]
@@ -68,6 +68,39 @@ fn a_block_that_the_receiver_has_no_room_for_is_not_told_as_delivered() {
         let lost = Some(Outcome::Expired(ExpiredCause::Loss));
         assert_eq!(told, lost, "{mode:?}");
     }
+}
+
+/// Blocks that can still fail give way to those that were told as delivered.
+#[test]
+fn what_was_told_as_delivered_is_not_dropped_for_what_is_not_whole() {
+    let mut pair = Pair::new(short_of_memory());
+    pair.lane(0, 50.0, 20, 0.0, 0.0, 1);
+    pair.answer();
+    let blocks = pair.open(stream(Mode::None, 60_000));
+    let of_blocks = |payload: &[u8]| payload.first() == Some(&1);
+    // Half of each large one is lost.
+    let mut number = 0;
+    for _ in 0..8 {
+        pair.send(blocks, 60_000, BlockOptions::default());
+        for _ in 0..20 {
+            exchange(&mut pair, 0, |payload| {
+                number += usize::from(of_blocks(payload));
+                !of_blocks(payload) || number % 2 == 0
+            });
+            exchange(&mut pair, 1, |_| true);
+        }
+    }
+    // The application takes none meanwhile.
+    for _ in 0..70 {
+        pair.send(blocks, 1000, BlockOptions::default());
+        exchange(&mut pair, 0, |_| true);
+    }
+    assert!(pair.sessions[1].dropped_on_receipt() > 0);
+    let events = std::iter::from_fn(|| pair.sessions[1].poll_event());
+    let small = events.filter(
+        |event| matches!(event, Event::BlockReceived { data, .. } if data.len() == 1000),
+    );
+    assert_eq!(small.count(), 70);
 }
 
 #[test]

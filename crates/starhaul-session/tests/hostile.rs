@@ -31,6 +31,10 @@ struct Victim {
 
 impl Victim {
     fn new(config: SessionConfig) -> Self {
+        Self::of(Side::Server, config)
+    }
+
+    fn of(side: Side, config: SessionConfig) -> Self {
         let now = Instant::now();
         let update = PathUpdate {
             cwnd: 1_000_000,
@@ -40,7 +44,7 @@ impl Victim {
             min_rtt: ms(40),
             max_datagram: 1200,
         };
-        let mut session = Session::new(config, Side::Server, now);
+        let mut session = Session::new(config, side, now);
         session.add_path(now, PATH, 0.0, update);
         Self {
             now,
@@ -296,6 +300,22 @@ fn blocks_for_ever_new_streams_that_are_never_opened_stay_within_the_bound() {
     }
 }
 
+/// There is no number past the last one: it could be opened again and again.
+#[test]
+fn a_server_cannot_open_the_last_number_twice() {
+    let mut victim = Victim::of(Side::Client, SessionConfig::default());
+    victim.open(u32::MAX - 2, 0, true).unwrap();
+    for _ in 0..2 {
+        let opened = victim.open(u32::MAX, 0, true);
+        assert!(
+            matches!(opened, Err(ProtocolError::StreamState { .. })),
+            "{opened:?}"
+        );
+    }
+    let events = std::iter::from_fn(|| victim.session.poll_event());
+    assert_eq!(events.count(), 1);
+}
+
 #[test]
 fn more_streams_than_agreed_are_refused() {
     let mut victim = Victim::small();
@@ -317,6 +337,25 @@ fn more_streams_than_agreed_are_refused() {
         Some(ProtocolError::Limit("streams")),
         "bytes of streams that are never opened"
     );
+}
+
+/// What each block takes beside its bytes counts, too.
+#[test]
+fn small_blocks_that_cannot_leave_stay_within_the_bound() {
+    let config = SessionConfig {
+        max_send_bytes: 1_000_000,
+        ..SessionConfig::default()
+    };
+    let now = Instant::now();
+    let mut session = Session::new(config, Side::Client, now);
+    let stream = session.open_stream(now, StreamConfig::default()).unwrap();
+    let mut send = || {
+        let data = Bytes::from_static(b"x");
+        session.send_block(now, stream, data, BlockOptions::default())
+    };
+    let taken = (0..10_000).take_while(|_| send().is_ok()).count();
+    assert!((1_000..2_500).contains(&taken), "{taken}");
+    assert!(matches!(send(), Err(StreamError::QueueFull { .. })));
 }
 
 #[test]
@@ -711,6 +750,38 @@ fn giving_up_all_blocks_there_could_be_costs_little() {
     }
     let events = std::iter::from_fn(|| victim.session.poll_event()).count();
     assert!(events <= 100 * 256 + 2, "{events} events");
+    // Many ranges of one message are no more than one.
+    let mut message = vec![3, 0, 0, 0, 4];
+    victim.open(4, 0, true).unwrap();
+    for range in 0..100u32 {
+        message.extend_from_slice(&(range * 1000).to_be_bytes());
+        message.extend_from_slice(&(range * 1000 + 400).to_be_bytes());
+    }
+    victim.control(&message).unwrap();
+    let events = std::iter::from_fn(|| victim.session.poll_event()).count();
+    assert!((256..=257).contains(&events), "{events} events");
+}
+
+/// A datagram may cost as much to read as it is long, whatever it says.
+#[test]
+fn acknowledgements_that_no_receiver_sends_are_refused() {
+    let malformed = |body: &[u8]| {
+        let mut victim = Victim::small();
+        let said = victim.say(3, body);
+        matches!(said, Err(ProtocolError::Malformed(_)))
+    };
+    let falling: Vec<(u32, u8)> = (0..33).map(|_| (2, 0)).collect();
+    assert!(malformed(&ack(0, &falling, &[])), "33 ranges");
+    assert!(
+        malformed(&ack(0, &[(100, 0), (0, 5)], &[])),
+        "ranges that meet"
+    );
+    let blocks: Vec<(u32, u32)> = (0..25).map(|block| (1, block)).collect();
+    assert!(malformed(&ack(0, &[], &blocks)), "25 blocks");
+    let path = &ack(0, &[(100, 0)], &[])[1..];
+    let path = &path[..path.len() - 1];
+    let twice = [&[2], path, path, &[0]].concat();
+    assert!(malformed(&twice), "a path twice");
 }
 
 #[test]

@@ -267,6 +267,24 @@ fn a_raised_priority_overtakes() {
     assert_eq!(first, blocks[8].0, "{:?}", pair.outcomes(0));
 }
 
+/// It is sent at the very moment, before the timer.
+#[test]
+fn what_depends_on_a_block_that_ends_as_it_comes_is_cancelled() {
+    let mut pair = pair();
+    pair.run_for(ms(500));
+    pair.cut(0, true);
+    let stream = pair.open(stream(100));
+    let base = pair.send(stream, 3000, BlockOptions::default());
+    pair.now += ms(5_000);
+    let options = BlockOptions {
+        depends_on: Some(base),
+        ..BlockOptions::default()
+    };
+    let dependent = pair.send(stream, 3000, options);
+    pair.run_for(ms(10));
+    assert_eq!(pair.outcome(stream, dependent), cancelled_by(base));
+}
+
 #[test]
 fn a_dependent_may_be_retreated_alone_and_ends_once() {
     let mut pair = pair();

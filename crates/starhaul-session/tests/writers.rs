@@ -43,7 +43,7 @@ fn a_writer_refused_for_the_sake_of_the_session_is_woken_when_others_have_made_r
         .open_stream(pair.now, StreamConfig::default())
         .unwrap();
     let bytes = pair.sessions[0].open_stream(pair.now, reliable()).unwrap();
-    let full = Bytes::from(vec![1; 100_000]);
+    let full = Bytes::from(vec![1; 99_488]);
     pair.sessions[0]
         .send_block(pair.now, blocks, full, BlockOptions::default())
         .unwrap();

@@ -183,6 +183,31 @@ fn reordering_taken_for_loss_is_taken_back() {
     assert_eq!(sender.loss().burst_length, 1.0);
 }
 
+/// Of three datagrams two want no acknowledgement.
+#[test]
+fn losses_among_datagrams_that_do_not_count_are_taken_back() {
+    let mut sender = Sender::new();
+    for _ in 0..100 {
+        sender.send(false);
+        sender.sequence += 2;
+    }
+    let first = sender.sequence;
+    for _ in 0..6 {
+        sender.send(true);
+        sender.sequence += 2;
+    }
+    assert!(sender.loss().window_max > 0.0);
+    for number in 0..6 {
+        sender.estimator.take_back(first + number * 3);
+    }
+    for _ in 0..100 {
+        sender.send(false);
+        sender.sequence += 2;
+    }
+    let loss = sender.loss();
+    assert_eq!((loss.rate, loss.window_max), (0.0, 0.0), "{loss:?}");
+}
+
 #[test]
 fn a_spike_of_delay_taken_for_an_outage_is_taken_back_whole() {
     let mut sender = Sender::new();

@@ -70,6 +70,9 @@ struct Code {
     unsent_redundancy: usize,
 }
 
+/// Counted for each block beside its bytes.
+pub(crate) const SEND_OVERHEAD_BYTES: usize = 512;
+
 /// A block that has not ended.
 #[derive(Debug)]
 pub(crate) struct SendBlock {
@@ -103,6 +106,8 @@ pub(crate) struct SendBlock {
     largest_fragment: usize,
     /// How often it was cut anew.
     cut: u8,
+    /// Bytes that are counted for it.
+    pub(super) counted: usize,
     fresh: Cursor,
     redundancy: Cursor,
     retransmit: VecDeque<FragmentId>,
@@ -158,6 +163,7 @@ impl SendBlock {
             redundancy: Cursor::default(),
             retransmit: VecDeque::new(),
             copies: VecDeque::new(),
+            counted: 0,
             carried: Vec::new(),
         }
     }
@@ -222,6 +228,13 @@ impl SendBlock {
             self.codes.push(code);
         }
         Ok(())
+    }
+
+    /// About the bytes of memory that it takes.
+    pub(super) fn memory(&self) -> usize {
+        let redundancy = |code: &Code| usize::from(code.redundancy_count) * code.fragment_length;
+        let redundancy: usize = self.codes.iter().map(redundancy).sum();
+        SEND_OVERHEAD_BYTES + self.data.len() + redundancy
     }
 
     /// Bytes that must still be sent: new data, retransmissions, copies, urgent redundancy.

@@ -96,7 +96,8 @@ impl BlocksOut {
         let headers = fragments * (FRAGMENT_HEADER_BYTES + QUIC_HEADER_BYTES);
         let bytes = block.data.len() + headers;
         self.demand.on_offered(now, block.priority, bytes, deadline);
-        self.held_bytes += block.data.len();
+        block.counted = block.memory();
+        self.held_bytes += block.counted;
         block.timer = chances::next_timer(now, paths, &block);
         self.expiry.insert((block.timer.0, block.timer.1, key));
         self.blocks.insert(key, block);
@@ -215,7 +216,7 @@ impl BlocksOut {
                 continue;
             };
             self.expiry.remove(&(block.timer.0, block.timer.1, key));
-            self.held_bytes -= block.data.len();
+            self.held_bytes -= block.counted;
             if !matches!(outcome, Outcome::Delivered { .. }) {
                 let because_of = Some(BlockId(wrap(key.1)));
                 let fate = if outcome == Outcome::Failed {
@@ -295,6 +296,9 @@ impl BlocksOut {
             self.end(now, key, Outcome::Failed);
             return false;
         }
+        self.held_bytes -= block.counted;
+        block.counted = block.memory();
+        self.held_bytes += block.counted;
         block.redundancy_is_urgent =
             !block.mode.retransmits() || !has_time_for_rounds(rounds, block, now, paths, path);
         true

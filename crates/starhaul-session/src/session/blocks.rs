@@ -14,6 +14,8 @@ use crate::{
     wire::{BlockAck, Fragment, unwrap, wrap},
 };
 
+/// A fragment may seem to leave so long before its block was born.
+const MOST_AHEAD_MICROS: u32 = 1_000_000;
 /// Most blocks of one message that are reported missing one by one.
 const MAX_MISSING_EVENTS: usize = 256;
 /// Ranges of ended blocks that each stream may have, and all streams together beyond.
@@ -57,7 +59,7 @@ impl Session {
             }
         };
         let key = (stream, number);
-        let born = unwrap(fragment.born_micros, sent).min(sent);
+        let born = born(fragment.born_micros, sent);
         let inbound = &mut self.inbound;
         if inbound
             .early
@@ -194,7 +196,7 @@ impl Session {
     }
 
     /// Keeps what waits for reassembly within its bound: the oldest goes.
-    fn make_room(&mut self) {
+    pub(super) fn make_room(&mut self) {
         while self.inbound.held_bytes > self.config.max_receive_bytes / 2 {
             let Some((_, key)) = self
                 .inbound
@@ -281,14 +283,21 @@ impl Session {
     /// Blocks of the peer from `first` to before `end` are not waited for any more: those that have not ended are missing. Returns
     /// how many these are.
     pub(super) fn give_up(&mut self, stream: StreamId, first: u64, end: u64) -> u64 {
+        let mut told = MAX_MISSING_EVENTS;
+        self.give_up_telling(stream, first, end, &mut told)
+    }
+
+    /// The same; of so many it is told.
+    fn give_up_telling(&mut self, stream: StreamId, first: u64, end: u64, told: &mut usize) -> u64 {
         let Some(blocks) = self.received(stream) else {
             return 0;
         };
         let gaps = blocks.ended.gaps(first, end);
         let missing: Vec<u64> = gaps
             .flat_map(|(start, end)| start..end)
-            .take(MAX_MISSING_EVENTS)
+            .take(*told)
             .collect();
+        *told -= missing.len();
         let fresh = blocks.ended.insert(first, end);
         self.inbound.remove_range((stream, first), (stream, end));
         for number in missing {
@@ -305,6 +314,7 @@ impl Session {
         stream: StreamId,
         ranges: &[(BlockId, BlockId)],
     ) -> Result<(), ProtocolError> {
+        let mut told = MAX_MISSING_EVENTS;
         for &(first, last) in ranges {
             let Some(entry) = self.streams.get_mut(&stream) else {
                 return Ok(());
@@ -320,7 +330,7 @@ impl Session {
             if last < first {
                 return Err(ProtocolError::Malformed("control message"));
             }
-            self.give_up(stream, first, last + 1);
+            self.give_up_telling(stream, first, last + 1, &mut told);
         }
         self.bound_ended(stream);
         self.release_ordered(stream);
@@ -336,6 +346,32 @@ impl Complete {
             block: BlockId(wrap(number)),
             completed_micros: self.completed_micros,
             recovered: self.recovered,
+        }
+    }
+}
+
+/// When a block was born of which a fragment left at `sent`, in microseconds: the latest time before that, up to an hour, or `sent` if it
+/// seems to be born a moment later.
+fn born(wire: u32, sent: u64) -> u64 {
+    let age = wrap(sent).wrapping_sub(wire);
+    match age > u32::MAX - MOST_AHEAD_MICROS {
+        true => sent,
+        false => sent.saturating_sub(age.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_may_be_an_hour_old_when_it_leaves() {
+        let hour = 3_600_000_000;
+        for sent in [hour, 3 * hour, u64::from(u32::MAX) * 5 + 7] {
+            for age in [0, 1, 1_000_000, hour / 2, 40 * 60_000_000, hour] {
+                assert_eq!(born(wrap(sent - age), sent), sent - age);
+            }
+            assert_eq!(born(wrap(sent + 1000), sent), sent);
         }
     }
 }

@@ -227,10 +227,11 @@ impl Session {
         if stream == StreamId::CONTROL
             || stream.opener() == self.side
             || self.numbers.was_passed(stream)
+            || stream == StreamNumbers::NO_STREAM
         {
             return Err(ProtocolError::StreamState {
                 stream,
-                what: "opened twice or with a number of ours",
+                what: "opened twice, or with a number of ours or of none",
             });
         }
         if self.numbers.peer_open() >= self.most_peer_streams() {
@@ -247,6 +248,7 @@ impl Session {
         });
         self.emit(Event::StreamOpened { stream, config });
         self.adopt_early(stream);
+        self.make_room();
         self.open_window(stream);
         self.offer_streams();
         // What came for numbers that were skipped belongs to no stream.

@@ -287,6 +287,7 @@ impl Session {
         self.find_lost();
         self.blocks_out.expire(self.now, &self.paths);
         self.release_due();
+        self.make_room();
         self.settle();
     }
 
@@ -409,12 +410,14 @@ impl Session {
 
     fn emit(&mut self, event: Event) {
         match &event {
-            Event::BlockReceived { data, .. } => {
-                self.inbound.hold(data);
-                self.make_room_for_events();
+            // Others make room first: see `make_room`.
+            Event::BlockReceived { data, .. } => self.inbound.hold(data),
+            // So many may be for a stream that nobody reads. All others come once for a stream and its state, and something waits for them.
+            Event::BlockMissing { .. } | Event::Overload { .. }
+                if self.events.len() >= MAX_EVENTS =>
+            {
+                return;
             }
-            Event::BlockOutcome { .. } => {}
-            _ if self.events.len() >= MAX_EVENTS => return,
             _ => {}
         }
         self.events.push_back(event);

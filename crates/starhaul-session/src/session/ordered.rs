@@ -66,9 +66,11 @@ impl Session {
     /// that has ended otherwise than whole.
     pub(super) fn release_due(&mut self) {
         while self.next_release().is_some_and(|at| at <= self.now)
-            && let Some(&(_, stream)) = self.inbound.releases.first()
+            && let Some(release) = self.inbound.releases.first().copied()
         {
-            self.skip_to_first(stream);
+            self.skip_to_first(release.1);
+            // Nothing waits there any more.
+            self.inbound.releases.remove(&release);
         }
     }
 

@@ -15,7 +15,7 @@ use crate::{
         bytes::{ReceiveBytes, Share},
     },
     send::{
-        block::SendBlock,
+        block::{SEND_OVERHEAD_BYTES, SendBlock},
         bytes::{INITIAL_CREDIT, SendBytes},
         offer_of,
     },
@@ -115,6 +115,9 @@ impl Session {
     ) -> Result<BlockId, StreamError> {
         self.advance(now);
         self.check_open()?;
+        // What it depends on may have just ended.
+        self.blocks_out.expire(self.now, &self.paths);
+        self.settle();
         let (held, limit) = (self.held_for_sending(), self.config.max_send_bytes);
         let entry = self
             .streams
@@ -129,7 +132,7 @@ impl Session {
         if data.is_empty() || data.len() > MAX_BLOCK_BYTES {
             return Err(StreamError::BlockSize(data.len()));
         }
-        if held + data.len() > limit {
+        if held + data.len() + SEND_OVERHEAD_BYTES > limit {
             return Err(StreamError::QueueFull { held, limit });
         }
         if blocks.live >= MAX_LIVE_BLOCKS as u64 {

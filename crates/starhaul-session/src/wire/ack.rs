@@ -168,19 +168,36 @@ impl Ack {
     }
 
     pub(super) fn decode(body: &mut Bytes) -> Result<Self, ProtocolError> {
-        let short = |_| ProtocolError::Malformed("acknowledgement");
+        let short = |_| MALFORMED;
         let mut ack = Self::default();
-        for _ in 0..body.try_get_u8().map_err(short)? {
+        for _ in 0..counted(body, MAX_ACK_PATHS)? {
             let path = body.try_get_u32().map_err(short)?;
+            if ack.paths.iter().any(|known: &PathAck| known.path == path) {
+                return Err(MALFORMED);
+            }
             let received_micros = body.try_get_u32().map_err(short)?;
             let mut ranges = Vec::new();
             let mut previous: Option<u32> = None;
-            for _ in 0..body.try_get_u8().map_err(short)? {
+            // Ranges fall: a sender looks at each of its datagrams once for all of them.
+            let mut below = 0_u64;
+            for _ in 0..counted(body, MAX_ACK_RANGES)? {
                 let last = match previous {
                     None => body.try_get_u32().map_err(short)?,
-                    Some(previous) => previous.wrapping_sub(try_get_distance(body)?),
+                    Some(previous) => {
+                        let gap = try_get_distance(body)?;
+                        if gap == 0 {
+                            return Err(MALFORMED);
+                        }
+                        below += u64::from(gap);
+                        previous.wrapping_sub(gap)
+                    }
                 };
-                let first = last.wrapping_sub(try_get_distance(body)?);
+                let length = try_get_distance(body)?;
+                below += u64::from(length);
+                if below > u64::from(u32::MAX / 2) {
+                    return Err(MALFORMED);
+                }
+                let first = last.wrapping_sub(length);
                 ranges.push((first, last));
                 previous = Some(first);
             }
@@ -190,7 +207,7 @@ impl Ack {
                 ranges,
             });
         }
-        for _ in 0..body.try_get_u8().map_err(short)? {
+        for _ in 0..counted(body, MAX_ACK_BLOCKS)? {
             ack.blocks.push(BlockAck {
                 stream: StreamId(body.try_get_u32().map_err(short)?),
                 block: BlockId(body.try_get_u32().map_err(short)?),
@@ -224,6 +241,17 @@ impl Ack {
         }
         Ok(())
     }
+}
+
+const MALFORMED: ProtocolError = ProtocolError::Malformed("acknowledgement");
+
+/// A count of at most so many.
+fn counted(body: &mut Bytes, most: usize) -> Result<usize, ProtocolError> {
+    let count = body.try_get_u8().map_err(|_| MALFORMED)?.into();
+    if count > most {
+        return Err(MALFORMED);
+    }
+    Ok(count)
 }
 
 /// Counts on the wire are bytes; every list is bounded below 256 where it is made.
@@ -358,9 +386,9 @@ mod tests {
 
     fn paths() -> impl Strategy<Value = Vec<PathAck>> {
         // Newest first: each range lies below the one before it.
-        let steps = vec((0..70_000_u32, 0..1000_u32), 1..33);
-        let path = (any::<u32>(), any::<u32>(), any::<u32>(), steps);
-        let path = path.prop_map(|(path, received_micros, newest, steps)| {
+        let steps = vec((1..70_000_u32, 0..1000_u32), 1..33);
+        let path = (any::<u32>(), any::<u32>(), steps);
+        let path = path.prop_map(|(received_micros, newest, steps)| {
             let mut last = newest;
             let ranges = steps.into_iter().map(|(gap, length)| {
                 let range = (last.wrapping_sub(length), last);
@@ -368,12 +396,18 @@ mod tests {
                 range
             });
             PathAck {
-                path,
+                path: 0,
                 received_micros,
                 ranges: ranges.collect(),
             }
         });
-        vec(path, 0..MAX_ACK_PATHS)
+        vec(path, 0..MAX_ACK_PATHS).prop_map(|mut paths| {
+            // Each path once.
+            (0..)
+                .zip(&mut paths)
+                .for_each(|(number, path)| path.path = number);
+            paths
+        })
     }
 
     fn reports() -> impl Strategy<Value = (Vec<ReconfigurationReport>, Vec<SegmentReport>)> {
