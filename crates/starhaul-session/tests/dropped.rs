@@ -97,9 +97,8 @@ fn what_was_told_as_delivered_is_not_dropped_for_what_is_not_whole() {
     }
     assert!(pair.sessions[1].dropped_on_receipt() > 0);
     let events = std::iter::from_fn(|| pair.sessions[1].poll_event());
-    let small = events.filter(
-        |event| matches!(event, Event::BlockReceived { data, .. } if data.len() == 1000),
-    );
+    let small = events
+        .filter(|event| matches!(event, Event::BlockReceived { data, .. } if data.len() == 1000));
     assert_eq!(small.count(), 70);
 }
 

@@ -73,10 +73,6 @@ impl Connections {
         conns.any(is_such)
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.len
-    }
-
     fn slot_mut(&mut self, key: ConnectionKey) -> Option<&mut Slot> {
         let slot = self.slots.get_mut(key.slot)?;
         (slot.generation == key.generation).then_some(slot)

@@ -27,6 +27,19 @@ use crate::{
 /// Greatest number of answers to packets without a connection that wait for the driver.
 const MAX_RESPONSES: usize = 64;
 
+/// Bytes of the shortest UDP payload of a client that begins (RFC 9000 §14.1).
+const LEAST_INITIAL_BYTES: usize = 1200;
+
+/// Whether a packet is of a version that we do not speak, and too short to be answered (RFC 9000 §5.2.2): the answer would be longer, and
+/// its address may be forged.
+fn is_short_of_another_version(payload: &[u8]) -> bool {
+    let [0x80..=u8::MAX, a, b, c, d, ..] = *payload else {
+        return false;
+    };
+    let version = u32::from_be_bytes([a, b, c, d]);
+    payload.len() < LEAST_INITIAL_BYTES && !matches!(version, 0 | 1)
+}
+
 impl Node {
     /// A UDP payload arrived on `local` from `remote`; `ecn` are the ECN bits of its IP header.
     pub fn handle_datagram(
@@ -63,6 +76,9 @@ impl Node {
             let Some(socket) = self.locals.get_mut(&local) else {
                 break;
             };
+            if is_short_of_another_version(&payload) {
+                continue;
+            }
             let from = FourTuple::from_remote(socket.names.of(remote));
             response.clear();
             let event = socket
@@ -142,12 +158,7 @@ impl Node {
         response: &mut Vec<u8>,
     ) {
         let packet_bytes = self.packet_bytes();
-        let paths = self
-            .sessions
-            .values()
-            .flat_map(|state| state.paths.values());
-        let used = paths.filter(|path| path.conn.is_some()).count();
-        let pending = self.conns.len().saturating_sub(used);
+        let pending = self.pending.total();
         let Some(socket) = self.locals.get_mut(&local) else {
             return;
         };

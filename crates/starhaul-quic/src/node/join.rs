@@ -93,9 +93,17 @@ impl Node {
 
     /// Client: the session opened, or its opening failed: idle connections go on.
     pub(super) fn join_idle(&mut self, now: Instant, session: SessionHandle) {
-        let Some(state) = self.sessions.get(&session) else {
+        let Some(state) = self.sessions.get_mut(&session) else {
             return;
         };
+        if state.joined.is_some() {
+            // What no attempt could cure before may be over: the peer trusts our key now.
+            for known in state.paths.values_mut() {
+                if known.failed.take().is_some() && known.conn.is_none() {
+                    known.backoff.schedule(now);
+                }
+            }
+        }
         let keys: Vec<_> = state.paths.values().filter_map(|path| path.conn).collect();
         for key in keys {
             if let Some(mut conn) = self.conns.take(key) {

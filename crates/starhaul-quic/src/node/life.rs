@@ -33,7 +33,7 @@ impl Backoff {
         self.at
     }
 
-    fn schedule(&mut self, now: Instant) {
+    pub(super) fn schedule(&mut self, now: Instant) {
         self.last = (self.last * 2).clamp(Self::FIRST, Self::MOST);
         self.at = Some(now + self.last);
     }
@@ -300,7 +300,14 @@ impl Node {
         }
         known.conn = None;
         known.unanswered_since = None;
-        match code {
+        // Somebody else with the peer's key answers there: the session goes on where it is known.
+        let is_elsewhere = code == Some(CloseCode::UnknownSession)
+            && state
+                .session
+                .path_stats()
+                .iter()
+                .any(|other| other.path != path && !other.suspect && other.newest_acked);
+        match code.filter(|_| !is_elsewhere) {
             Some(
                 CloseCode::SessionClosed
                 | CloseCode::SessionViolation

@@ -149,6 +149,11 @@ impl Node {
         let most = (MAX_BATCH_BYTES / (sizes.max_datagram + PACKET_SLACK)).min(MAX_SEGMENTS);
         let (update, budget) = match conn.permit(now, sizes, most) {
             Ok(permitted) => permitted,
+            Err(Permit::WindowFull) => {
+                conn.next
+                    .extend(state.session.poll_silence_probe(now, path));
+                return;
+            }
             Err(wait) => {
                 if let Permit::At(at) = wait {
                     conn.paced_until = Some(at);

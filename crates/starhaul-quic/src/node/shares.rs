@@ -31,24 +31,33 @@ impl Source {
 
 /// The number of accepted connections of each source that have not joined a session yet.
 #[derive(Debug, Default)]
-pub(super) struct Pending(BTreeMap<Source, usize>);
+pub(super) struct Pending {
+    of_sources: BTreeMap<Source, usize>,
+    total: usize,
+}
 
 impl Pending {
     pub(super) fn add(&mut self, source: Source) {
-        *self.0.entry(source).or_default() += 1;
+        *self.of_sources.entry(source).or_default() += 1;
+        self.total += 1;
     }
 
     pub(super) fn remove(&mut self, source: Source) {
-        if let Some(held) = self.0.get_mut(&source) {
+        if let Some(held) = self.of_sources.get_mut(&source) {
             *held -= 1;
+            self.total -= 1;
             if *held == 0 {
-                self.0.remove(&source);
+                self.of_sources.remove(&source);
             }
         }
     }
 
+    pub(super) const fn total(&self) -> usize {
+        self.total
+    }
+
     pub(super) fn held(&self, source: Source) -> usize {
-        self.0.get(&source).copied().unwrap_or_default()
+        self.of_sources.get(&source).copied().unwrap_or_default()
     }
 }
 
@@ -99,6 +108,6 @@ mod tests {
         (0..3).for_each(|_| pending.add(source));
         assert_eq!(pending.held(source), 3);
         (0..3).for_each(|_| pending.remove(source));
-        assert!(pending.0.is_empty());
+        assert!(pending.of_sources.is_empty() && pending.total() == 0);
     }
 }

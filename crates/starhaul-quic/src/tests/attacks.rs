@@ -71,6 +71,56 @@ fn what_comes_from_port_zero_gets_no_answer() {
     }
 }
 
+/// An answer of many versions to a few bytes would flood whose address was forged.
+#[test]
+fn a_short_packet_of_another_version_gets_no_answer() {
+    let start = Instant::now();
+    for (bytes, is_answered) in [(7, false), (1199, false), (1200, true)] {
+        let mut server = Node::new(server_config(), start).unwrap();
+        server.add_local(LocalId(0), true);
+        let mut payload = vec![0; bytes];
+        payload[..7].copy_from_slice(&[0xc0, 1, 2, 3, 4, 0, 0]);
+        let from = std::net::SocketAddr::from(([10, 0, 0, 1], 1000));
+        server.handle_datagram(start, LocalId(0), from, 0, payload[..].into());
+        let answer = server.poll_transmit(start);
+        assert_eq!(answer.is_some(), is_answered, "{bytes} bytes");
+    }
+}
+
+/// Connections that had joined and end wait for late packets; new ones have places meanwhile.
+#[test]
+fn connections_that_end_take_no_place_of_handshakes() {
+    let mut config = server_config();
+    (config.max_handshakes, config.max_handshakes_per_source) = (4, 4);
+    let mut net = rogue_net(config, 1);
+    let session = open_session(&mut net);
+    let key = net.rogue().session_key(0);
+    for path in 1..5 {
+        let now = net.sim.now();
+        let conn = net.rogue().connect(now);
+        net.run_ms(100);
+        let join = net.rogue().join(conn, &key, session, path).encode();
+        net.rogue().say(conn, &join);
+        net.run_ms(100);
+        net.rogue().probe(conn);
+        net.run_ms(50);
+    }
+    assert_eq!(net.up(SERVER).len(), 5);
+    let now = net.sim.now();
+    let handle = net.session;
+    net.server().node.close(now, handle, "over");
+    let late = net.rogue().connect(now);
+    net.run_ms(60);
+    assert_eq!(net.rogue().refused(late), None);
+    net.rogue().say(late, &open(2, vec![VERSION]));
+    net.run_ms(200);
+    assert!(
+        net.rogue().answer(late).is_some(),
+        "{:?}",
+        net.rogue().lost(late)
+    );
+}
+
 #[test]
 fn a_client_whose_key_is_not_trusted_is_told_so() {
     let start = Instant::now();

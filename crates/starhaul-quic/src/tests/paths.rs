@@ -14,6 +14,7 @@ use super::net::{
     CLIENT, Net, Party, SERVER, client_address, client_config, client_identity, path_spec,
     server_address, server_config, server_identity,
 };
+use super::transfer::Transfer;
 use crate::{CloseCode, Error, LinkKind, LocalId, Node, NodeEvent};
 
 const LEO: &str = "rate=20mbit,delay=20ms";
@@ -37,6 +38,38 @@ fn all_paths_join_one_session_and_both_sides_agree() {
             assert_eq!(path.remote, expected);
             assert!(net.party(side).ups_and_downs(path.path.0) == (1, 0));
         }
+    }
+}
+
+/// The near path is refused before the far one is, and the key is trusted between the two.
+#[test]
+fn a_path_that_was_refused_before_the_session_opened_is_tried_again() {
+    let mut net = Net::new(1, &[LEO, GEO]);
+    net.server().node.set_trusted(Vec::new()).unwrap();
+    net.connect();
+    net.run_ms(200);
+    let trusted = vec![client_identity().public_key()];
+    net.server().node.set_trusted(trusted).unwrap();
+    net.run_ms(15_000);
+    assert_eq!((net.up(CLIENT), net.up(SERVER)), (vec![0, 1], vec![0, 1]));
+}
+
+/// Everything in flight is lost, and nothing but a probe may leave until something is acknowledged.
+#[test]
+fn a_path_whose_window_is_full_is_found_again_as_soon_as_another() {
+    for seed in 1..5 {
+        let mut net = Net::new(seed, &[LEO]);
+        net.connect();
+        net.run_ms(1000);
+        let mut upload = Transfer::upload(&mut net);
+        upload.run_ms(&mut net, 3000);
+        net.cut(0);
+        upload.run_ms(&mut net, 2500 + seed * 200);
+        let before = upload.read;
+        net.restore(0);
+        // A probe each 400 ms, two round trips, and as many as the first of what was lost takes.
+        upload.run_ms(&mut net, 900);
+        assert!(upload.read > before, "seed {seed}: it still stands");
     }
 }
 

@@ -99,6 +99,29 @@ impl Session {
         path: PathId,
         bytes: usize,
     ) -> Option<PathDatagram> {
+        self.poll_one(now, path, |session, batch| {
+            session.add(batch, Item::Padding, bytes, |header, out| {
+                wire::encode_probe(header, bytes, out);
+            })
+        })
+    }
+
+    /// The probe of a silent path that is due on `path`: it may leave although the window is full (RFC 9002 §7.5), for without it a path
+    /// on which everything was lost would be found again late.
+    pub fn poll_silence_probe(&mut self, now: Instant, path: PathId) -> Option<PathDatagram> {
+        self.poll_one(now, path, |session, batch| {
+            let is_silent = session.paths.get(path)?.monitor.is_suspect();
+            is_silent.then(|| session.add_probe(batch))?
+        })
+    }
+
+    /// A single datagram on `path`, if `add` has one.
+    fn poll_one(
+        &mut self,
+        now: Instant,
+        path: PathId,
+        add: impl FnOnce(&mut Self, &mut Batch<'_>) -> Option<()>,
+    ) -> Option<PathDatagram> {
         self.advance(now);
         if self.closed {
             return None;
@@ -112,9 +135,7 @@ impl Session {
             previous: None,
             is_full: false,
         };
-        self.add(&mut batch, Item::Padding, bytes, |header, out| {
-            wire::encode_probe(header, bytes, out);
-        })?;
+        add(self, &mut batch)?;
         one.pop()
     }
 
