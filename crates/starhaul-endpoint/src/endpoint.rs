@@ -259,6 +259,19 @@ impl Endpoint {
         sessions
     }
 
+    /// Resolves when the endpoint has ended: it was closed, or its driver cannot go on, and no session will open any more.
+    pub async fn ended(&self) {
+        let (ended, end) = oneshot::channel();
+        {
+            let mut state = self.inner.shared.lock();
+            if state.ended {
+                return;
+            }
+            state.end_waiters.push(ended);
+        }
+        let _ = end.await;
+    }
+
     /// Closes all sessions and ends the endpoint; returns when the peers have been informed, after at most about one second.
     pub async fn close(&self) {
         let (ended, end) = oneshot::channel();

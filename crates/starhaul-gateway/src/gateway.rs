@@ -298,6 +298,11 @@ impl Gateway {
         }
     }
 
+    /// What sends and receives: no session opens any more when it has ended.
+    pub fn endpoint(&self) -> Endpoint {
+        self.endpoint.clone()
+    }
+
     /// Stops serving, closes all sessions in order, and returns when the peers have been told.
     pub async fn shutdown(self) {
         self.shutdown_until(std::future::pending()).await;

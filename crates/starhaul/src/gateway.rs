@@ -150,8 +150,14 @@ fn serve(arguments: Arguments) -> anyhow::Result<()> {
         record.set_missed_tick_behavior(MissedTickBehavior::Skip);
         // The first tick comes at once.
         record.tick().await;
+        // Once, since each call is remembered until then.
+        let endpoint = gateway.endpoint();
+        let mut ended = std::pin::pin!(endpoint.ended());
         let signal = loop {
             tokio::select! {
+                () = &mut ended => anyhow::bail!(
+                    "the gateway cannot send and receive any more, for the reason logged before; it ends, so that it can be started again"
+                ),
                 _ = terminate.recv() => break "SIGTERM",
                 _ = interrupt.recv() => break "SIGINT",
                 _ = record.tick(), if records.is_some() => {

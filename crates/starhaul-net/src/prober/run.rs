@@ -23,6 +23,8 @@ use crate::{
 
 /// Wait between attempts when no host can be probed.
 const RETRY: Duration = Duration::from_secs(2);
+/// After this time of UDP echo a hop is searched again, which may have been out of reach for a moment; twice as long each time.
+const UDP_FOR: [Duration; 2] = [Duration::from_secs(60), Duration::from_secs(3600)];
 /// Length of the trial of a selected address, which must answer most of its first probes.
 const TRIAL: Duration = Duration::from_secs(2);
 const TRIAL_SHARE: f64 = 0.7;
@@ -49,6 +51,8 @@ pub(super) struct Run {
     problem: Option<String>,
     /// When the timetable alone signals a reconfiguration, while no host can be probed.
     hint_at: Option<Instant>,
+    /// For how long UDP echo is used before a hop is searched again.
+    udp_for: Duration,
 }
 
 /// Why probing of one address ended.
@@ -58,6 +62,8 @@ enum End {
     Unsteady,
     /// It no longer answers.
     Silent,
+    /// A hop may answer by now, which tells more.
+    Due,
     /// The socket is unusable.
     Gone(io::Error),
 }
@@ -87,6 +93,7 @@ impl Run {
             token,
             problem: None,
             hint_at: None,
+            udp_for: UDP_FOR[0],
         })
     }
 
@@ -106,7 +113,10 @@ impl Run {
         let refused = match self.config.detection.method {
             ProbeMethod::Udp => None,
             _ => match self.by_icmp() {
-                Ok(()) => return Ok(()),
+                Ok(()) => {
+                    self.udp_for = UDP_FOR[0];
+                    return Ok(());
+                }
                 Err(problem) => Some(problem),
             },
         };
@@ -209,7 +219,7 @@ impl Run {
             End::Unsteady => Err(format!("{host} answers too few ICMP echo requests")),
             // The path may have changed.
             End::Silent if found.is_some() => Ok(()),
-            End::Silent => Err(format!("{host} does not answer ICMP echo requests")),
+            End::Silent | End::Due => Err(format!("{host} does not answer ICMP echo requests")),
             End::Gone(error) => Err(format!("cannot send to {host}: {error}")),
         }
     }
@@ -250,6 +260,10 @@ impl Run {
         });
         match self.probe(Channel::Udp(Box::new(client)))? {
             End::Stopped | End::Silent | End::Unsteady => Ok(()),
+            End::Due => {
+                self.udp_for = (self.udp_for * 2).min(UDP_FOR[1]);
+                Ok(())
+            }
             End::Gone(error) => Err(format!("cannot send to {remote}: {error}")),
         }
     }
@@ -265,6 +279,8 @@ impl Run {
         let (mut report_at, mut timetable_at) = (start + REPORT, start);
         let mut sequence = 0;
         let mut rested_since = None;
+        let is_makeshift =
+            matches!(channel, Channel::Udp(_)) && self.config.detection.method == ProbeMethod::Auto;
         loop {
             channel.departures(|at, number| detector.on_probe_left(at, widen(sequence, number)));
             let mut found = Vec::new();
@@ -286,6 +302,9 @@ impl Run {
             }
             if let Some(end) = tally.end(now, self.is_stopped()) {
                 return Ok(end);
+            }
+            if is_makeshift && rested_since.is_none() && now >= start + self.udp_for {
+                return Ok(End::Due);
             }
             if now >= timetable_at {
                 timetable_at = now + TIMETABLE;

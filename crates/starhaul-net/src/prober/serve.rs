@@ -27,6 +27,8 @@ pub struct EchoServer {
     stopped: Arc<AtomicBool>,
 }
 
+/// Most reads of the socket before it is asked whether it is to end.
+const READS_AT_ONCE: usize = 16;
 /// Longest wait without datagrams.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
@@ -50,15 +52,26 @@ impl EchoServer {
         let run = move || {
             run_first();
             let mut buffer = RecvBuffer::new();
+            let mut socket = Some(socket);
             while !ends.load(Ordering::SeqCst) {
-                if let Err(error) = answer(&socket, &mut buffer, &mut responder) {
+                if let Some(bound) = &socket
+                    && let Err(error) = answer(bound, &mut buffer, &mut responder)
+                {
+                    tracing::warn!(%error, "the echo's socket is gone and is bound again");
+                    socket = None;
+                }
+                let until = Instant::now() + LONGEST_WAIT;
+                let waited = match &socket {
+                    Some(bound) => poller.wait_fds(&[(bound.as_fd(), false)], Some(until)),
+                    None => poller.wait_fds(&[], Some(until)),
+                };
+                if let Err(error) = waited {
                     tracing::error!(%error, "the echo cannot go on");
                     return;
                 }
-                let until = Instant::now() + LONGEST_WAIT;
-                if let Err(error) = poller.wait_fds(&[(socket.as_fd(), false)], Some(until)) {
-                    tracing::error!(%error, "the echo cannot go on");
-                    return;
+                // The host may not have the address for a while.
+                if socket.is_none() {
+                    socket = UdpSocket::bind(&BindOptions::new(address)).ok();
                 }
             }
         };
@@ -94,7 +107,11 @@ fn answer(
     buffer: &mut RecvBuffer,
     responder: &mut EchoResponder,
 ) -> Result<(), Error> {
-    while socket.try_recv(buffer)? {
+    // A flood must not keep it from its end.
+    for _ in 0..READS_AT_ONCE {
+        if !socket.try_recv(buffer)? {
+            break;
+        }
         for datagram in buffer.datagrams() {
             let (now, clock) = (Instant::now(), SystemTime::now());
             let answer = responder.answer(now, clock, datagram.remote, datagram.payload);

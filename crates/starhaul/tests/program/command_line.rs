@@ -310,6 +310,31 @@ fn a_hangup_during_the_start_is_heard_after_it() {
     wait_for(&mut log, "configuration read again");
 }
 
+/// As a service it is started again; without its end it would look alive.
+#[test]
+fn a_gateway_that_cannot_receive_any_more_ends_with_an_error() {
+    use rustix::process::{Pid, Resource, Rlimit, prlimit};
+    let directory = tempfile::tempdir().unwrap();
+    let file = |name: &str| directory.path().join(name);
+    run(&["keygen", "--out", path(&file("a.key"))]);
+    let key = run(&["keygen", "--out", path(&file("b.key"))]);
+    let text = format!(
+        "listen = \"127.0.0.1:0\"\ncontrol = \"off\"\n[identity]\nfile = \"a.key\"\n[[peer]]\nname = \"b\"\npublic_key = \"{}\"\n",
+        text(&key.stdout).trim()
+    );
+    fs::write(file("a.toml"), text).unwrap();
+    let (mut running, mut log) = start(&file("a.toml"), &[]);
+    // The system refuses to wait for more descriptors than may be open.
+    let none = Rlimit {
+        current: Some(1),
+        maximum: Some(1),
+    };
+    prlimit(Some(Pid::from_child(&running.0)), Resource::Nofile, none).unwrap();
+    wait_for(&mut log, "the driver cannot go on");
+    let status = running.0.wait().unwrap();
+    assert_eq!(status.code(), Some(1));
+}
+
 #[test]
 fn an_error_is_told_once() {
     let directory = tempfile::tempdir().unwrap();
