@@ -163,6 +163,11 @@ enum Deferred {
     },
     /// Send OPEN or JOIN on idle connections.
     Join(SessionHandle),
+    /// The peer removed a path of its for good.
+    PathGone {
+        session: SessionHandle,
+        path: PathId,
+    },
     /// The peer's detectors signal something of a path.
     Signal {
         session: SessionHandle,
@@ -338,6 +343,9 @@ impl Node {
         self.path_down(now, session, path, None);
         if let Some(state) = self.sessions.get_mut(&session) {
             state.paths.remove(&path);
+            if state.side == Side::Client {
+                state.session.tell_path_gone(now, path);
+            }
             if conn.is_some() && state.opening == conn {
                 state.opening = None;
                 self.deferred.push_back(Deferred::Join(session));

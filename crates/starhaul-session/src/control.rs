@@ -22,6 +22,7 @@ const STOP: u8 = 5;
 const CREDIT: u8 = 6;
 const STREAMS: u8 = 7;
 const COST: u8 = 16;
+const GONE: u8 = 17;
 
 const BAD: ProtocolError = ProtocolError::Malformed("control message");
 
@@ -49,6 +50,8 @@ pub(crate) enum Control {
     Streams { limit: u32 },
     /// The price of a path is another one from now on.
     Cost { path: PathId, cost: f64 },
+    /// A path was removed for good.
+    Gone { path: PathId },
 }
 
 impl Control {
@@ -86,6 +89,10 @@ impl Control {
                 body.put_u32(path.0);
                 body.put_f64(*cost);
             }
+            Self::Gone { path } => {
+                body.put_u8(GONE);
+                body.put_u32(path.0);
+            }
         }
         let mut out = BytesMut::with_capacity(2 + body.len());
         out.put_u16(u16::try_from(body.len()).unwrap_or(u16::MAX));
@@ -113,12 +120,15 @@ impl Control {
     fn decode_body(body: &mut Bytes) -> Result<Option<Self>, ProtocolError> {
         let bad = |_| BAD;
         let kind = body.try_get_u8().map_err(bad)?;
-        if !(OPEN..=STREAMS).contains(&kind) && kind != COST {
+        if !(OPEN..=STREAMS).contains(&kind) && !matches!(kind, COST | GONE) {
             return Ok(None);
         }
         let number = body.try_get_u32().map_err(bad)?;
         let stream = StreamId(number);
         let message = match kind {
+            GONE => Self::Gone {
+                path: PathId(number),
+            },
             COST => Self::Cost {
                 path: PathId(number),
                 cost: body.try_get_f64().map_err(bad).and_then(price)?,
@@ -272,6 +282,7 @@ mod tests {
                 path: PathId(3),
                 cost: 0.5,
             },
+            Control::Gone { path: PathId(4) },
         ];
         let mut buffer = BytesMut::new();
         let mut read = Vec::new();

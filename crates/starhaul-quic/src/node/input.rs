@@ -293,6 +293,10 @@ impl Node {
                 error: Some(Error::PeerViolation(violation.to_string())),
             });
         }
+        while let Some(path) = state.session.poll_gone_path() {
+            self.deferred
+                .push_back(Deferred::PathGone { session, path });
+        }
         while let Some((path, signal)) = state.session.poll_path_signal() {
             let signal = Deferred::Signal {
                 session,

@@ -421,12 +421,29 @@ impl Node {
                 } => self.end_session(now, session, code, &reason, error),
                 Deferred::CloseConn { conn, code } => self.close_conn(now, conn, code, ""),
                 Deferred::Join(session) => self.join_idle(now, session),
+                Deferred::PathGone { session, path } => self.path_gone(now, session, path),
                 Deferred::Signal {
                     session,
                     path,
                     signal,
                 } => self.signal_path(now, session, path, signal),
             }
+        }
+    }
+
+    /// The peer removed a path. The word of its connection may have been lost, or that was dead.
+    fn path_gone(&mut self, now: Instant, session: SessionHandle, path: PathId) {
+        let Some(known) = self.path_mut(session, path) else {
+            return;
+        };
+        let conn = known.conn;
+        let reason = Error::Refused(CloseCode::PathRemoved).to_string();
+        self.path_down(now, session, path, Some(reason));
+        if let Some(state) = self.sessions.get_mut(&session) {
+            state.paths.remove(&path);
+        }
+        if let Some(conn) = conn {
+            self.close_conn(now, conn, CloseCode::PathRemoved, "");
         }
     }
 

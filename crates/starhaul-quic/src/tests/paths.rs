@@ -236,6 +236,26 @@ fn a_removed_path_goes_on_both_sides_and_another_may_be_added() {
     }
 }
 
+/// Otherwise the server would tell for the rest of the session that it is down.
+#[test]
+fn a_path_that_is_removed_while_it_is_dead_is_gone_at_the_other_side() {
+    let mut net = Net::new(1, &[LEO, LEO]);
+    net.connect();
+    net.run_ms(1000);
+    net.cut(1);
+    net.run_ms(15_000);
+    assert_eq!(net.status(SERVER).len(), 2);
+    let (now, session) = (net.sim.now(), net.session);
+    let removed = net.client().node.remove_path(now, session, PathId(1));
+    assert_eq!(removed, Ok(()));
+    net.run_ms(500);
+    for side in [CLIENT, SERVER] {
+        assert_eq!(net.status(side).len(), 1, "side {side}");
+        assert_eq!(net.party(side).ups_and_downs(1), (1, 1));
+    }
+    assert_eq!((net.up(CLIENT), net.up(SERVER)), (vec![0], vec![0]));
+}
+
 /// No word of the removal comes to the server, whose table must not fill.
 #[test]
 fn paths_removed_while_dead_leave_room_for_others() {

@@ -204,6 +204,13 @@ impl Session {
                 }
                 Ok(())
             }
+            Control::Gone { path } => {
+                // The side that opens the paths removes them.
+                if self.side == Side::Server {
+                    self.gone_paths.push_back(path);
+                }
+                Ok(())
+            }
             Control::Streams { limit } => {
                 self.numbers.on_limit(limit);
                 Ok(())

@@ -69,6 +69,8 @@ pub struct Session {
     /// What our detectors say of paths, and what the peer's do.
     outgoing_signals: OutgoingSignals,
     incoming_signals: IncomingSignals,
+    /// Paths that the peer removed for good, until they are asked for.
+    gone_paths: VecDeque<PathId>,
     events: VecDeque<Event>,
     observers: Observers,
     recheck_at: Option<Instant>,
@@ -147,6 +149,7 @@ impl Session {
             acks: AckSchedule::default(),
             outgoing_signals: OutgoingSignals::default(),
             incoming_signals: IncomingSignals::default(),
+            gone_paths: VecDeque::new(),
             events: VecDeque::new(),
             observers: Observers::default(),
             recheck_at: None,
@@ -194,6 +197,17 @@ impl Session {
         self.paths.set_cost(path, cost);
         self.note_cost(path, cost);
         self.tell(&control::Control::Cost { path, cost });
+    }
+
+    /// A path that this side opened is removed for good; the peer is told. Its connection may be dead and tell nothing.
+    pub fn tell_path_gone(&mut self, now: Instant, path: PathId) {
+        self.advance(now);
+        self.tell(&control::Control::Gone { path });
+    }
+
+    /// The next path that the peer, which opened it, has removed for good.
+    pub fn poll_gone_path(&mut self) -> Option<PathId> {
+        self.gone_paths.pop_front()
     }
 
     fn note_cost(&mut self, path: PathId, cost: f64) {
