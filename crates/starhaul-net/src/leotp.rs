@@ -1,5 +1,8 @@
 //! LEOTP over UDP: a node, its socket, and the addresses of its neighbours.
 
+#[cfg(test)]
+mod tests;
+
 use std::{
     collections::{BTreeMap, HashMap},
     net::{IpAddr, SocketAddr},
@@ -27,6 +30,8 @@ const BLOCKED: Duration = Duration::from_millis(1);
 const REBOUND: Duration = Duration::from_millis(500);
 /// A neighbour that was not heard for so long is where its name says, if that has changed.
 const SILENT: Duration = Duration::from_secs(30);
+/// Of several addresses of a name the next one is tried after so long without a sign: names are looked up each minute.
+const TRIED: Duration = Duration::from_secs(45);
 /// Receive calls before the node may send, and batches sent before it reads.
 const TURN: usize = 16;
 
@@ -44,9 +49,9 @@ pub struct LeotpDriver {
     buffer: RecvBuffer,
     waits: Waits,
     batch: Batch,
-    /// The first datagram behind the batch.
+    /// The first datagram behind the batch, and where it still goes.
     next: Vec<u8>,
-    next_for: Option<NeighbourId>,
+    next_ways: [Option<Way>; 2],
 }
 
 /// The node, and where its neighbours are.
@@ -67,13 +72,14 @@ struct Place {
 struct Neighbour {
     /// From the intercepted address that it sends to, if any.
     way: Option<Way>,
-    /// Where a hello came from last that may be a replay: hellos are answered there, and nothing else goes there.
+    /// Where a hello came from last that may be a replay: one hello more goes there, and nothing else.
     unproven: Option<Way>,
     /// Where it was before it moved last. Someone may have moved it who overtook it with its own packet: it is found there again, whatever else
     /// comes.
     former: Option<SocketAddr>,
-    /// When it was heard last.
+    /// When it was heard last, beyond hellos that may be replays, and when it was sought at another address.
     heard: Option<Instant>,
+    sought: Option<Instant>,
     /// The addresses that its name had when it was there or was sent there, in order.
     named: Vec<SocketAddr>,
 }
@@ -137,7 +143,7 @@ impl LeotpDriver {
             waits: Waits::default(),
             batch: Batch::default(),
             next: Vec::new(),
-            next_for: None,
+            next_ways: [None; 2],
         })
     }
 
@@ -238,22 +244,15 @@ impl LeotpDriver {
             self.place.node.handle_timeout(now);
         }
         let sent = self.transmit(socket)?;
-        // What a timer did may be news for the caller.
-        if received || sent || is_due {
+        if received || sent {
             return Ok(());
         }
         let is_blocked = !self.batch.bytes.is_empty();
-        // Data that the socket does not take are due all the time.
         let timer = self.place.node.poll_timeout();
-        let timer = timer.map(|at| {
-            if is_blocked {
-                at.max(now + BLOCKED)
-            } else {
-                at
-            }
-        });
-        let until = [timer, deadline].into_iter().flatten().min();
-        self.poller.wait(&[(socket.socket(), is_blocked)], until)?;
+        if let Some(timer) = waits_for(is_due, is_blocked, now, timer) {
+            let until = [timer, deadline].into_iter().flatten().min();
+            self.poller.wait(&[(socket.socket(), is_blocked)], until)?;
+        }
         Ok(())
     }
 
@@ -298,25 +297,44 @@ impl LeotpDriver {
     /// Puts datagrams that may leave now into the batch, as many as belong together.
     fn fill(&mut self) {
         while !self.batch.is_closed {
-            let Some(id) = self.next_for.take().or_else(|| {
-                self.next.clear();
-                self.place
-                    .node
-                    .poll_transmit(Instant::now(), &mut self.next)
-            }) else {
-                return;
-            };
-            let neighbour = self.place.neighbours.get(&id);
-            let Some(way) = neighbour.and_then(|neighbour| neighbour.way_of(&self.next)) else {
-                // Without an address it is lost, as on a link that is down.
+            if let Some(way) = self.next_ways[0] {
+                if !self.batch.push(way, &self.next) {
+                    return;
+                }
+                self.next_ways = [self.next_ways[1], None];
                 continue;
-            };
-            if !self.batch.push(way, &self.next) {
-                self.next_for = Some(id);
-                return;
             }
+            self.next.clear();
+            let node = &mut self.place.node;
+            let Some(id) = node.poll_transmit(Instant::now(), &mut self.next) else {
+                return;
+            };
+            let neighbour = self.place.neighbours.get_mut(&id);
+            // Without an address it is lost, as on a link that is down.
+            self.next_ways = neighbour.map_or([None; 2], |it| it.ways_of(&self.next));
         }
     }
+}
+
+/// The timer that a turn waits for in which nothing was received or sent; `None`: it does not wait, since what another timer did may be news for
+/// the caller. Data that the socket does not take are due all the time: that is none.
+fn waits_for(
+    is_due: bool,
+    is_blocked: bool,
+    now: Instant,
+    timer: Option<Instant>,
+) -> Option<Option<Instant>> {
+    match is_blocked {
+        true => Some(timer.map(|at| at.max(now + BLOCKED))),
+        false => (!is_due).then_some(timer),
+    }
+}
+
+/// The address behind one of several; none if there is no other.
+fn next(addresses: &[SocketAddr], present: SocketAddr) -> Option<SocketAddr> {
+    let at = addresses.iter().position(|it| *it == present)?;
+    let next = addresses.iter().cycle().nth(at + 1).copied();
+    next.filter(|next| *next != present)
 }
 
 fn straight(to: SocketAddr) -> Way {
@@ -362,19 +380,22 @@ impl Place {
         };
         found.sort_unstable();
         let neighbour = self.neighbours.entry(id).or_default();
-        let is_silent = neighbour
-            .heard
-            .is_none_or(|at| now.saturating_duration_since(at) >= SILENT);
-        let moves = match neighbour.way {
-            None => true,
-            Some(way) if found.contains(&way.to) => false,
-            Some(_) if is_silent && neighbour.named != found => true,
+        let is_longer = |since: Option<Instant>, than: Duration| {
+            since.is_none_or(|at| now.saturating_duration_since(at) >= than)
+        };
+        let is_silent = is_longer(neighbour.heard, SILENT);
+        let is_tried = is_longer(neighbour.heard.max(neighbour.sought), TRIED);
+        let to = match neighbour.way {
+            None => Some(first),
+            Some(way) if found.contains(&way.to) => next(&found, way.to).filter(|_| is_tried),
+            Some(_) if is_silent && neighbour.named != found => Some(first),
             Some(_) => return,
         };
         neighbour.named = found;
-        if moves {
-            tracing::info!(neighbour = id.0, address = %first, "is sought where its name says");
-            self.set_way(id, Some(straight(first)));
+        if let Some(to) = to {
+            tracing::info!(neighbour = id.0, address = %to, "is sought where its name says");
+            neighbour.sought = Some(now);
+            self.set_way(id, Some(straight(to)));
         }
     }
 
@@ -396,7 +417,9 @@ impl Place {
         {
             let is_proof = !is_hello(datagram);
             if let Some(neighbour) = self.neighbours.get_mut(&id) {
-                neighbour.heard = Some(now);
+                if is_proof {
+                    neighbour.heard = Some(now);
+                }
                 neighbour.unproven = None;
                 match neighbour.way {
                     // A hello may be a replay, sent to another address than the neighbour's.
@@ -463,8 +486,13 @@ impl Place {
 }
 
 impl Neighbour {
-    fn way_of(&self, datagram: &[u8]) -> Option<Way> {
-        self.unproven.filter(|_| is_hello(datagram)).or(self.way)
+    /// Where a datagram goes. A replay may have a hello sent elsewhere, but keeps none from where the neighbour is: it may need it.
+    fn ways_of(&mut self, datagram: &[u8]) -> [Option<Way>; 2] {
+        match self.way {
+            Some(way) if is_hello(datagram) => [Some(way), self.unproven.take()],
+            None if is_hello(datagram) => [self.unproven, None],
+            way => [way, None],
+        }
     }
 }
 
@@ -487,199 +515,5 @@ impl Batch {
     fn clear(&mut self) {
         self.bytes.clear();
         (self.way, self.done, self.is_closed) = (None, 0, false);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use starhaul_leotp::{NeighbourConfig, NeighbourKey, NodeConfig};
-
-    use super::*;
-
-    const PEER: NeighbourId = NeighbourId(1);
-
-    fn node(now: Instant, seed: u8) -> Node {
-        let key = NeighbourKey::new(&[7; 32]);
-        let mut node = Node::new(now, NodeConfig::default(), [seed; 32]).unwrap();
-        node.add_neighbour(now, PEER, NeighbourConfig { key })
-            .unwrap();
-        node
-    }
-
-    fn drain(now: Instant, node: &mut Node) -> Vec<Vec<u8>> {
-        let mut all = Vec::new();
-        let mut datagram = Vec::new();
-        while node.poll_transmit(now, &mut datagram).is_some() {
-            all.push(std::mem::take(&mut datagram));
-        }
-        all
-    }
-
-    #[test]
-    fn a_neighbour_moves_by_what_only_it_can_send_now() {
-        let mut now = Instant::now();
-        let (mut far, mut place) = (node(now, 1), Place::new(node(now, 2), Vec::new()));
-        place.set_way(PEER, None);
-        let [first, second, attacker] =
-            [1, 2, 3].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
-        let mut recorded = Vec::new();
-        for _ in 0..100 {
-            now += Duration::from_millis(20);
-            for datagram in drain(now, &mut far) {
-                place.take((now, now), (first, None), &datagram);
-                recorded.push(datagram);
-            }
-            for datagram in drain(now, &mut place.node) {
-                far.handle_datagram(now, PEER, &datagram);
-            }
-        }
-        assert!(place.node.has_met(PEER) && far.has_met(PEER));
-        assert_eq!(address(&place), Some(first));
-        for datagram in &recorded {
-            place.take((now, now), (attacker, None), datagram);
-        }
-        place.take((now, now), (attacker, None), b"no packet");
-        assert_eq!(address(&place), Some(first), "a replay moved it");
-        // A packet that asks for data is new.
-        let secret = starhaul_leotp::ContentSecret::new(&[3; 32]);
-        let content = secret.id_of_name("any");
-        far.set_upstream(now, Some(PEER));
-        far.fetch(now, starhaul_leotp::FetchConfig::new(content, secret));
-        for datagram in drain(now, &mut far) {
-            place.take((now, now), (second, None), &datagram);
-        }
-        assert_eq!(address(&place), Some(second));
-    }
-
-    /// Two nodes that know each other, the second one at its place, where the first was heard at `from`.
-    fn met(now: &mut Instant, from: SocketAddr) -> (Node, Place) {
-        let (mut far, mut place) = (node(*now, 1), Place::new(node(*now, 2), Vec::new()));
-        place.set_way(PEER, None);
-        for _ in 0..100 {
-            *now += Duration::from_millis(20);
-            for datagram in drain(*now, &mut far) {
-                place.take((*now, *now), (from, None), &datagram);
-            }
-            for datagram in drain(*now, &mut place.node) {
-                far.handle_datagram(*now, PEER, &datagram);
-            }
-        }
-        assert!(place.node.has_met(PEER) && far.has_met(PEER));
-        far.set_upstream(*now, Some(PEER));
-        (far, place)
-    }
-
-    /// A packet of a node that is new to its neighbour.
-    fn new_packet(now: Instant, node: &mut Node, name: &str) -> Vec<u8> {
-        let secret = starhaul_leotp::ContentSecret::new(&[3; 32]);
-        let content = secret.id_of_name(name);
-        node.fetch(now, starhaul_leotp::FetchConfig::new(content, secret));
-        drain(now, node).remove(0)
-    }
-
-    fn address(place: &Place) -> Option<SocketAddr> {
-        place.neighbours[&PEER].way.map(|way| way.to)
-    }
-
-    #[test]
-    fn a_neighbour_is_sought_where_its_name_says_unless_it_is_heard_or_has_moved_on_from_there() {
-        let mut now = Instant::now();
-        let [home, other, moved] = [1, 2, 3].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
-        let (mut far, mut place) = met(&mut now, home);
-        // Each neighbour has the address of the answer that came first, until there is another.
-        place.take_answer(now, PEER, vec![other, home]);
-        assert_eq!(address(&place), Some(home), "one of its own is as good");
-        place.take_answer(now, PEER, vec![other]);
-        assert_eq!(address(&place), Some(home), "it is heard there");
-        now += SILENT;
-        place.take_answer(now, PEER, vec![home, other]);
-        assert_eq!(address(&place), Some(home));
-        place.take_answer(now, PEER, vec![other]);
-        assert_eq!(address(&place), Some(other), "it is where its name says");
-        let packet = new_packet(now, &mut far, "first");
-        place.take((now, now), (moved, None), &packet);
-        assert_eq!(address(&place), Some(moved));
-        now += SILENT;
-        place.take_answer(now, PEER, vec![other]);
-        assert_eq!(address(&place), Some(moved), "its name is as it was");
-    }
-
-    #[test]
-    fn a_neighbour_without_an_address_has_that_of_its_name() {
-        let now = Instant::now();
-        let mut place = Place::new(node(now, 1), Vec::new());
-        place.set_way(PEER, None);
-        let home = SocketAddr::from(([127, 0, 0, 1], 1));
-        place.take_answer(now, PEER, vec![home]);
-        assert_eq!(address(&place), Some(home));
-        assert_eq!(place.by_address.get(&home), Some(&PEER));
-    }
-
-    #[test]
-    fn a_packet_that_was_held_back_moves_no_neighbour() {
-        let mut now = Instant::now();
-        let [home, attacker] = [1, 2].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
-        let (mut far, mut place) = met(&mut now, home);
-        let held_back = new_packet(now, &mut far, "first");
-        let next = new_packet(now, &mut far, "second");
-        place.take((now, now), (home, None), &next);
-        now += Duration::from_secs(30);
-        let before = place.node.stats();
-        place.take((now, now), (attacker, None), &held_back);
-        assert_eq!(address(&place), Some(home));
-        assert!(place.neighbours[&PEER].unproven.is_none());
-        let taken = place.node.stats().interests - before.interests;
-        assert!(taken > 0, "one that is overtaken while it moves is taken");
-    }
-
-    #[test]
-    fn a_flood_keeps_no_neighbour_from_where_it_was() {
-        let mut now = Instant::now();
-        let [home, attacker, others] =
-            [1, 2, 3].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
-        let (mut far, mut place) = met(&mut now, home);
-        let overtaken = new_packet(now, &mut far, "first");
-        place.take((now, now), (attacker, None), &overtaken);
-        assert_eq!(address(&place), Some(attacker));
-        now += Duration::from_secs(2);
-        let before = place.compared;
-        for _ in 0..2 * MOST_COMPARED {
-            place.take((now, now), (others, None), b"no packet");
-        }
-        assert_eq!(place.compared, before, "what is no packet is not compared");
-        for _ in 0..2 * MOST_COMPARED {
-            place.take((now, now), (others, None), &overtaken);
-        }
-        let next = new_packet(now, &mut far, "second");
-        place.take((now, now), (home, None), &next);
-        assert_eq!(address(&place), Some(home));
-    }
-
-    #[test]
-    fn a_replayed_hello_changes_no_source() {
-        let now = Instant::now();
-        let server: IpAddr = [192, 0, 2, 1].into();
-        let mut far = node(now, 1);
-        let mut place = Place::new(node(now, 2), vec![server]);
-        place.set_way(PEER, None);
-        let from = SocketAddr::from(([127, 0, 0, 1], 1));
-        let mut recorded = Vec::new();
-        let mut now = now;
-        for _ in 0..100 {
-            now += Duration::from_millis(20);
-            for datagram in drain(now, &mut far) {
-                place.take((now, now), (from, Some(server)), &datagram);
-                recorded.push(datagram);
-            }
-            for datagram in drain(now, &mut place.node) {
-                far.handle_datagram(now, PEER, &datagram);
-            }
-        }
-        let source = |place: &Place| place.neighbours[&PEER].way.and_then(|way| way.from);
-        assert_eq!(source(&place), Some(server));
-        for datagram in &recorded {
-            place.take((now, now), (from, Some([10, 0, 0, 1].into())), datagram);
-        }
-        assert_eq!(source(&place), Some(server), "a replay changed it");
     }
 }

@@ -1,0 +1,274 @@
+//! Where neighbours are taken to be, whatever is replayed, held back or sent in floods.
+
+use starhaul_leotp::{NeighbourConfig, NeighbourKey, NodeConfig};
+
+use super::*;
+
+const PEER: NeighbourId = NeighbourId(1);
+
+fn node(now: Instant, seed: u8) -> Node {
+    let key = NeighbourKey::new(&[7; 32]);
+    let mut node = Node::new(now, NodeConfig::default(), [seed; 32]).unwrap();
+    node.add_neighbour(now, PEER, NeighbourConfig { key })
+        .unwrap();
+    node
+}
+
+fn drain(now: Instant, node: &mut Node) -> Vec<Vec<u8>> {
+    let mut all = Vec::new();
+    let mut datagram = Vec::new();
+    while node.poll_transmit(now, &mut datagram).is_some() {
+        all.push(std::mem::take(&mut datagram));
+    }
+    all
+}
+
+#[test]
+fn a_neighbour_moves_by_what_only_it_can_send_now() {
+    let mut now = Instant::now();
+    let (mut far, mut place) = (node(now, 1), Place::new(node(now, 2), Vec::new()));
+    place.set_way(PEER, None);
+    let [first, second, attacker] = [1, 2, 3].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
+    let mut recorded = Vec::new();
+    for _ in 0..100 {
+        now += Duration::from_millis(20);
+        for datagram in drain(now, &mut far) {
+            place.take((now, now), (first, None), &datagram);
+            recorded.push(datagram);
+        }
+        for datagram in drain(now, &mut place.node) {
+            far.handle_datagram(now, PEER, &datagram);
+        }
+    }
+    assert!(place.node.has_met(PEER) && far.has_met(PEER));
+    assert_eq!(address(&place), Some(first));
+    for datagram in &recorded {
+        place.take((now, now), (attacker, None), datagram);
+    }
+    place.take((now, now), (attacker, None), b"no packet");
+    assert_eq!(address(&place), Some(first), "a replay moved it");
+    // A packet that asks for data is new.
+    let secret = starhaul_leotp::ContentSecret::new(&[3; 32]);
+    let content = secret.id_of_name("any");
+    far.set_upstream(now, Some(PEER));
+    far.fetch(now, starhaul_leotp::FetchConfig::new(content, secret));
+    for datagram in drain(now, &mut far) {
+        place.take((now, now), (second, None), &datagram);
+    }
+    assert_eq!(address(&place), Some(second));
+}
+
+/// Two nodes that know each other, the second one at its place, where the first was heard at `from`.
+fn met(now: &mut Instant, from: SocketAddr) -> (Node, Place) {
+    let (mut far, mut place) = (node(*now, 1), Place::new(node(*now, 2), Vec::new()));
+    place.set_way(PEER, None);
+    for _ in 0..100 {
+        *now += Duration::from_millis(20);
+        for datagram in drain(*now, &mut far) {
+            place.take((*now, *now), (from, None), &datagram);
+        }
+        for datagram in drain(*now, &mut place.node) {
+            far.handle_datagram(*now, PEER, &datagram);
+        }
+    }
+    assert!(place.node.has_met(PEER) && far.has_met(PEER));
+    far.set_upstream(*now, Some(PEER));
+    (far, place)
+}
+
+/// A packet of a node that is new to its neighbour.
+fn new_packet(now: Instant, node: &mut Node, name: &str) -> Vec<u8> {
+    let secret = starhaul_leotp::ContentSecret::new(&[3; 32]);
+    let content = secret.id_of_name(name);
+    node.fetch(now, starhaul_leotp::FetchConfig::new(content, secret));
+    drain(now, node).remove(0)
+}
+
+fn address(place: &Place) -> Option<SocketAddr> {
+    place.neighbours[&PEER].way.map(|way| way.to)
+}
+
+#[test]
+fn a_neighbour_is_sought_where_its_name_says_unless_it_is_heard_or_has_moved_on_from_there() {
+    let mut now = Instant::now();
+    let [home, other, moved] = [1, 2, 3].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
+    let (mut far, mut place) = met(&mut now, home);
+    // Each neighbour has the address of the answer that came first, until there is another.
+    place.take_answer(now, PEER, vec![other, home]);
+    assert_eq!(address(&place), Some(home), "one of its own is as good");
+    place.take_answer(now, PEER, vec![other]);
+    assert_eq!(address(&place), Some(home), "it is heard there");
+    now += SILENT;
+    place.take_answer(now, PEER, vec![home, other]);
+    assert_eq!(address(&place), Some(home));
+    place.take_answer(now, PEER, vec![other]);
+    assert_eq!(address(&place), Some(other), "it is where its name says");
+    let packet = new_packet(now, &mut far, "first");
+    place.take((now, now), (moved, None), &packet);
+    assert_eq!(address(&place), Some(moved));
+    now += SILENT;
+    place.take_answer(now, PEER, vec![other]);
+    assert_eq!(address(&place), Some(moved), "its name is as it was");
+}
+
+#[test]
+fn a_neighbour_without_an_address_has_that_of_its_name() {
+    let now = Instant::now();
+    let mut place = Place::new(node(now, 1), Vec::new());
+    place.set_way(PEER, None);
+    let home = SocketAddr::from(([127, 0, 0, 1], 1));
+    place.take_answer(now, PEER, vec![home]);
+    assert_eq!(address(&place), Some(home));
+    assert_eq!(place.by_address.get(&home), Some(&PEER));
+}
+
+#[test]
+fn a_packet_that_was_held_back_moves_no_neighbour() {
+    let mut now = Instant::now();
+    let [home, attacker] = [1, 2].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
+    let (mut far, mut place) = met(&mut now, home);
+    let held_back = new_packet(now, &mut far, "first");
+    let next = new_packet(now, &mut far, "second");
+    place.take((now, now), (home, None), &next);
+    now += Duration::from_secs(30);
+    let before = place.node.stats();
+    place.take((now, now), (attacker, None), &held_back);
+    assert_eq!(address(&place), Some(home));
+    assert!(place.neighbours[&PEER].unproven.is_none());
+    let taken = place.node.stats().interests - before.interests;
+    assert!(taken > 0, "one that is overtaken while it moves is taken");
+}
+
+#[test]
+fn a_flood_keeps_no_neighbour_from_where_it_was() {
+    let mut now = Instant::now();
+    let [home, attacker, others] = [1, 2, 3].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
+    let (mut far, mut place) = met(&mut now, home);
+    let overtaken = new_packet(now, &mut far, "first");
+    place.take((now, now), (attacker, None), &overtaken);
+    assert_eq!(address(&place), Some(attacker));
+    now += Duration::from_secs(2);
+    let before = place.compared;
+    for _ in 0..2 * MOST_COMPARED {
+        place.take((now, now), (others, None), b"no packet");
+    }
+    assert_eq!(place.compared, before, "what is no packet is not compared");
+    for _ in 0..2 * MOST_COMPARED {
+        place.take((now, now), (others, None), &overtaken);
+    }
+    let next = new_packet(now, &mut far, "second");
+    place.take((now, now), (home, None), &next);
+    assert_eq!(address(&place), Some(home));
+}
+
+#[test]
+fn a_replayed_hello_changes_no_source() {
+    let now = Instant::now();
+    let server: IpAddr = [192, 0, 2, 1].into();
+    let mut far = node(now, 1);
+    let mut place = Place::new(node(now, 2), vec![server]);
+    place.set_way(PEER, None);
+    let from = SocketAddr::from(([127, 0, 0, 1], 1));
+    let mut recorded = Vec::new();
+    let mut now = now;
+    for _ in 0..100 {
+        now += Duration::from_millis(20);
+        for datagram in drain(now, &mut far) {
+            place.take((now, now), (from, Some(server)), &datagram);
+            recorded.push(datagram);
+        }
+        for datagram in drain(now, &mut place.node) {
+            far.handle_datagram(now, PEER, &datagram);
+        }
+    }
+    let source = |place: &Place| place.neighbours[&PEER].way.and_then(|way| way.from);
+    assert_eq!(source(&place), Some(server));
+    for datagram in &recorded {
+        place.take((now, now), (from, Some([10, 0, 0, 1].into())), datagram);
+    }
+    assert_eq!(source(&place), Some(server), "a replay changed it");
+}
+
+/// One replayed hello had all hellos go to its sender for good: a server that began a new life and knows no addresses was never asked again.
+#[test]
+fn a_replayed_hello_keeps_no_hello_from_where_the_neighbour_is() {
+    let mut now = Instant::now();
+    let [home, attacker] = [1, 2].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
+    let hello = drain(now, &mut node(now, 1)).remove(0);
+    assert!(is_hello(&hello));
+    let (_, mut place) = met(&mut now, home);
+    let [mut at_home, mut elsewhere] = [0, 0];
+    // The neighbour is gone, and may be back: it is greeted since it is asked.
+    for _ in 0..10 {
+        place.take((now, now), (attacker, None), &hello);
+        for _ in 0..50 {
+            now += Duration::from_millis(20);
+            place.node.handle_timeout(now);
+            for datagram in drain(now, &mut place.node) {
+                let neighbour = place.neighbours.get_mut(&PEER).unwrap();
+                let ways = neighbour.ways_of(&datagram).into_iter().flatten();
+                for way in ways.filter(|_| is_hello(&datagram)) {
+                    at_home += usize::from(way.to == home);
+                    elsewhere += usize::from(way.to == attacker);
+                }
+            }
+        }
+    }
+    assert!(at_home >= 10, "{at_home}");
+    assert!((1..=10).contains(&elsewhere), "{elsewhere}");
+}
+
+/// While the socket took nothing, the thread turned without a pause: what waits is due all the time.
+#[test]
+fn a_socket_that_takes_nothing_is_waited_for() {
+    let now = Instant::now();
+    let [past, soon] = [now - BLOCKED, now + 5 * BLOCKED];
+    let (is_due, is_blocked) = (true, true);
+    let waits = |is_due, is_blocked, timer| waits_for(is_due, is_blocked, now, timer);
+    assert_eq!(
+        waits(is_due, is_blocked, Some(past)),
+        Some(Some(now + BLOCKED))
+    );
+    assert_eq!(waits(false, is_blocked, Some(soon)), Some(Some(soon)));
+    assert_eq!(waits(is_due, false, Some(soon)), None, "it may be news");
+    assert_eq!(waits(false, false, Some(soon)), Some(Some(soon)));
+    assert_eq!(waits(false, false, None), Some(None));
+}
+
+/// The first address that a name had was asked for ever, although it has others.
+#[test]
+fn the_addresses_of_a_silent_neighbour_are_tried_in_turn() {
+    let mut now = Instant::now();
+    let all = [1, 2, 3].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
+    let mut place = Place::new(node(now, 1), Vec::new());
+    place.set_way(PEER, None);
+    for expected in [1, 2, 0, 1] {
+        // Whatever comes first in an answer.
+        place.take_answer(now, PEER, vec![all[1], all[0], all[2]]);
+        assert_eq!(address(&place), Some(all[expected]));
+        now += TRIED / 2;
+        place.take_answer(now, PEER, all.to_vec());
+        assert_eq!(address(&place), Some(all[expected]), "it may be slow");
+        now += TRIED;
+    }
+    let (_, mut place) = met(&mut now, all[0]);
+    now += TRIED / 2;
+    place.take_answer(now, PEER, all.to_vec());
+    assert_eq!(address(&place), Some(all[0]), "it was heard");
+    now += TRIED;
+    place.take_answer(now, PEER, vec![all[0]]);
+    assert_eq!(address(&place), Some(all[0]), "it has no other");
+}
+
+#[test]
+fn a_replayed_hello_is_no_sign_of_a_neighbour() {
+    let mut now = Instant::now();
+    let [home, other] = [1, 2].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
+    let hello = drain(now, &mut node(now, 1)).remove(0);
+    let (_, mut place) = met(&mut now, home);
+    place.take_answer(now, PEER, vec![home]);
+    now += SILENT;
+    place.take((now, now), (home, None), &hello);
+    place.take_answer(now, PEER, vec![other]);
+    assert_eq!(address(&place), Some(other));
+}
