@@ -40,7 +40,7 @@ pub struct NodeConfig {
     pub pending_ranges: usize,
     /// Contents known of at most, for all neighbours.
     pub contents: usize,
-    /// What was asked for upstream and did not come for this time is forgotten.
+    /// What was asked for upstream and did not come for this time is forgotten, unless more of its content comes.
     pub patience: Duration,
     /// Who recovers losses.
     pub recovery: Scope,

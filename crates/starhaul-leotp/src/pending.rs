@@ -67,6 +67,8 @@ struct Awaited {
     /// By start; they do not overlap.
     ranges: BTreeMap<u64, Range>,
     last_asked: Instant,
+    /// When some of what was waited for came last: over a slow link, the rest may be on its way for longer than it is waited for.
+    last_came: Option<Instant>,
     /// Parts of it may not exist yet.
     is_live: bool,
     /// The neighbour that was asked.
@@ -93,7 +95,7 @@ struct Range {
 }
 
 impl Pending {
-    /// A table of so many ranges and contents at most, which forgets what did not come for `patience`.
+    /// A table of so many ranges and contents at most, which forgets what did not come for `patience` although nothing else of its content did.
     pub(crate) fn new(most_ranges: usize, most_contents: usize, patience: Duration) -> Self {
         Self {
             contents: FxHashMap::default(),
@@ -253,14 +255,20 @@ impl Pending {
         askers
     }
 
-    /// Takes a range out: it has come. Returns who waited for bytes of it. Where the table is full, it may be the end of what is asked for before
+    /// Takes a range out: it has come now. Returns who waited for bytes of it. Where the table is full, it may be the end of what is asked for before
     /// it, too.
-    pub(crate) fn take(&mut self, content: ContentId, start: u64, end: u64) -> Vec<Asker> {
+    pub(crate) fn take(
+        &mut self,
+        now: Instant,
+        content: ContentId,
+        (start, end): (u64, u64),
+    ) -> Vec<Asker> {
         let askers = self.askers(content, start, end);
         if askers.is_empty() {
             return askers;
         }
         if let Some(awaited) = self.contents.get_mut(&content) {
+            awaited.last_came = Some(now);
             if self.totals.ranges >= self.most_ranges {
                 self.crowded_out += awaited.end_at(start, end);
             }
@@ -343,8 +351,10 @@ impl Pending {
         let mut expired = std::mem::take(&mut self.crowded_out);
         let (patience, totals) = (self.patience, &mut self.totals);
         self.contents.retain(|_, awaited| {
+            let came = awaited.last_came;
             awaited.ranges.retain(|_, range| {
-                let is_kept = now.saturating_duration_since(range.asked) < patience;
+                let last = came.map_or(range.asked, |came| came.max(range.asked));
+                let is_kept = now.saturating_duration_since(last) < patience;
                 expired += u64::from(!is_kept);
                 totals.keeps(range, is_kept)
             });
@@ -435,6 +445,7 @@ impl Awaited {
             made_by,
             ranges: BTreeMap::new(),
             last_asked: now,
+            last_came: None,
             is_live: false,
             upstream: None,
             counted: Counted::default(),
@@ -516,12 +527,16 @@ mod tests {
             Some(vec![(100, 150)])
         );
         assert_eq!(pending.ranges(), 3);
-        assert_eq!(pending.take(C, 40, 60), [A, B]);
-        assert_eq!(pending.take(C, 40, 60), []);
+        assert_eq!(pending.take(now, C, (40, 60)), [A, B]);
+        assert_eq!(pending.take(now, C, (40, 60)), []);
         assert_eq!(pending.renew(C, now), [(0, 40), (60, 150)]);
         assert!(pending.waits_for(C, 30, 41) && !pending.waits_for(C, 40, 60));
-        assert_eq!(pending.take(C, 0, 40), [A]);
-        assert_eq!(pending.take(C, 0, 1000), [B, A], "the last range first");
+        assert_eq!(pending.take(now, C, (0, 40)), [A]);
+        assert_eq!(
+            pending.take(now, C, (0, 1000)),
+            [B, A],
+            "the last range first"
+        );
         assert_eq!(pending.ranges(), 0);
     }
 
@@ -540,7 +555,7 @@ mod tests {
         }
         pending.ask(now, C, (0, 100), B, RTT);
         let last = Asker::Neighbour(NeighbourId(1), 999);
-        assert_eq!(pending.take(C, 0, 100), [last, B]);
+        assert_eq!(pending.take(now, C, (0, 100)), [last, B]);
     }
 
     #[test]
@@ -560,9 +575,9 @@ mod tests {
             (pending.awaited_of(up), pending.awaited_of(other)),
             ([1, 0], [0, 1])
         );
-        pending.take(C, 0, 60);
+        pending.take(now, C, (0, 60));
         assert_eq!(pending.awaited_of(up), [1, 0]);
-        pending.take(C, 60, 100);
+        pending.take(now, C, (60, 100));
         assert_eq!(pending.awaited_of(up), [0, 0]);
         pending.ask(now, C, (0, 100), B, RTT);
         assert_eq!(pending.awaited_of(up), [1, 0]);
@@ -631,12 +646,12 @@ mod tests {
         assert_eq!(pending.totals.held[&NeighbourId(1)].ranges, 1);
         // What comes leaves holes, too.
         for number in 500..1000 {
-            pending.take(C, number * 4, number * 4 + 1);
+            pending.take(now, C, (number * 4, number * 4 + 1));
             assert!(pending.ranges() <= 100, "{}", pending.ranges());
         }
         assert!(pending.waits_for(C, 9_999, 10_000));
         assert!(pending.expire(now) > 300, "what was given up is counted");
-        pending.take(C, 0, 10_000);
+        pending.take(now, C, (0, 10_000));
         let held = pending.totals.held.values();
         assert!(held.into_iter().all(|held| held.ranges == 0));
     }
@@ -652,6 +667,21 @@ mod tests {
             Some(vec![(0, 50)])
         );
         assert_eq!(pending.ask(now + RTT, C, (0, 50), B, RTT), Some(vec![]));
+    }
+
+    /// What a slow link brings for longer than it is waited for was forgotten before it came.
+    #[test]
+    fn what_the_rest_of_a_content_comes_before_is_waited_for() {
+        let (mut now, mut pending) = (Instant::now(), pending());
+        pending.ask(now, C, (0, 10), A, RTT);
+        pending.ask(now, ContentId([2; 16]), (0, 10), A, RTT);
+        for number in 0..9 {
+            now += Duration::from_secs(5);
+            pending.take(now, C, (number, number + 1));
+            assert_eq!(pending.expire(now), u64::from(number == 1), "the other one");
+        }
+        assert!(pending.waits_for(C, 9, 10));
+        assert_eq!(pending.expire(now + Duration::from_secs(11)), 1);
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! Many streams over a slow or a long link, in virtual time: what waits stays little, and others are answered.
+//! Many streams and transfers over a slow or a long link, in virtual time: what waits stays little, others are answered, and nothing that
+//! comes is dropped.
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 
@@ -8,8 +9,8 @@ use std::{
 };
 
 use starhaul_leotp::{
-    ContentSecret, Event, NeighbourConfig, NeighbourId, NeighbourKey, Node, NodeConfig, Outcome,
-    StreamConfig, StreamEvent, StreamId, StreamRead,
+    ContentId, ContentSecret, Event, FetchConfig, NeighbourConfig, NeighbourId, NeighbourKey, Node,
+    NodeConfig, Outcome, StreamConfig, StreamEvent, StreamId, StreamRead,
 };
 use starhaul_link::LinkSpec;
 use starhaul_sim::{Datagram, Delivery, Node as SimNode, Simulation, Udp};
@@ -57,8 +58,15 @@ impl SimNode for End {
 impl End {
     fn act(&mut self, now: Instant) {
         while let Some(event) = self.node.poll_event() {
-            let Event::Stream(event) = event else {
-                continue;
+            let event = match event {
+                Event::Stream(event) => event,
+                Event::Readable(id) => {
+                    while let Some(data) = self.node.read(now, id) {
+                        self.got += data.len();
+                    }
+                    continue;
+                }
+                _ => continue,
             };
             match event {
                 StreamEvent::Accepted(id) => {
@@ -220,4 +228,42 @@ fn streams_that_begin_at_once_over_a_satellite_leave_each_other_room() {
     assert_eq!(answered + refused, 2500, "each is told at once");
     let without_room = sim.nodes[0].node.stats().refused.overflow;
     assert_eq!(without_room, refused as u64);
+}
+
+/// What was asked for more than ten seconds ago was forgotten although it was on its way, and dropped when it came: a transfer over a slow link,
+/// or many over one, wasted most of it.
+#[test]
+fn what_comes_slowly_is_not_forgotten() {
+    let transfers = [
+        (1, 15, 300_000, 0.75),
+        (10, 190, 400_000, 0.8),
+        (20, 1000, 1_000_000, 0.9),
+    ];
+    for (count, kbit, bytes, least) in transfers {
+        let link = format!("rate={kbit}kbit,delay=50ms,queue=100p");
+        let mut sim = row(&[&link]);
+        let (secret, begun) = (ContentSecret::new(&[3; 32]), sim.now());
+        for number in 0..count {
+            let content = ContentId([number; 16]);
+            let source = bytes::Bytes::from(vec![5; bytes]);
+            let server = &mut sim.nodes[0].node;
+            server.serve(content, &secret, Box::new(source));
+            let config = FetchConfig::new(content, secret.clone());
+            sim.nodes[1].node.fetch(begun, config);
+        }
+        let all = bytes * usize::from(count);
+        while sim.nodes[1].got < all && sim.now() < begun + Duration::from_secs(1000) {
+            sim.run_for(Duration::from_secs(1));
+        }
+        let ideal = Duration::from_millis(all as u64 * 8 / kbit);
+        let share = ideal.div_duration_f64(sim.now() - begun);
+        let stats = sim.nodes[1].node.stats();
+        let (came, again) = (stats.data_received, stats.duplicates);
+        println!("{count} over {kbit} kbit/s: {share:.3} of the rate, {again} of {came} again");
+        assert!(share > least, "{count} over {kbit} kbit/s: {share}");
+        assert!(
+            again <= came / 6,
+            "{count} over {kbit} kbit/s: {again} of {came}"
+        );
+    }
 }

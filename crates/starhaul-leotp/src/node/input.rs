@@ -208,7 +208,7 @@ impl Node {
         } else {
             segment.end()
         };
-        let askers = self.pending.take(content, segment.offset, end);
+        let askers = self.pending.take(now, content, (segment.offset, end));
         if askers.is_empty() {
             self.stats.duplicates += 1;
             return;
