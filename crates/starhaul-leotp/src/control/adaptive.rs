@@ -1,13 +1,20 @@
 //! Our rule: the rate at which data arrived, corrected so that a queue of two packets stays at the hop.
 //!
-//! The queue follows from one-way delays, whose constant part may be anything. Losses count as carried. While there is no
-//! queue the correction doubles every round trip, so that the start and new capacity cost few of them. A delay that stays
-//! while less is sent than was carried before is no queue but another path: it becomes the new base.
+//! The queue follows from one-way delays, whose constant part may be anything. Losses count as carried, but for those that
+//! may follow from the rate (`losses.rs`). While there is no queue the correction doubles every round trip, so that the start
+//! and new capacity cost few of them. A delay that stays while less is sent than was carried before is no queue but another
+//! path: it becomes the new base.
+
+mod losses;
+#[cfg(test)]
+mod tests;
 
 use std::{
     collections::VecDeque,
     time::{Duration, Instant},
 };
+
+use losses::Losses;
 
 use super::{Arrived, LEAST_ROUND, least_queue};
 
@@ -58,6 +65,7 @@ pub(crate) struct Adaptive {
     /// The number of the window's first sample.
     first: u64,
     carried: f64,
+    received: f64,
     /// The least delay of this period and of the last.
     base: Option<i64>,
     base_before: Option<i64>,
@@ -72,6 +80,7 @@ pub(crate) struct Adaptive {
     known: f64,
     learned: Option<Instant>,
     starving: Option<Starving>,
+    losses: Losses,
     rate: f64,
     /// The sender had enough to send, or the hop a queue.
     is_proven: bool,
@@ -87,6 +96,8 @@ struct Sample {
     delay: i64,
     /// Bytes carried up to it, lost ones included.
     carried: f64,
+    /// The same without lost ones.
+    received: f64,
     bytes: f64,
     is_limited: bool,
 }
@@ -114,6 +125,8 @@ struct Shown {
     /// Bytes per second, at the sender and here.
     sent: f64,
     arrived: f64,
+    /// The same without what is missing.
+    received: f64,
     is_limited: bool,
     least_delay: i64,
     /// By how much the delay grew.
@@ -143,12 +156,15 @@ impl Adaptive {
     }
 
     pub(crate) fn on_repair(&mut self, bytes: usize) {
-        self.carried += f64::from(u32::try_from(bytes).unwrap_or(u32::MAX));
+        let bytes = f64::from(u32::try_from(bytes).unwrap_or(u32::MAX));
+        self.carried += bytes;
+        self.received += bytes;
     }
 
     pub(crate) fn on_data(&mut self, packet: &Arrived) {
         let (bytes, round) = (f64::from(packet.bytes), packet.rtt.max(LEAST_ROUND));
         self.carried += bytes * f64::from(packet.missing.saturating_add(1).min(64));
+        self.received += bytes;
         self.limited += usize::from(packet.is_limited);
         while self
             .lowest
@@ -168,6 +184,7 @@ impl Adaptive {
             sent: packet.sent,
             delay: packet.delay,
             carried: self.carried,
+            received: self.received,
             bytes,
             is_limited: packet.is_limited,
         });
@@ -192,6 +209,14 @@ impl Adaptive {
         } else {
             self.arrival.max(shown.arrived)
         };
+        let bound = self.losses.bound(packet, round, &shown);
+        if let Some(bound) = bound {
+            self.arrival = self.arrival.min(bound);
+            self.known = match self.known {
+                0.0 => bound,
+                known => known.min(bound),
+            };
+        }
         if self.is_other_path(packet.now, round, &shown, waited) {
             self.base = Some(shown.least_delay);
             self.base_before = None;
@@ -206,6 +231,7 @@ impl Adaptive {
             is_queued,
             packet.rtt,
         );
+        self.rate = bound.map_or(self.rate, |bound| self.rate.min(bound));
     }
 
     /// Keeps the packets of half a round, a few at least, and the last before them: what comes at once was carried since.
@@ -319,6 +345,7 @@ impl Adaptive {
         Some(Shown {
             sent: carried / sending,
             arrived,
+            received: (last.received - first.received) / elapsed,
             is_limited: self.limited > 0,
             least_delay: self.lowest.front()?.1,
             growth,
@@ -370,7 +397,7 @@ impl Adaptive {
     ) {
         let (is_short, round) = (rtt < LEAST_ROUND, rtt.max(LEAST_ROUND).as_secs_f64());
         let mut change = -excess * self.arrival * CORRECTED / round;
-        if is_queued {
+        if is_queued || self.losses.are_many() {
             self.boost = 1.0;
             self.boosted = Some(now);
         } else if self.known == 0.0 {
@@ -410,298 +437,5 @@ impl Adaptive {
             // What was carried before may be tried at once.
             None => (self.arrival + change).max(self.known),
         };
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A hop of constant round-trip time in virtual time: what the control finds of it.
-    struct Hop {
-        start: Instant,
-        control: Adaptive,
-        /// Seconds.
-        now: f64,
-        busy_until: f64,
-        last: f64,
-        rates: VecDeque<(f64, f64)>,
-        rtt: f64,
-        /// The receiver sleeps so long at the end of each period.
-        sleeps: (f64, f64),
-        /// Packets that wait at most; others are lost.
-        buffer: f64,
-        lost: u32,
-    }
-
-    const RTT: f64 = 0.02;
-    const BYTES: u32 = 1500;
-
-    impl Hop {
-        fn new() -> Self {
-            Self {
-                start: Instant::now(),
-                control: Adaptive::default(),
-                now: 0.0,
-                busy_until: 0.0,
-                last: 0.0,
-                rates: [(0.0, 1e6)].into(),
-                rtt: RTT,
-                sleeps: (1.0, 0.0),
-                buffer: f64::INFINITY,
-                lost: 0,
-            }
-        }
-
-        /// When the receiver sees what arrives then.
-        fn awake_at(&self, at: f64) -> f64 {
-            let (period, asleep) = self.sleeps;
-            let wakes = (at / period).ceil() * period;
-            if at > wakes - asleep { wakes } else { at }
-        }
-
-        /// Sends for a time over a hop of this capacity and one-way delay; returns bytes per second and the mean queue
-        /// in seconds.
-        fn run(&mut self, seconds: f64, capacity: f64, delay: f64) -> (f64, f64) {
-            let (end, mut sent, mut waited) = (self.now + seconds, 0.0, 0.0);
-            let bytes = f64::from(BYTES);
-            while self.now < end {
-                while self.rates.get(1).is_some_and(|(at, _)| *at <= self.now) {
-                    self.rates.pop_front();
-                }
-                if self.busy_until - self.now > self.buffer * bytes / capacity {
-                    self.lost += 1;
-                    self.now += bytes / self.rates[0].1;
-                    continue;
-                }
-                let leaves = self.busy_until.max(self.now) + bytes / capacity;
-                self.busy_until = leaves;
-                let micros = |seconds: f64| {
-                    i64::try_from(Duration::from_secs_f64(seconds).as_micros()).unwrap()
-                };
-                let arrives = self.awake_at(leaves + delay);
-                // What is overtaken tells nothing.
-                let is_late = arrives < self.last;
-                self.last = self.last.max(arrives);
-                let taken = Arrived {
-                    now: self.start + Duration::from_secs_f64(arrives),
-                    sent: micros(self.now),
-                    delay: micros(arrives) - micros(self.now) - 77_000,
-                    bytes: BYTES,
-                    missing: self.lost,
-                    is_limited: false,
-                    rtt: Duration::from_secs_f64(self.rtt),
-                };
-                if !is_late {
-                    self.lost = 0;
-                    self.control.on_data(&taken);
-                }
-                if let Some(rate) = self.control.rate() {
-                    self.rates.push_back((arrives - delay + self.rtt, rate));
-                }
-                sent += bytes;
-                waited += leaves - self.now - bytes / capacity;
-                self.now += bytes / self.rates[0].1;
-            }
-            (sent / seconds, waited / (sent / bytes))
-        }
-    }
-
-    /// What a look at each packet of the window finds.
-    fn least_of_recent(control: &Adaptive, packet: &Arrived, round: Duration) -> i64 {
-        let samples = control.window.iter().rev();
-        let is_recent = |at: Instant| packet.now.saturating_duration_since(at) <= round / 8;
-        let recent = samples.clone().take_while(|sample| is_recent(sample.at));
-        let least = recent.chain(samples.take(2)).map(|sample| sample.delay);
-        least.min().unwrap()
-    }
-
-    #[test]
-    fn the_least_delay_of_the_last_packets_is_that_of_a_look_at_each() {
-        let mut control = Adaptive::default();
-        let (start, mut random) = (Instant::now(), 1_u64);
-        let mut micros = 0;
-        for number in 0..50_000_u32 {
-            random = random
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1_442_695_040_888_963_407);
-            let [a, b, c] = [40, 48, 56].map(|bits| i64::from((random >> bits).to_le_bytes()[0]));
-            // Some come at once, some after a pause.
-            micros += match a {
-                0..100 => 0,
-                255 => 200_000,
-                more => more * 4,
-            };
-            let packet = Arrived {
-                now: start + Duration::from_micros(micros.unsigned_abs()),
-                sent: i64::from(number) * 300,
-                delay: 1000 + b * b / 8,
-                bytes: BYTES,
-                missing: 0,
-                is_limited: false,
-                rtt: Duration::from_millis(5 + c.unsigned_abs()),
-            };
-            control.on_data(&packet);
-            for millis in [8, 20, 300, 5000] {
-                let round = Duration::from_millis(millis);
-                let expected = least_of_recent(&control, &packet, round);
-                assert_eq!(control.recent_delay(&packet, round), expected, "{number}");
-            }
-            if number % 10_000 == 9_999 {
-                control.forget_delays();
-            }
-        }
-    }
-
-    #[test]
-    fn the_capacity_is_found_soon_and_kept_with_a_short_queue() {
-        let mut hop = Hop::new();
-        let (_, worst) = hop.run(0.3, 2.5e6, 0.01);
-        assert!(worst < 0.02, "{worst}");
-        let (rate, queue) = hop.run(20.0, 2.5e6, 0.01);
-        assert!(rate > 0.99 * 2.5e6, "{rate}");
-        assert!(queue < 0.002, "{queue}");
-    }
-
-    #[test]
-    fn a_base_that_is_known_costs_short_drains() {
-        let mut hop = Hop::new();
-        // What the start made of the base is corrected by the first drain, and found again by the second.
-        hop.run(12.0, 2.5e6, 0.01);
-        let (steady, _) = hop.run(0.25, 2.5e6, 0.01);
-        // Three of a quarter of a round trip at most: 0.4 ms are not sent in each 5 s, where whole ones take 4.
-        let quarters: Vec<_> = (0..60).map(|_| hop.run(0.25, 2.5e6, 0.01)).collect();
-        let mean = quarters.iter().map(|(rate, _)| rate).sum::<f64>() / 60.0;
-        assert!(mean > 0.9995 * steady, "{mean} of {steady}");
-        assert!(
-            quarters.iter().all(|(_, queue)| *queue < 0.00134),
-            "{quarters:?}"
-        );
-    }
-
-    #[test]
-    fn steps_of_the_capacity_are_followed() {
-        let mut hop = Hop::new();
-        hop.run(2.0, 1.25e6, 0.01);
-        let (mut rates, mut queues) = (0.0, 0.0);
-        for _ in 0..5 {
-            for capacity in [1.375e6, 1.125e6] {
-                let (rate, queue) = hop.run(2.0, capacity, 0.01);
-                rates += rate / 10.0;
-                queues += queue / 10.0;
-            }
-        }
-        assert!(rates > 0.985 * 1.25e6, "{rates}");
-        assert!(queues < 0.004, "{queues}");
-    }
-
-    /// What arrives while a host sleeps is seen at once: neither a queue nor a faster hop.
-    #[test]
-    fn a_host_that_sleeps_changes_no_rate() {
-        let hops = [
-            (0.0002, 12.5e6),
-            (0.0002, 125e6),
-            (0.002, 125e6),
-            (0.02, 12.5e6),
-        ];
-        for (rtt, capacity) in hops {
-            for sleeps in [(1.0, 0.0), (0.1, 0.001), (0.05, 0.004), (0.01, 0.001)] {
-                let mut hop = Hop::new();
-                (hop.rtt, hop.sleeps) = (rtt, sleeps);
-                hop.run(1.0, capacity, rtt / 2.0);
-                let (rate, queue) = hop.run(4.0, capacity, rtt / 2.0);
-                let what =
-                    format!("{rtt} s, {capacity} B/s, asleep {sleeps:?}: {rate} B/s, {queue} s");
-                assert!((0.96..1.01).contains(&(rate / capacity)), "{what}");
-                assert!(queue < 0.0003_f64.max(1.1 * rtt / 32.0), "{what}");
-            }
-        }
-    }
-
-    #[test]
-    fn a_buffer_of_some_packets_bounds_the_rate() {
-        for (rtt, capacity, buffer) in [
-            (0.1, 125e6, 200.0),
-            (0.6, 12.5e6, 64.0),
-            (0.02, 12.5e6, 32.0),
-        ] {
-            let mut hop = Hop::new();
-            (hop.rtt, hop.buffer) = (rtt, buffer);
-            hop.run(4.0, capacity, rtt / 2.0);
-            let (rate, _) = hop.run(6.0, capacity, rtt / 2.0);
-            let what = format!("{rtt} s, {capacity} B/s, {buffer} packets: {rate} B/s");
-            assert!((0.95..1.03).contains(&(rate / capacity)), "{what}");
-        }
-    }
-
-    #[test]
-    fn a_longer_path_is_no_queue() {
-        let mut hop = Hop::new();
-        hop.run(2.0, 2.5e6, 0.01);
-        let (rate, _) = hop.run(2.0, 2.5e6, 0.03);
-        assert!(rate > 0.95 * 2.5e6, "{rate}");
-        let (rate, queue) = hop.run(5.0, 2.5e6, 0.01);
-        assert!(rate > 0.98 * 2.5e6, "{rate}");
-        assert!(queue < 0.002, "{queue}");
-    }
-
-    /// The rate falls too slowly for it to be noticed within a few round trips.
-    #[test]
-    fn a_path_that_is_a_little_longer_is_no_queue() {
-        for (rtt, longer) in [(0.08, 0.002), (0.08, 0.003), (0.08, 0.006), (0.3, 0.005)] {
-            let mut hop = Hop::new();
-            hop.rtt = rtt;
-            hop.run(4.0, 2.5e6, rtt / 2.0);
-            let rates: Vec<f64> = (0..12)
-                .map(|_| hop.run(1.0, 2.5e6, rtt / 2.0 + longer).0 / 2.5e6)
-                .collect();
-            let mean = rates.iter().sum::<f64>() / 12.0;
-            assert!(mean > 0.93, "{rtt} s, {longer} s longer: {rates:?}");
-        }
-    }
-
-    /// As a satellite's link to the ground while it sets.
-    #[test]
-    fn a_capacity_that_falls_is_no_longer_path() {
-        for (rtt, step) in [(0.008, 0.05), (0.008, 0.12), (0.02, 0.05), (0.02, 0.12)] {
-            let mut hop = Hop::new();
-            hop.rtt = rtt;
-            let mut capacity = 1.25e6;
-            hop.run(3.0, capacity, rtt / 2.0);
-            while capacity > 0.5e6 {
-                capacity *= 1.0 - step;
-                let (_, queue) = hop.run(1.0, capacity, rtt / 2.0);
-                let least = 4.0 * f64::from(BYTES) / capacity;
-                let what = format!("{rtt} s, {step}, {capacity} B/s: {queue} s");
-                assert!(queue < least.max(rtt / 4.0), "{what}");
-            }
-        }
-    }
-
-    #[test]
-    fn what_a_busy_host_reads_at_once_is_no_rate() {
-        let mut hop = Hop::new();
-        hop.run(2.0, 2.5e6, 0.01);
-        // What was sent in 24 ms is read within a tenth of one, when the last of it has arrived.
-        let (read, spacing) = (hop.now + 0.036, f64::from(BYTES) / 2.5e6);
-        for number in 0..40_u32 {
-            let (sent, now) = (
-                hop.now + spacing * f64::from(number),
-                read + 2e-6 * f64::from(number),
-            );
-            let micros =
-                |seconds: f64| i64::try_from(Duration::from_secs_f64(seconds).as_micros()).unwrap();
-            hop.control.on_data(&Arrived {
-                now: hop.start + Duration::from_secs_f64(now),
-                sent: micros(sent),
-                delay: micros(now) - micros(sent) - 77_000,
-                bytes: BYTES,
-                missing: 0,
-                is_limited: false,
-                rtt: Duration::from_secs_f64(RTT),
-            });
-            let rate = hop.control.rate().unwrap();
-            assert!(rate < 2.0 * 2.5e6, "{rate} after {number}");
-        }
     }
 }
