@@ -16,6 +16,9 @@ pub(crate) struct Cache {
     /// By the time of their last use.
     by_use: BTreeMap<u64, (ContentId, u64)>,
     uses: u64,
+    /// How often a segment was looked for.
+    #[cfg(test)]
+    pub(crate) looks: usize,
 }
 
 #[derive(Debug)]
@@ -65,6 +68,10 @@ impl Cache {
 
     /// The first segment that holds bytes of a range.
     pub(crate) fn first_in(&mut self, content: ContentId, start: u64, end: u64) -> Option<Segment> {
+        #[cfg(test)]
+        {
+            self.looks += 1;
+        }
         let before = self
             .segments
             .range((content, 0)..=(content, start))

@@ -43,6 +43,9 @@ pub(crate) struct Pending {
     patience: Duration,
     /// Ranges that were forgotten for want of room since the last look.
     crowded_out: u64,
+    /// Ranges that were looked at for who asks, or for whom something is late.
+    #[cfg(test)]
+    pub(crate) looks: std::cell::Cell<usize>,
 }
 
 /// What is known of all contents together, so that nobody has to look at each of them.
@@ -94,6 +97,25 @@ struct Range {
     made_by: Option<NeighbourId>,
 }
 
+/// What came of asking for a range.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    /// The parts that upstream is to be asked for.
+    pub(crate) parts: Vec<(u64, u64)>,
+    /// Bytes that nobody had asked for.
+    pub(crate) unasked: u64,
+}
+
+/// The parts of a range that are not waited for.
+struct Gaps {
+    gaps: Vec<(u64, u64)>,
+    /// How many ranges more there are when they are.
+    more: usize,
+    /// The end of what was looked at, and at how many ranges.
+    end: u64,
+    looked: usize,
+}
+
 impl Pending {
     /// A table of so many ranges and contents at most, which forgets what did not come for `patience` although nothing else of its content did.
     pub(crate) fn new(most_ranges: usize, most_contents: usize, patience: Duration) -> Self {
@@ -104,6 +126,8 @@ impl Pending {
             most_contents,
             patience,
             crowded_out: 0,
+            #[cfg(test)]
+            looks: std::cell::Cell::default(),
         }
     }
 
@@ -141,17 +165,37 @@ impl Pending {
         }
     }
 
-    /// Records that `asker` wants a range. Returns the parts that upstream is to be asked for: those not asked for yet, and
-    /// those that the same asker asks for again, if the last time is longer ago than `again_after`. `None`: the table is full, or the
-    /// asker's share of it. Then a range is still joined that lies within this one.
+    /// As [`Pending::ask_within`] for who may have all ranges looked at; returns the parts.
     pub(crate) fn ask(
         &mut self,
         now: Instant,
         content: ContentId,
-        (start, end): (u64, u64),
+        range: (u64, u64),
         asker: Asker,
         again_after: Duration,
     ) -> Option<Vec<(u64, u64)>> {
+        let asked = self.ask_within(
+            &mut { usize::MAX },
+            now,
+            content,
+            range,
+            (asker, again_after),
+        );
+        asked.map(|asked| asked.parts)
+    }
+
+    /// Records that `asker` wants a range, or the part of it for which no more than `looks` ranges have to be looked at, which are taken off.
+    /// Returns the parts that upstream is to be asked for: those not asked for yet, and those that the same asker asks for again, if the last
+    /// time is longer ago than `again_after`. `None`: the table is full, or the asker's share of it. Then a range is still joined that lies
+    /// within this one.
+    pub(crate) fn ask_within(
+        &mut self,
+        looks: &mut usize,
+        now: Instant,
+        content: ContentId,
+        (start, end): (u64, u64),
+        (asker, again_after): (Asker, Duration),
+    ) -> Option<Asked> {
         let (has_room, neighbour) = (self.has_room(), asker.neighbour());
         let free = self.most_contents.saturating_sub(self.contents.len());
         let awaited = match self.contents.entry(content) {
@@ -165,7 +209,16 @@ impl Pending {
             }
         };
         awaited.last_asked = now;
-        let (gaps, more) = awaited.gaps(start, end);
+        let Gaps {
+            gaps,
+            more,
+            end,
+            looked,
+        } = awaited.gaps(start, end, *looks);
+        *looks -= looked;
+        #[cfg(test)]
+        self.looks.update(|looks| looks + looked);
+        let unasked = gaps.iter().map(|(start, end)| end - start).sum();
         let free = self.most_ranges.saturating_sub(self.totals.ranges);
         let is_full = more > free || !self.totals.may_add_ranges(neighbour, more, free);
         let mut parts = Vec::new();
@@ -195,18 +248,7 @@ impl Pending {
             parts.push((start, end));
         }
         self.totals.count(awaited);
-        (!is_full || !parts.is_empty()).then_some(parts)
-    }
-
-    /// Bytes of a range that nobody asked for yet.
-    pub(crate) fn unasked(&self, content: ContentId, (start, end): (u64, u64)) -> u64 {
-        match self.contents.get(&content) {
-            Some(awaited) => {
-                let (gaps, _) = awaited.gaps(start, end);
-                gaps.into_iter().map(|(start, end)| end - start).sum()
-            }
-            None => end - start,
-        }
+        (!is_full || !parts.is_empty()).then_some(Asked { parts, unasked })
     }
 
     /// Ranges of a content.
@@ -241,10 +283,25 @@ impl Pending {
 
     /// Who waits for bytes of a range.
     pub(crate) fn askers(&self, content: ContentId, start: u64, end: u64) -> Vec<Asker> {
+        self.askers_within(&mut { usize::MAX }, content, start, end)
+    }
+
+    /// The same, as far as no more than `looks` ranges have to be looked at, which are taken off: the last ones.
+    pub(crate) fn askers_within(
+        &self,
+        looks: &mut usize,
+        content: ContentId,
+        start: u64,
+        end: u64,
+    ) -> Vec<Asker> {
         let mut askers: Vec<Asker> = Vec::new();
         if let Some(awaited) = self.contents.get(&content) {
             let overlapping = awaited.ranges.range(..end).rev();
-            for (_, range) in overlapping.take_while(|(_, range)| range.end > start) {
+            let overlapping = overlapping.take_while(|(_, range)| range.end > start);
+            for (_, range) in overlapping.take(*looks) {
+                *looks -= 1;
+                #[cfg(test)]
+                self.looks.update(|looks| looks + 1);
                 for asker in &range.askers {
                     if !askers.contains(asker) {
                         askers.push(*asker);
@@ -452,8 +509,8 @@ impl Awaited {
         }
     }
 
-    /// The parts of a range that are not waited for, and how many ranges more there are when it is.
-    fn gaps(&self, start: u64, end: u64) -> (Vec<(u64, u64)>, usize) {
+    /// What is not waited for of a range, up to the first that would be looked at beyond so many.
+    fn gaps(&self, start: u64, mut end: u64, most: usize) -> Gaps {
         let is_cut = |at: u64| {
             let before = self.ranges.range(..at).next_back();
             before.is_some_and(|(_, range)| range.end > at)
@@ -461,7 +518,13 @@ impl Awaited {
         let before = self.ranges.range(..start).next_back();
         let mut next = before.map_or(start, |(_, range)| range.end.max(start));
         let mut gaps = Vec::new();
+        let mut looked = 0;
         for (&from, range) in self.ranges.range(start..end) {
+            if looked == most {
+                end = from;
+                break;
+            }
+            looked += 1;
             if from > next {
                 gaps.push((next, from));
             }
@@ -471,7 +534,12 @@ impl Awaited {
             gaps.push((next, end));
         }
         let more = gaps.len() + usize::from(is_cut(start)) + usize::from(is_cut(end));
-        (gaps, more)
+        Gaps {
+            gaps,
+            more,
+            end,
+            looked,
+        }
     }
 
     /// Gives up what is waited for right before a range, if the same is right behind it: that would take a range more. Returns how many are

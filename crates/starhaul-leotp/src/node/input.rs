@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use super::Node;
+use super::{MOST_LOOKS, Node};
 use crate::{
     config::{NeighbourId, Scope},
     event::{Event, Recognised},
@@ -118,6 +118,7 @@ impl Node {
         arrival: &Arrival,
         bytes: usize,
     ) {
+        self.looks = MOST_LOOKS;
         if *arrival == Arrival::Late {
             self.stats.reordered += 1;
         }
@@ -235,7 +236,10 @@ impl Node {
     }
 
     fn pass_void(&mut self, now: Instant, content: ContentId, start: u64, end: u64) {
-        for asker in self.pending.askers(content, start, end) {
+        let looks = &mut self.looks;
+        let askers = self.pending.askers_within(looks, content, start, end);
+        self.stats.refused.overflow += u64::from(*looks == 0);
+        for asker in askers {
             match asker {
                 Asker::Local(id) => {
                     if let Some(fetch) = self.fetches.get_mut(&id) {
@@ -263,6 +267,7 @@ impl Node {
         }
         let mut is_probe = !frames.is_empty();
         let mut repairs = MOST_REPAIRED;
+
         while !frames.is_empty() {
             let Ok(frame) = Frame::read(&mut frames) else {
                 self.stats.refused.malformed += 1;

@@ -34,7 +34,7 @@ use crate::{
     hop::{Hop, queue::Left},
     keys::ContentSecret,
     name::{ContentId, Segment},
-    pending::{Asker, Pending},
+    pending::{Asked, Asker, Pending},
     requester::{Fetch, FetchConfig, FetchId, Taken},
     responder::{Responder, Source},
     stream::Streams,
@@ -45,6 +45,9 @@ use crate::{
 const SWEEP: Duration = Duration::from_secs(1);
 /// The least time after which a range is asked for again upstream.
 const LEAST_AGAIN: Duration = Duration::from_millis(5);
+/// Segments and ranges that are looked at for one packet of a neighbour at most: a requester asks for 32 segments at once, and a relay
+/// for all that it waits for when this node is new.
+const MOST_LOOKS: usize = 1 << 14;
 /// Events that wait at most; beyond, notes of arrivals and of readable data are dropped.
 const MOST_EVENTS: usize = 1 << 14;
 
@@ -84,6 +87,8 @@ pub struct Node {
     /// How long datagrams waited for this program, and the one that is handled did.
     waits: Waits,
     waited: Duration,
+    /// What may still be looked at for the packet that is handled.
+    looks: usize,
 }
 
 impl Node {
@@ -122,6 +127,7 @@ impl Node {
             last_sent: NeighbourId(0),
             waits: Waits::default(),
             waited: Duration::ZERO,
+            looks: MOST_LOOKS,
             config,
         })
     }
@@ -432,6 +438,9 @@ impl Node {
             self.cache.forget(content, at, end);
         }
         while at < end {
+            if !self.may_look(asker) {
+                return;
+            }
             let Some(segment) = self.cache.first_in(content, at, end) else {
                 break;
             };
@@ -445,10 +454,10 @@ impl Node {
             }
             // Where the responder alone is paced, the stamp of this relay must not pass for the responder's.
             let is_repair = self.config.control == Scope::EndToEnd;
-            if !self.deliver(now, asker, content, &segment, is_repair, None) {
+            let Some(bytes) = self.deliver(now, asker, content, &segment, is_repair, None) else {
                 return;
-            }
-            self.stats.cache_hits += segment.length();
+            };
+            self.stats.cache_hits += bytes;
         }
         if at < end {
             self.ask_upstream(now, asker, content, (at, end), is_fresh, is_live);
@@ -456,6 +465,17 @@ impl Node {
         if let Some(turned) = turned {
             self.reroute(now, turned);
         }
+    }
+
+    /// Whether one more segment may be looked at for who asks.
+    fn may_look(&mut self, asker: Asker) -> bool {
+        if !matches!(asker, Asker::Neighbour(..)) {
+            return true;
+        }
+        let left = self.looks.checked_sub(1);
+        self.stats.refused.overflow += u64::from(left.is_none());
+        self.looks = left.unwrap_or(0);
+        left.is_some()
     }
 
     /// Bytes of a content of this node are asked for.
@@ -530,13 +550,19 @@ impl Node {
         };
         // What finds no room is not waited for, so that it can be asked for again.
         let (is_new, may_ask) = (!pending.knows(content), hop.has_room_for_frames());
-        let unasked = pending.unasked(content, range);
+        let mut own_looks = usize::MAX;
+        let looks = match asker {
+            Asker::Neighbour(..) => &mut self.looks,
+            Asker::Local(_) | Asker::Stream(_) => &mut own_looks,
+        };
         let handle = may_ask
             .then(|| hop.handle_of(content, |content| !pending.waits_for(content, 0, u64::MAX)));
-        let asked = handle
-            .flatten()
-            .and_then(|handle| Some((handle, pending.ask(now, content, range, asker, again)?)));
-        let Some((handle, parts)) = asked else {
+        let asked = handle.flatten().and_then(|handle| {
+            let asked = pending.ask_within(looks, now, content, range, (asker, again))?;
+            Some((handle, asked))
+        });
+        self.stats.refused.overflow += u64::from(asked.is_some() && *looks == 0);
+        let Some((handle, Asked { parts, unasked })) = asked else {
             self.stats.refused.overflow += 1;
             // A live Interest is repeated so seldom that a stream must not begin with one that was dropped.
             if is_live && is_new && may_ask {
@@ -568,7 +594,7 @@ impl Node {
         self.note_relayed(now, content, (route, handle), asker, unasked);
     }
 
-    /// Gives a segment to one who asked for it. Returns whether there was room.
+    /// Gives a segment to one who asked for it. Returns its bytes, or 0 if it waits already; `None`: there was no room.
     fn deliver(
         &mut self,
         now: Instant,
@@ -577,20 +603,20 @@ impl Node {
         segment: &Segment,
         is_repair: bool,
         left: Option<Left>,
-    ) -> bool {
+    ) -> Option<u64> {
         match asker {
             Asker::Local(id) => {
                 self.deliver_here(now, id, segment);
-                true
+                Some(segment.length())
             }
             Asker::Stream(id) => {
                 self.deliver_to_stream(now, id, segment);
-                true
+                Some(segment.length())
             }
             Asker::Neighbour(id, handle) => {
                 let since = self.there_since(now);
                 let Some(hop) = self.hops.get_mut(&id) else {
-                    return false;
+                    return None;
                 };
                 let item = crate::hop::queue::Item::Segment {
                     segment: segment.clone(),
@@ -602,9 +628,11 @@ impl Node {
                     handle,
                     item,
                 };
+                let before = hop.queue.bytes();
                 let has_room = hop.queue.push(now, since, next);
                 self.stats.queue_drops += u64::from(!has_room);
-                has_room
+                let is_added = hop.queue.bytes() > before;
+                has_room.then(|| if is_added { segment.length() } else { 0 })
             }
         }
     }

@@ -190,6 +190,79 @@ fn an_interest_for_all_of_a_content_stops_no_other() {
     assert_eq!(net.node(1).stats().refused.overflow, 1);
 }
 
+/// One packet of Interests had each segment of a content in the cache looked for as often as there are Interests in it.
+#[test]
+fn interests_for_all_that_is_cached_cost_little_together() {
+    let mut net = Net::new(3, &[(0, 1), (1, 2)], &NodeConfig::default());
+    let bytes = 15_000_000_usize;
+    let content = Bytes::from(vec![5; bytes]);
+    net.node(0).serve(C, &secret(), Box::new(content));
+    net.route(1, 0);
+    net.route(2, 1);
+    let fetch = net.fetch(2, C);
+    while net
+        .node(2)
+        .progress(fetch)
+        .is_none_or(|(got, _)| got < bytes as u64)
+    {
+        net.run(100);
+        let now = net.now;
+        while net.node(2).read(now, fetch).is_some() {}
+    }
+    net.node(2).end(fetch);
+    let (before, stats) = (net.node(1).cache.looks, net.node(1).stats());
+    for _ in 0..26 {
+        net.say(2, 1, want(C, 0, 0, bytes as u64));
+    }
+    net.run(3);
+    let after = net.node(1).stats();
+    assert_eq!(after.interests - stats.interests, 26);
+    let looks = net.node(1).cache.looks - before;
+    assert!(looks <= MOST_LOOKS + 100, "{looks}");
+    assert!(after.refused.overflow > stats.refused.overflow);
+    let hits = after.cache_hits - stats.cache_hits;
+    assert_eq!(hits, bytes as u64, "what waits already is no hit");
+}
+
+/// The same of ranges that are waited for, for those who ask and those who say that they are late.
+#[test]
+fn interests_and_voids_for_all_that_is_waited_for_cost_little_together() {
+    let mut net = Net::new(3, &[(0, 1), (1, 2)], &NodeConfig::default());
+    net.route(1, 0);
+    net.cut = Some((1, 0));
+    for start in 0..40_000 {
+        net.say(2, 1, want(C, 0, start * 3, start * 3 + 1));
+        if start % 1000 == 0 {
+            net.run(20);
+        }
+    }
+    net.run(100);
+    assert!(net.node(1).pending_ranges() > 39_000);
+    let looks = |net: &mut Net| net.node(1).pending.looks.replace(0);
+    looks(&mut net);
+    for _ in 0..26 {
+        net.say(2, 1, want(C, 0, 0, 120_000));
+    }
+    net.run(3);
+    let looked = looks(&mut net);
+    assert!((1..=2 * MOST_LOOKS).contains(&looked), "{looked}");
+    for _ in 0..26 {
+        let (start, end) = (0, 120_000);
+        net.say(
+            0,
+            1,
+            Frame::Void {
+                handle: 0,
+                start,
+                end,
+            },
+        );
+    }
+    net.run(3);
+    let looked = looks(&mut net);
+    assert!((1..=2 * MOST_LOOKS).contains(&looked), "{looked}");
+}
+
 /// One frame took a whole content out of the cache of every relay.
 #[test]
 fn a_long_interest_past_caches_empties_none() {
