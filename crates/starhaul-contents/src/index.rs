@@ -4,8 +4,9 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     ffi::OsString,
     fs, io,
+    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
-    time::SystemTime,
+    time::{Duration, SystemTime},
 };
 
 use crate::{
@@ -25,11 +26,16 @@ pub(crate) struct Served {
     pub(crate) entry: Entry,
     pub(crate) path: PathBuf,
     pub(crate) hashes: Hashes,
-    stamp: Stamp,
 }
 
-/// What changes when a file does.
-type Stamp = (Option<SystemTime>, u64);
+/// What changes when a file does: its time of change does even where length and time of modification are put back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stamp {
+    modified: Option<SystemTime>,
+    changed: (i64, i64),
+    inode: u64,
+    length: u64,
+}
 
 /// Where files are, by name.
 type Files = BTreeMap<String, (PathBuf, Stamp)>;
@@ -50,9 +56,15 @@ pub(crate) struct Listed {
     pub(crate) files: Files,
     /// Folders that could not be read and what was left out, by their names: what is known of files below them holds.
     pub(crate) unread: BTreeMap<String, String>,
+    /// Files beyond [`MOST_FILES`].
+    pub(crate) surplus: usize,
 }
 
-/// How files differ from the index.
+/// The files that the index has, as they were, for the thread that compares: the index itself is asked for while that lasts.
+#[derive(Debug, Default)]
+pub(crate) struct Known(BTreeMap<String, Stamp>);
+
+/// How files differ from those that are known.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     /// New ones and those that changed: name, path and stamp.
@@ -61,10 +73,14 @@ pub(crate) struct Found {
 }
 
 impl Served {
-    pub(crate) fn read(name: String, path: PathBuf, stamp: Stamp) -> io::Result<Self> {
+    /// Reads a file. `None`: it is no more as this stamp has it.
+    pub(crate) fn read(name: String, path: PathBuf, stamp: Stamp) -> io::Result<Option<Self>> {
         let hashes = Hashes::of(&path)?;
+        if Stamp::of(&fs::symlink_metadata(&path)?) != stamp {
+            return Ok(None);
+        }
         let (bytes, sha256) = (hashes.bytes, entry::hex(&hashes.whole));
-        Ok(Self {
+        Ok(Some(Self {
             entry: Entry {
                 name,
                 bytes,
@@ -72,8 +88,7 @@ impl Served {
             },
             path,
             hashes,
-            stamp,
-        })
+        }))
     }
 
     #[cfg(test)]
@@ -86,7 +101,6 @@ impl Served {
             },
             path: name.into(),
             hashes: Hashes::default(),
-            stamp: (None, bytes),
         }
     }
 }
@@ -125,6 +139,17 @@ impl Index {
         let names = self.same.get(&bytes_of(entry))?;
         self.files.get(names.first()?)
     }
+}
+
+impl Known {
+    pub(crate) fn insert(&mut self, name: String, stamp: Stamp) {
+        self.0.insert(name, stamp);
+    }
+
+    /// Returns whether it was known.
+    pub(crate) fn remove(&mut self, name: &str) -> bool {
+        self.0.remove(name).is_some()
+    }
 
     /// How files differ from these. What is below a folder that could not be read is not gone.
     pub(crate) fn compare(&self, files: Files, unread: &BTreeMap<String, String>) -> Found {
@@ -135,13 +160,9 @@ impl Index {
             };
             files.contains_key(name) || unread.keys().any(is_below)
         };
-        let gone = self.files.keys().filter(|name| !is_known(name));
+        let gone = self.0.keys().filter(|name| !is_known(name));
         let gone = gone.cloned().collect();
-        let is_new = |name: &str, stamp: Stamp| {
-            self.files
-                .get(name)
-                .is_none_or(|served| served.stamp != stamp)
-        };
+        let is_new = |name: &str, stamp: Stamp| self.0.get(name) != Some(&stamp);
         let changed = files.into_iter();
         let changed = changed.filter(|(name, (_, stamp))| is_new(name, *stamp));
         Found {
@@ -160,10 +181,12 @@ impl Listed {
     /// `root` cannot be read. Folders below that cannot be read are noted.
     pub(crate) fn below(root: &Path) -> io::Result<Self> {
         let mut listed = Self::default();
+        // Links lead to it, and to nothing below it.
+        let root = &fs::canonicalize(root)?;
         let metadata = fs::metadata(root)?;
         if metadata.is_file() {
             if let Some(name) = root.file_name().and_then(|name| name.to_str()) {
-                let file = (root.to_owned(), stamp(&metadata));
+                let file = (root.to_owned(), Stamp::of(&metadata));
                 listed.files.insert(name.to_owned(), file);
             }
             return Ok(listed);
@@ -223,10 +246,9 @@ impl Listed {
             Err(error) => return self.note_unread(prefix, &error),
         };
         if metadata.is_file() && self.files.len() >= MOST_FILES {
-            self.unread
-                .insert(name, format!("more than {MOST_FILES} files"));
+            self.surplus += 1;
         } else if metadata.is_file() {
-            self.files.insert(name, (path, stamp(&metadata)));
+            self.files.insert(name, (path, Stamp::of(&metadata)));
         } else if metadata.is_dir() && depth >= DEEPEST {
             self.unread
                 .insert(name, format!("more than {DEEPEST} folders deep"));
@@ -257,8 +279,21 @@ fn forget<K: Ord>(names: &mut BTreeMap<K, BTreeSet<String>>, key: &K, name: &str
     }
 }
 
-fn stamp(metadata: &fs::Metadata) -> Stamp {
-    (metadata.modified().ok(), metadata.len())
+impl Stamp {
+    fn of(metadata: &fs::Metadata) -> Self {
+        Self {
+            modified: metadata.modified().ok(),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
+            inode: metadata.ino(),
+            length: metadata.len(),
+        }
+    }
+
+    /// Whether the file was not modified for so long.
+    pub(crate) fn is_old(&self, now: SystemTime, than: Duration) -> bool {
+        let age = self.modified.and_then(|at| now.duration_since(at).ok());
+        age.is_some_and(|age| age >= than)
+    }
 }
 
 #[cfg(test)]
@@ -310,10 +345,10 @@ mod tests {
             fs::write(file(name), name).unwrap();
         }
         std::os::unix::fs::symlink("/etc/hostname", file("link")).unwrap();
-        let mut index = Index::default();
-        let update = |index: &mut Index| {
+        let (mut index, mut known) = (Index::default(), Known::default());
+        let mut update = |index: &mut Index| {
             let listed = Listed::below(root.path()).unwrap();
-            let found = index.compare(listed.files, &listed.unread);
+            let found = known.compare(listed.files, &listed.unread);
             let mut names: Vec<String> = found
                 .changed
                 .iter()
@@ -321,9 +356,13 @@ mod tests {
                 .collect();
             names.sort();
             for (name, path, stamp) in found.changed {
-                index.insert(Served::read(name, path, stamp).unwrap());
+                known.insert(name.clone(), stamp);
+                index.insert(Served::read(name, path, stamp).unwrap().unwrap());
             }
-            found.gone.iter().for_each(|name| index.remove(name));
+            for name in &found.gone {
+                known.remove(name);
+                index.remove(name);
+            }
             (names, found.gone)
         };
         let list = |names: &[&str]| {
@@ -346,7 +385,38 @@ mod tests {
         let mut listed = Listed::below(root.path()).unwrap();
         listed.files.remove("sub/b");
         listed.unread.insert("sub/".into(), "no permission".into());
-        assert_eq!(index.compare(listed.files, &listed.unread).gone, list(&[]));
+        assert_eq!(known.compare(listed.files, &listed.unread).gone, list(&[]));
         assert!(Listed::below(&file("nowhere")).is_err());
+    }
+
+    #[test]
+    fn a_file_of_the_same_length_and_time_is_another() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("a");
+        let stamp = |path: &Path| Stamp::of(&fs::metadata(path).unwrap());
+        fs::write(&path, "one").unwrap();
+        let before = stamp(&path);
+        let put_back = |path: &Path| {
+            let file = fs::File::options().write(true).open(path).unwrap();
+            file.set_modified(before.modified.unwrap()).unwrap();
+        };
+        // Changes within a tick of the kernel have one time.
+        std::thread::sleep(Duration::from_millis(20));
+        fs::write(&path, "two").unwrap();
+        put_back(&path);
+        let changed = stamp(&path);
+        assert!((changed.modified, changed.length) == (before.modified, before.length));
+        assert_ne!(changed, before);
+        let other = root.path().join("b");
+        fs::write(&other, "new").unwrap();
+        put_back(&other);
+        fs::rename(&other, &path).unwrap();
+        assert_ne!(stamp(&path).inode, changed.inode);
+        let is_old = |age| before.is_old(before.modified.unwrap() + age, Duration::from_secs(2));
+        assert!(is_old(Duration::from_secs(2)) && !is_old(Duration::from_secs(1)));
+        assert!(
+            !before.is_old(SystemTime::UNIX_EPOCH, Duration::ZERO),
+            "the future"
+        );
     }
 }

@@ -4,9 +4,9 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     net::SocketAddr,
     path::PathBuf,
-    sync::{Arc, Mutex, PoisonError, mpsc},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc},
     thread,
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use starhaul_leotp::{ContentSecret, Event, NeighbourConfig, NeighbourId, NeighbourKey};
@@ -16,7 +16,7 @@ use crate::{
     Entry, Error,
     catalogue::{self, Catalogue},
     file_error,
-    index::{Index, Listed, Served},
+    index::{Index, Known, Listed, Served, Stamp},
     keys,
     source::{Chunks, FileSource},
 };
@@ -76,20 +76,14 @@ impl Server {
         }
         let mut driver = LeotpDriver::bind(options.listen, node)?;
         ids.into_iter().for_each(|id| driver.set_address(id, None));
-        let index = Arc::new(Mutex::new(Index::default()));
+        let (found, changes) = mpsc::channel();
+        let mut compared = Compared::new(options.root, found, driver.waker());
+        let index = Arc::clone(&compared.index);
         let catalogue = Box::new(Catalogue::new(Arc::clone(&index), &options.secret));
         let content = catalogue::content(&options.secret);
         driver.node().serve(content, &options.secret, catalogue);
-        let (found, changes) = mpsc::channel();
         let (running, ended) = mpsc::channel();
-        let mut compared = Compared {
-            root: options.root,
-            index: Arc::clone(&index),
-            found,
-            waker: driver.waker(),
-            unread: BTreeSet::new(),
-        };
-        compared.once(&mut read)?;
+        compared.once(None, &mut read)?;
         thread::Builder::new()
             .name("compare".into())
             .spawn(move || compared.run(&ended))
@@ -173,56 +167,162 @@ struct Compared {
     index: Arc<Mutex<Index>>,
     found: mpsc::Sender<Change>,
     waker: Waker,
-    /// What could not be read the last time: each is told once.
+    known: Known,
+    /// What may still be written, as it was the last time.
+    restless: BTreeMap<String, Stamp>,
+    /// What could not be read the last time, and whether there was too much: each is told once.
     unread: BTreeSet<String>,
+    has_surplus: bool,
 }
 
 impl Compared {
+    fn new(root: PathBuf, found: mpsc::Sender<Change>, waker: Waker) -> Self {
+        Self {
+            root,
+            index: Arc::default(),
+            found,
+            waker,
+            known: Known::default(),
+            restless: BTreeMap::new(),
+            unread: BTreeSet::new(),
+            has_surplus: false,
+        }
+    }
+
     fn run(&mut self, ended: &mpsc::Receiver<()>) {
         while ended.recv_timeout(COMPARED) == Err(mpsc::RecvTimeoutError::Timeout) {
-            if let Err(error) = self.once(&mut |entry| tracing::info!(name = entry.name, "read")) {
+            let mut read = |entry: &Entry| tracing::info!(name = entry.name, "read");
+            if let Err(error) = self.once(Some(SystemTime::now()), &mut read) {
                 tracing::warn!(%error, "the folder cannot be compared");
             }
         }
     }
 
-    fn once(&mut self, read: &mut impl FnMut(&Entry)) -> Result<(), Error> {
-        let index = Arc::clone(&self.index);
-        let lock = || index.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Without `now`, what is there is taken to be complete: so it is at first.
+    fn once(
+        &mut self,
+        now: Option<SystemTime>,
+        read: &mut impl FnMut(&Entry),
+    ) -> Result<(), Error> {
         let mut listed = Listed::below(&self.root).map_err(file_error(&self.root))?;
         let mut unread = std::mem::take(&mut listed.unread);
-        let found = lock().compare(listed.files, &unread);
+        let found = self.known.compare(listed.files, &unread);
+        // Reading takes long, and these are served meanwhile.
+        for name in found.gone {
+            self.forget(&name);
+        }
+        let before = std::mem::take(&mut self.restless);
         for (name, path, stamp) in found.changed {
-            // Nobody learns of the former bytes while the new ones are read.
-            lock().remove(&name);
+            // Nobody learns of the former bytes while there are others.
+            self.forget(&name);
+            let rests = |now| stamp.is_old(now, COMPARED) || before.get(&name) == Some(&stamp);
+            if !now.is_none_or(rests) {
+                self.restless.insert(name, stamp);
+                continue;
+            }
             match Served::read(name.clone(), path, stamp) {
-                Ok(served) => {
+                Ok(Some(served)) => {
                     read(&served.entry);
-                    lock().insert(served.clone());
+                    self.known.insert(name, stamp);
+                    self.index().insert(served.clone());
                     self.tell(Change::Changed(Box::new(served)));
                 }
+                // The next comparison finds what it is now.
+                Ok(None) => {}
                 Err(error) => {
-                    self.tell(Change::Gone(name.clone()));
                     unread.insert(name, error.to_string());
                 }
             }
         }
-        for name in found.gone {
-            lock().remove(&name);
-            self.tell(Change::Gone(name));
+        self.warn(unread, listed.surplus);
+        Ok(())
+    }
+
+    fn index(&self) -> MutexGuard<'_, Index> {
+        self.index.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn forget(&mut self, name: &str) {
+        if self.known.remove(name) {
+            self.index().remove(name);
+            self.tell(Change::Gone(name.to_owned()));
         }
+    }
+
+    fn warn(&mut self, unread: BTreeMap<String, String>, surplus: usize) {
         for (name, why) in &unread {
             if !self.unread.contains(name) {
                 tracing::warn!(name, why, "cannot be read and is not served");
             }
         }
         self.unread = unread.into_keys().collect();
-        Ok(())
+        let had_surplus = std::mem::replace(&mut self.has_surplus, surplus > 0);
+        if surplus > 0 && !had_surplus {
+            tracing::warn!(
+                surplus,
+                "there are too many files, and these are not served"
+            );
+        }
     }
 
     fn tell(&self, change: Change) {
         // The server is gone when this fails, and so is this thread soon.
         let _ = self.found.send(change);
         self.waker.wake();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use starhaul_net::Poller;
+
+    use super::*;
+
+    /// What was being written was served as whole: `fetch` said so of a half.
+    #[test]
+    fn a_file_is_served_when_it_rests() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        std::fs::write(path("first"), "whole").unwrap();
+        let (found, changes) = mpsc::channel();
+        let mut compared =
+            Compared::new(folder.path().into(), found, Poller::new().unwrap().waker());
+        let mut names = Vec::new();
+        let mut once = |compared: &mut Compared, now| {
+            let read = &mut |entry: &Entry| names.push(entry.name.clone());
+            compared.once(now, read).unwrap();
+            std::mem::take(&mut names)
+        };
+        assert_eq!(once(&mut compared, None), ["first"], "at once");
+        let now = Some(SystemTime::now());
+        std::fs::write(path("second"), "one").unwrap();
+        std::fs::write(path("first"), "another").unwrap();
+        assert_eq!(once(&mut compared, now), [""; 0]);
+        let is_served = |compared: &Compared, name: &str| {
+            let index = compared.index();
+            index.named(crate::entry::hash(name)).count() > 0
+        };
+        assert!(!is_served(&compared, "first"), "its former bytes are gone");
+        std::fs::write(path("second"), "one, two").unwrap();
+        assert_eq!(once(&mut compared, now), ["first"]);
+        assert_eq!(once(&mut compared, now), ["second"]);
+        assert!(is_served(&compared, "first") && is_served(&compared, "second"));
+        // Whatever its clock says, what rests is served; and at once what has rested for long.
+        let of_another = |name: &str, at: SystemTime| {
+            std::fs::write(path(name), "x").unwrap();
+            let file = std::fs::File::options().write(true).open(path(name));
+            file.unwrap().set_modified(at).unwrap();
+        };
+        of_another("future", SystemTime::now() + COMPARED * 1000);
+        of_another("old", SystemTime::now() - COMPARED * 1000);
+        assert_eq!(once(&mut compared, now), ["old"]);
+        assert_eq!(once(&mut compared, now), ["future"]);
+        // What goes is told before others are read.
+        std::fs::remove_file(path("second")).unwrap();
+        of_another("new", SystemTime::now() - COMPARED * 1000);
+        changes.try_iter().for_each(drop);
+        assert_eq!(once(&mut compared, now), ["new"]);
+        let told: Vec<Change> = changes.try_iter().collect();
+        assert!(matches!(&told[..], [Change::Gone(name), Change::Changed(_)] if name == "second"));
     }
 }

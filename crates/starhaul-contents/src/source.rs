@@ -10,6 +10,10 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
+use rustix::{
+    fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2},
+    io::Errno,
+};
 use sha2::{Digest as _, Sha256};
 use starhaul_leotp::Source;
 
@@ -33,7 +37,7 @@ pub(crate) struct Hashes {
 impl Hashes {
     /// Reads a whole file.
     pub(crate) fn of(path: &Path) -> io::Result<Self> {
-        let file = File::open(path)?;
+        let file = open(path)?;
         let bytes = file.metadata()?.len();
         let chunk = LEAST_CHUNK.max(bytes.div_ceil(MOST_CHUNKS));
         let mut hashes = Self {
@@ -145,7 +149,7 @@ impl FileSource {
         }
         let start = number * self.hashes.chunk;
         let length = self.hashes.chunk.min(self.hashes.bytes.checked_sub(start)?);
-        let bytes = File::open(&self.path).and_then(|file| read(&file, start, length));
+        let bytes = open(&self.path).and_then(|file| read(&file, start, length));
         let bytes = bytes.ok()?;
         let known = self.hashes.chunks.get(usize::try_from(number).ok()?)?;
         if short(&bytes) != *known {
@@ -179,6 +183,25 @@ impl Source for FileSource {
             done += count;
         }
         true
+    }
+}
+
+/// Opens a file, and nothing else that has its name meanwhile: a link may lead to what is not to be served, and a pipe may keep the caller
+/// waiting for ever. The path has no links, as [`crate::index`] finds it.
+fn open(path: &Path) -> io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let opened = openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS);
+    let opened = match opened {
+        // An old kernel, or a sandbox that does not know the call.
+        Err(Errno::NOSYS | Errno::PERM) => {
+            openat(CWD, path, flags | OFlags::NOFOLLOW, Mode::empty())
+        }
+        opened => opened,
+    };
+    let file = File::from(opened?);
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::other("it is no file")),
     }
 }
 
@@ -263,6 +286,28 @@ mod tests {
         }
         assert!(kept.get(([1; 32], 0)).is_none() && kept.get(([39; 32], 0)).is_some());
         assert_eq!((kept.chunks.len(), kept.by_use.len()), (16, 16));
+    }
+
+    /// Whoever may write to the folder could have the thread that serves wait for a pipe, and files of others be served.
+    #[test]
+    fn what_became_a_pipe_or_a_link_is_not_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let [path, other] = ["file", "other"].map(|name| folder.path().join(name));
+        std::fs::write(&path, b"bytes").unwrap();
+        std::fs::write(&other, b"bytes").unwrap();
+        let hashes = Hashes::of(&path).unwrap();
+        let mut source = FileSource::new(path.clone(), hashes, Chunks::default());
+        std::fs::remove_file(&path).unwrap();
+        rustix::fs::mknodat(CWD, &path, rustix::fs::FileType::Fifo, Mode::RUSR, 0).unwrap();
+        assert!(!source.read(0, &mut [0; 5]), "and does not wait");
+        assert!(Hashes::of(&path).is_err());
+        std::fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink(&other, &path).unwrap();
+        assert!(!source.read(0, &mut [0; 5]));
+        assert!(Hashes::of(&path).is_err());
+        std::os::unix::fs::symlink(folder.path(), folder.path().join("away")).unwrap();
+        assert!(Hashes::of(&folder.path().join("away/other")).is_err());
+        assert!(Hashes::of(&other).is_ok());
     }
 
     #[test]
