@@ -43,3 +43,15 @@ pub(crate) fn resolve(text: &str, local: SocketAddr) -> Result<SocketAddr, Error
     let found = found.find(|address| address.is_ipv4() == local.is_ipv4());
     found.ok_or_else(|| error(format!("it has no address of the IP version of {local}")))
 }
+
+/// Tells of keys that two programs use, once a minute.
+#[derive(Debug, Default)]
+pub(crate) struct SharedKeys(starhaul_log::Seldom);
+
+impl SharedKeys {
+    pub(crate) fn warn(&self, neighbour: &dyn std::fmt::Display) {
+        if let Some(withheld) = self.0.is_due(Instant::now()) {
+            tracing::warn!(%neighbour, withheld, "two programs use its key: each keeps the other from what it asks for");
+        }
+    }
+}

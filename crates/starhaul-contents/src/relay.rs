@@ -27,6 +27,7 @@ pub struct Relay {
     began: Instant,
     metrics: Option<Asked>,
     told: (Instant, Stats),
+    shared: keys::SharedKeys,
 }
 
 impl Relay {
@@ -86,6 +87,7 @@ impl Relay {
             cache_max_bytes: config.cache_bytes,
             began: now,
             metrics,
+            shared: keys::SharedKeys::default(),
             told: (now, Stats::default()),
         })
     }
@@ -148,9 +150,14 @@ impl Relay {
     pub fn turn(&mut self, deadline: Instant) -> Result<(), Error> {
         self.driver.turn(Some(deadline))?;
         while let Some(event) = self.driver.node().poll_event() {
-            if let Event::Met(id) = event {
+            let name = |id: NeighbourId| {
                 let name = usize::try_from(id.0).ok().and_then(|id| self.names.get(id));
-                tracing::info!(neighbour = name.map_or("?", String::as_str), "is there");
+                name.map_or("?", String::as_str)
+            };
+            match event {
+                Event::Met(id) => tracing::info!(neighbour = name(id), "is there"),
+                Event::Shared(id) => self.shared.warn(&name(id)),
+                _ => {}
             }
         }
         while let Some(answer) = self.metrics.as_ref().and_then(Asked::next) {

@@ -51,6 +51,7 @@ pub struct Server {
     /// What is served of each name.
     served: BTreeMap<String, Entry>,
     chunks: Chunks,
+    shared: keys::SharedKeys,
 }
 
 /// What the thread that compares has found.
@@ -66,6 +67,7 @@ impl Server {
     /// # Errors
     /// [`Error::File`] for the root, and errors of the socket. A file that cannot be read is left out with a warning.
     pub fn open(options: ServeOptions, mut read: impl FnMut(&Entry)) -> Result<Self, Error> {
+        check_keys(&options.neighbours)?;
         let mut node = keys::node(CACHE_BYTES)?;
         let ids: Vec<NeighbourId> = (0..)
             .map(NeighbourId)
@@ -96,6 +98,7 @@ impl Server {
             _running: running,
             served: BTreeMap::new(),
             chunks: Chunks::default(),
+            shared: keys::SharedKeys::default(),
         };
         server.apply_changes();
         Ok(server)
@@ -115,8 +118,10 @@ impl Server {
             self.driver.turn(None)?;
             self.apply_changes();
             while let Some(event) = self.driver.node().poll_event() {
-                if let Event::Met(id) = event {
-                    tracing::info!(neighbour = id.0, "a neighbour asks");
+                match event {
+                    Event::Met(id) => tracing::info!(neighbour = id.0, "a neighbour asks"),
+                    Event::Shared(id) => self.shared.warn(&id.0),
+                    _ => {}
                 }
             }
         }
@@ -159,6 +164,19 @@ impl Server {
             .node()
             .serve(content, &self.secret, Box::new(source));
     }
+}
+
+/// Each requester needs a key of its own.
+fn check_keys(keys: &[NeighbourKey]) -> Result<(), Error> {
+    for (second, key) in keys.iter().enumerate() {
+        if let Some(first) = keys[..second]
+            .iter()
+            .position(|other| other.is_same_as(key))
+        {
+            return Err(Error::SameKeys(first + 1, second + 1));
+        }
+    }
+    Ok(())
 }
 
 /// Compares a folder with what is served, in a thread of its own: files are read whole.
@@ -277,6 +295,19 @@ mod tests {
     use starhaul_net::Poller;
 
     use super::*;
+
+    #[test]
+    fn two_requesters_with_one_key_are_refused() {
+        let keys = |secrets: &[u8]| {
+            let keys = secrets
+                .iter()
+                .map(|secret| NeighbourKey::new(&[*secret; 32]));
+            check_keys(&keys.collect::<Vec<_>>()).map_err(|error| error.to_string())
+        };
+        assert_eq!(keys(&[1, 2, 3]), Ok(()));
+        let error = keys(&[1, 2, 3, 2]).unwrap_err();
+        assert!(error.starts_with("keys 2 and 4 are the same"), "{error}");
+    }
 
     /// What was being written was served as whole: `fetch` said so of a half.
     #[test]

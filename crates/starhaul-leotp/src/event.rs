@@ -7,6 +7,8 @@ use crate::{config::NeighbourId, requester::FetchId, stream::StreamEvent};
 pub enum Event {
     /// The handshake with a neighbour ended for the first time in the neighbour's present life.
     Met(NeighbourId),
+    /// A life of the neighbour is back after another one: two programs have its key, and each undoes what the other asked for.
+    Shared(NeighbourId),
     /// A segment arrived at its requester, the first time; only for a transfer that notes arrivals.
     Arrived {
         /// The transfer.
@@ -63,7 +65,7 @@ pub struct Stats {
     pub data_received: u64,
     /// Packets that this node reported as lost on their hop.
     pub reported_lost: u64,
-    /// Packets that were reported as lost and came later.
+    /// Packets that came after later ones, whether they had been reported as lost or not.
     pub reordered: u64,
     /// Segments sent again because a neighbour reported them.
     pub repaired: u64,

@@ -28,6 +28,11 @@ impl NeighbourKey {
         Self(hmac::Key::new(hmac::HMAC_SHA256, secret))
     }
 
+    /// Whether another one is of the same secret.
+    pub fn is_same_as(&self, other: &Self) -> bool {
+        is_same(&self.hello_mac(&[]), &other.hello_mac(&[]))
+    }
+
     /// Authenticates a hello.
     pub(crate) fn hello_mac(&self, hello: &[u8]) -> [u8; HELLO_MAC_BYTES] {
         first(derive(&self.0, &[b"hello", hello]))

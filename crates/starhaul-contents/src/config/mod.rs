@@ -2,7 +2,13 @@
 
 mod definition;
 
-use std::{collections::BTreeSet, fmt::Write as _, fs, net::SocketAddr, path::Path};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write as _,
+    fs,
+    net::SocketAddr,
+    path::Path,
+};
 
 use starhaul_config::{Definition, Document, Table, nearest, secret_file};
 use starhaul_leotp::NeighbourKey;
@@ -78,13 +84,20 @@ impl Config {
             let problem = format!("a relay has 2 to {MOST_NEIGHBOURS} neighbours");
             return Err(top.key_problem("neighbour", problem).into());
         }
-        let mut names = BTreeSet::new();
+        let (mut names, mut secrets) = (BTreeSet::new(), BTreeMap::new());
         let mut neighbours = Vec::new();
         for table in &tables {
-            let neighbour = read_neighbour(table, folder)?;
+            let (neighbour, secret) = read_neighbour(table, folder)?;
             if !names.insert(neighbour.name.clone()) {
                 let problem = format!("{:?} is a neighbour already", neighbour.name);
                 return Err(table.key_problem("name", problem).into());
+            }
+            if let Some(other) = secrets.insert(secret, neighbour.name.clone()) {
+                let problem = format!(
+                    "{:?} has the key of {other:?}: each neighbour needs one of its own",
+                    neighbour.name
+                );
+                return Err(table.key_problem("key", problem).into());
             }
             neighbours.push(neighbour);
         }
@@ -159,7 +172,8 @@ fn file_name(text: &str) -> Result<&str, &'static str> {
     }
 }
 
-fn read_neighbour(table: &Table<'_>, folder: &Path) -> Result<Neighbour, Error> {
+/// A neighbour, and the secret of its key.
+fn read_neighbour(table: &Table<'_>, folder: &Path) -> Result<(Neighbour, [u8; 32]), Error> {
     let name = table.text("name", |text| match text {
         "" => Err("a name has a letter at least".to_owned()),
         name => Ok(name.to_owned()),
@@ -168,11 +182,13 @@ fn read_neighbour(table: &Table<'_>, folder: &Path) -> Result<Neighbour, Error> 
     let key = table.text("key", |text| {
         file_name(text).map(|name| secret_file(folder, name))
     })?;
-    Ok(Neighbour {
+    let secret = starhaul_config::shared_secret(&key)?;
+    let neighbour = Neighbour {
         name,
         address,
-        key: NeighbourKey::new(&starhaul_config::shared_secret(&key)?),
-    })
+        key: NeighbourKey::new(&secret),
+    };
+    Ok((neighbour, secret))
 }
 
 #[cfg(test)]
@@ -184,7 +200,11 @@ mod tests {
     fn parse(text: &str) -> Result<Config, String> {
         let folder = tempfile::tempdir().unwrap();
         for name in ["server.key", "requester.key"] {
-            fs::write(folder.path().join(name), "0123456789abcdef\n").unwrap();
+            fs::write(
+                folder.path().join(name),
+                format!("0123456789abcdef {name}\n"),
+            )
+            .unwrap();
         }
         fs::write(folder.path().join("short.key"), "short\n").unwrap();
         Config::parse(text, &folder.path().join("relay.toml")).map_err(|error| error.to_string())
@@ -218,6 +238,11 @@ mod tests {
             ("key = \"requester.key\"", "key = \"none.key\"", "none.key"),
             (
                 "key = \"requester.key\"",
+                "key = \"server.key\"",
+                "\"requester\" has the key of \"server\"",
+            ),
+            (
+                "key = \"requester.key\"",
                 "key = \"short.key\"",
                 "16 bytes at least",
             ),
@@ -245,7 +270,11 @@ mod tests {
     fn folder() -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         for name in trials::files(&TOP, "file") {
-            fs::write(folder.path().join(name), "0123456789abcdef\n").unwrap();
+            fs::write(
+                folder.path().join(&name),
+                format!("0123456789abcdef {name}\n"),
+            )
+            .unwrap();
         }
         folder
     }

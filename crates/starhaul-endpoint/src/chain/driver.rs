@@ -31,6 +31,7 @@ pub(super) struct Driver {
     ids: BTreeMap<u64, StreamId>,
     keys: HashMap<StreamId, u64>,
     streams_total: u64,
+    shared_keys: starhaul_log::Seldom,
 }
 
 impl Driver {
@@ -48,6 +49,7 @@ impl Driver {
             ids: BTreeMap::new(),
             keys: HashMap::new(),
             streams_total: 0,
+            shared_keys: starhaul_log::Seldom::default(),
         }
     }
 
@@ -131,6 +133,17 @@ impl Driver {
                     let name = self.names.iter().find(|(known, _)| *known == id);
                     let name = name.map_or("?", |(_, name)| name);
                     tracing::info!(neighbour = name, "is there");
+                }
+                Event::Shared(id) => {
+                    if let Some(withheld) = self.shared_keys.is_due(now) {
+                        let name = self.names.iter().find(|(known, _)| *known == id);
+                        let neighbour = name.map_or("?", |(_, name)| name);
+                        tracing::warn!(
+                            neighbour,
+                            withheld,
+                            "two programs use its key: each keeps the other from what it asks for"
+                        );
+                    }
                 }
                 Event::Stream(StreamEvent::Accepted(id)) => self.accept(now, id),
                 Event::Stream(StreamEvent::Readable(id)) => self.with(id, |it, key| {

@@ -21,6 +21,8 @@ const LONGEST: Duration = Duration::from_secs(2);
 const ANSWERS: Duration = Duration::from_millis(5);
 /// And those that ask whether a neighbour that is heard has begun a new life, since a packet came that may as well be forged.
 const DOUBTS: Duration = Duration::from_secs(1);
+/// Former lives that are remembered: as many programs with one key are told from one that begins anew, and one more.
+const FORMER: usize = 2;
 
 /// The state of the handshake with a neighbour.
 #[derive(Debug)]
@@ -38,6 +40,8 @@ pub(crate) struct Handshake {
     /// The wait between two hellos for packets that only another life explains, unless they are forged; whether the next hello is such a one.
     doubt: Duration,
     is_doubted: bool,
+    /// Lives of the neighbour before the present one, the last one last.
+    former: [Life; FORMER],
 }
 
 /// The keys of a life of both neighbours.
@@ -48,6 +52,8 @@ pub(crate) struct Session {
     pub(crate) open: PacketKey,
     /// The neighbour is known to have the keys.
     pub(crate) is_confirmed: bool,
+    /// Another life came since the neighbour had this one before: there are two programs.
+    pub(crate) is_back: bool,
 }
 
 /// What a hello brought.
@@ -86,6 +92,7 @@ impl Handshake {
             sent: None,
             doubt: FIRST,
             is_doubted: false,
+            former: Default::default(),
         }
     }
 
@@ -188,7 +195,12 @@ impl Handshake {
             seal: self.key.direction(&self.life, &hello.life),
             open: self.key.direction(&hello.life, &self.life),
             is_confirmed: false,
+            is_back: self.former.contains(&hello.life),
         };
+        if let Some(accepted) = accepted {
+            self.former.rotate_left(1);
+            self.former[FORMER - 1] = accepted.peer;
+        }
         self.next.get_or_insert(now + FIRST);
         let since = self.sent.map(|sent| now.saturating_duration_since(sent));
         Heard::New(Box::new(session), since)
@@ -256,6 +268,39 @@ mod tests {
         assert!(matches!(heard, Heard::Forged));
         let heard = a.handshake.handle(now, &third, a.session.as_ref());
         assert!(matches!(heard, Heard::Forged), "its own");
+    }
+
+    /// Two programs with one key took the neighbour from each other in turn, and nobody was told.
+    #[test]
+    fn a_life_that_comes_back_after_another_is_a_second_program() {
+        for programs in [1, 2, 3] {
+            let mut now = Instant::now();
+            let mut b = End::new(now, 1);
+            let mut ends: Vec<End> = (2..2 + programs).map(|seed| End::new(now, seed)).collect();
+            let mut lives = Vec::new();
+            for round in 0..12 {
+                let number = usize::try_from(round % programs).unwrap();
+                if programs == 1 {
+                    ends[number] = End::new(now, 10 + round);
+                }
+                let a = &mut ends[number];
+                a.handshake.prompt(now);
+                for _ in 0..4 {
+                    now += LONGEST;
+                    if let Some(hello) = a.poll(now) {
+                        b.handle(now, &hello);
+                    }
+                    if let Some(hello) = b.poll(now) {
+                        a.handle(now, &hello);
+                    }
+                }
+                let session = b.session.as_ref().unwrap();
+                lives.push(session.peer == a.handshake.life && session.is_back);
+            }
+            let known = usize::try_from(programs).unwrap();
+            let expected: Vec<bool> = (0..12).map(|at| known > 1 && at >= known).collect();
+            assert_eq!(lives, expected, "{programs}");
+        }
     }
 
     /// Hellos are lost, delayed, repeated and replayed while both ends begin new lives; then they pass, and both agree.

@@ -204,6 +204,11 @@ impl Hop {
         self.session.is_some()
     }
 
+    /// Whether another life of the neighbour came since it had the present one before.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.session.as_ref().is_some_and(|session| session.is_back)
+    }
+
     /// The smoothed round-trip time, or a guess.
     pub(crate) fn rtt(&self) -> Duration {
         self.rtt.smoothed().unwrap_or(self.rtt_guess)

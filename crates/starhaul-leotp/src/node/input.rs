@@ -8,7 +8,7 @@ use super::{MOST_LOOKS, Node};
 use crate::{
     config::{NeighbourId, Scope},
     event::{Event, Recognised},
-    hop::{Arrival, CONTROL_BYTES, Carried, Checked, bytes_per_second, queue},
+    hop::{Arrival, CONTROL_BYTES, Carried, Checked, Hop, bytes_per_second, queue},
     name::{ContentId, Segment},
     pending::Asker,
     wire::{self, Body, Data, Frame, Numbered, Packet},
@@ -93,6 +93,9 @@ impl Node {
     /// A neighbour began a new life: what it was asked for before is asked for again.
     fn meet(&mut self, now: Instant, id: NeighbourId) {
         self.emit(Event::Met(id));
+        if self.hops.get(&id).is_some_and(Hop::is_shared) {
+            self.emit(Event::Shared(id));
+        }
         self.pending.withdraw_neighbour(id);
         if let Some(streams) = &mut self.streams {
             streams.forget_neighbour(id);

@@ -314,7 +314,7 @@ impl End {
                         .for_each(|transfer| transfer.ended = Some(at));
                 }
                 Event::Failed(_, why) => self.failed = Some(why),
-                Event::Met(_) | Event::Readable(_) | Event::Stream(_) => {}
+                Event::Met(_) | Event::Shared(_) | Event::Readable(_) | Event::Stream(_) => {}
             }
         }
         for transfer in &mut self.transfers {
