@@ -615,9 +615,7 @@ impl Node {
             }
             Asker::Neighbour(id, handle) => {
                 let since = self.there_since(now);
-                let Some(hop) = self.hops.get_mut(&id) else {
-                    return None;
-                };
+                let hop = self.hops.get_mut(&id)?;
                 let item = crate::hop::queue::Item::Segment {
                     segment: segment.clone(),
                     is_repair,
