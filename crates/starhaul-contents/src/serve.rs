@@ -276,10 +276,7 @@ impl Compared {
         self.unread = unread.into_keys().collect();
         let had_surplus = std::mem::replace(&mut self.has_surplus, surplus > 0);
         if surplus > 0 && !had_surplus {
-            tracing::warn!(
-                surplus,
-                "there are too many files, and these are not served"
-            );
+            tracing::warn!(others = surplus, "too many files: these are not served");
         }
     }
 
