@@ -129,6 +129,14 @@ pub(super) fn read(table: &Table<'_>, directory: &Path) -> Result<LeotpRule, Err
             let problem = format!("{:?} is the name of two neighbours", neighbour.name);
             return Err(table.key_problem("name", problem));
         }
+        let other = |known: &&LeotpNeighbour| known.key == neighbour.key;
+        if let Some(other) = neighbours.iter().find(other) {
+            let problem = format!(
+                "{:?} has the same key: each needs one of its own",
+                other.name
+            );
+            return Err(table.key_problem("key", problem));
+        }
         neighbours.push(neighbour);
     }
     if neighbours.is_empty() {

@@ -582,6 +582,10 @@ fn a_rule_over_leotp_needs_a_chain_and_nothing_of_sessions() {
             chain.split("[[").next().unwrap().to_owned(),
             "no [[leotp.neighbour]]",
         ),
+        (
+            format!("{chain}[[leotp.neighbour]]\nname = \"w\"\nkey = \"k\"\n"),
+            "key: \"u\" has the same key",
+        ),
     ] {
         let error = parse(&text("", &extra)).unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");
