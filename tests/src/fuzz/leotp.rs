@@ -273,8 +273,9 @@ impl Network {
             );
         }
         assert_eq!(self.finished, self.transfers.len());
-        // Relays forget what does not come after their patience of 10 s, and what is not asked for again after 30 s.
-        for _ in 0..160 {
+        // Relays forget what does not come for their patience of 10 s since the last of its content, and what is not asked for again after
+        // 30 s, each of the next node after those of the one before.
+        for _ in 0..280 {
             self.advance(Duration::from_millis(250));
             self.deliver_all(usize::MAX);
         }
