@@ -113,11 +113,11 @@ impl LossEstimator {
 
     /// A datagram counted as lost has arrived.
     pub(crate) fn take_back(&mut self, sequence: u64) {
-        if let Some(run) = &mut self.run {
-            if (run.first.sequence..=run.last).contains(&sequence) {
-                run.lost = run.lost.saturating_sub(1);
-                return;
-            }
+        if let Some(run) = &mut self.run
+            && (run.first.sequence..=run.last).contains(&sequence)
+        {
+            run.lost = run.lost.saturating_sub(1);
+            return;
         }
         let after = self
             .buckets
