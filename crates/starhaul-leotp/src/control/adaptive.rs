@@ -38,6 +38,9 @@ const FORGOTTEN_ROUNDS: f64 = 4.0;
 /// Rounds between two drains that show the base of the delay.
 const DRAIN_ROUNDS: u32 = 100;
 const DRAIN_AFTER: Duration = Duration::from_secs(5);
+/// Between two drains the rate is measured anew so many times at least: at a low one, whose packets are far apart, it could not grow
+/// otherwise.
+const DRAIN_WINDOWS: u32 = 16;
 const DRAIN_SHARE: f64 = 0.75;
 /// A drain lasts as long as the queue needs, with this margin: at least this part of a round trip, and at most so many.
 const DRAIN_MARGIN: f64 = 1.5;
@@ -291,10 +294,19 @@ impl Adaptive {
         let is_doubted = self
             .doubted
             .is_some_and(|doubted| lasted(doubted.max(since)) > round * DOUBTED_ROUNDS);
-        let is_over = lasted(since) >= DRAIN_AFTER.max(round * DRAIN_ROUNDS);
+        let least = DRAIN_AFTER.max(round * DRAIN_ROUNDS);
+        let is_over = lasted(since) >= least.max(self.span() * DRAIN_WINDOWS);
         if is_over || is_doubted && self.drained.is_none() {
             self.drain(packet, round);
         }
+    }
+
+    /// From the first to the last packet of the window.
+    fn span(&self) -> Duration {
+        let ends = self.window.front().zip(self.window.back());
+        ends.map_or(Duration::ZERO, |(first, last)| {
+            last.at.saturating_duration_since(first.at)
+        })
     }
 
     fn drain(&mut self, packet: &Arrived, round: Duration) {
