@@ -40,7 +40,7 @@ const DRAIN_ROUNDS: u32 = 100;
 const DRAIN_AFTER: Duration = Duration::from_secs(5);
 /// Between two drains the rate is measured anew so many times at least: at a low one, whose packets are far apart, it could not grow
 /// otherwise.
-const DRAIN_WINDOWS: u32 = 16;
+const DRAIN_WINDOWS: u32 = 3;
 const DRAIN_SHARE: f64 = 0.75;
 /// A drain lasts as long as the queue needs, with this margin: at least this part of a round trip, and at most so many.
 const DRAIN_MARGIN: f64 = 1.5;
