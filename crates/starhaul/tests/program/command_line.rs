@@ -318,20 +318,25 @@ fn a_gateway_that_cannot_receive_any_more_ends_with_an_error() {
     let file = |name: &str| directory.path().join(name);
     run(&["keygen", "--out", path(&file("a.key"))]);
     let key = run(&["keygen", "--out", path(&file("b.key"))]);
+    let address = crate::program::free();
     let text = format!(
-        "listen = \"127.0.0.1:0\"\ncontrol = \"off\"\n[identity]\nfile = \"a.key\"\n[[peer]]\nname = \"b\"\npublic_key = \"{}\"\n",
+        "listen = \"{address}\"\ncontrol = \"off\"\n[identity]\nfile = \"a.key\"\n[[peer]]\nname = \"b\"\npublic_key = \"{}\"\n",
         text(&key.stdout).trim()
     );
     fs::write(file("a.toml"), text).unwrap();
-    let (mut running, mut log) = start(&file("a.toml"), &[]);
+    let (mut running, _log) = start(&file("a.toml"), &[]);
     // The system refuses to wait for more descriptors than may be open.
     let none = Rlimit {
         current: Some(1),
         maximum: Some(1),
     };
     prlimit(Some(Pid::from_child(&running.0)), Resource::Nofile, none).unwrap();
-    wait_for(&mut log, "the driver cannot go on");
-    let status = running.0.wait().unwrap();
+    // What comes ends the wait that began before.
+    let knock = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let status = crate::program::wait_for("the gateway ends", || {
+        let _ = knock.send_to(b"?", address);
+        running.0.try_wait().unwrap()
+    });
     assert_eq!(status.code(), Some(1));
 }
 
