@@ -174,6 +174,19 @@ fn more_streams_than_agreed_are_refused() {
     );
 }
 
+#[test]
+fn streams_that_come_and_end_leave_no_more_events_than_may_wait() {
+    let mut victim = Victim::small();
+    for number in 1..50_000_u32 {
+        let stream = 2 * number;
+        victim.open(stream, 0, false).unwrap();
+        let finish = [&[2][..], &stream.to_be_bytes(), &[0; 4]].concat();
+        victim.control(&finish).unwrap();
+    }
+    let events = std::iter::from_fn(|| victim.session.poll_event()).count();
+    assert_eq!(events, 1 << 16);
+}
+
 /// What each block takes beside its bytes counts, too.
 #[test]
 fn small_blocks_that_cannot_leave_stay_within_the_bound() {

@@ -345,6 +345,42 @@ fn an_ordered_stream_waits_for_the_earlier_but_not_for_what_was_given_up() {
     assert!(received[1].0 >= received[0].0);
 }
 
+/// Of blocks that are due at one instant each other one is lost, and the sender's word of them comes later.
+#[test]
+fn an_ordered_stream_goes_on_over_each_gap_of_blocks_that_are_due_at_once() {
+    let mut pair = Pair::new(SessionConfig::default());
+    pair.lane(0, 10.0, 150, 0.0, 0.0, 1);
+    pair.run_for(ms(2000));
+    let stream = pair.open(StreamConfig {
+        mode: Mode::None,
+        ordered: true,
+        ..stream(200)
+    });
+    for _ in 0..30 {
+        pair.send(stream, 1000, BlockOptions::default());
+        pair.run_for(ms(10));
+    }
+    pair.run_for(ms(1000));
+    let (born, before) = (pair.elapsed(), pair.received(1).len());
+    for number in 0..6 {
+        pair.send(stream, 1000, BlockOptions::default());
+        for datagram in take(&mut pair.sessions[0], pair.now) {
+            if number % 2 == 1 {
+                let server = &mut pair.sessions[1];
+                let taken = server.handle_datagram(pair.now, PathId(0), datagram);
+                taken.unwrap();
+            }
+        }
+    }
+    pair.run_for(ms(1000));
+    let received = pair.received(1).split_off(before);
+    let order: Vec<u32> = received.iter().map(|(_, _, block, ..)| *block).collect();
+    assert_eq!(order, [31, 33, 35]);
+    for (at, ..) in received {
+        assert!(at - born <= ms(201), "after {:?}", at - born);
+    }
+}
+
 /// A block is lost whole, and the sender's word of it comes much later than the deadline of those behind it.
 #[test]
 fn an_ordered_stream_waits_until_a_deadline_and_no_longer() {

@@ -54,3 +54,26 @@ fn a_writer_refused_for_the_sake_of_the_session_is_woken_when_others_have_made_r
     assert!(pair.events[0].iter().any(woken));
     assert_eq!(pair.sessions[0].write(pair.now, bytes, b"hello"), Ok(5));
 }
+
+/// Of so many outcomes at once none keeps a writer from its call.
+#[test]
+fn a_writer_is_woken_however_many_blocks_end_at_once() {
+    let mut pair = Pair::new(SessionConfig {
+        max_send_bytes: 70_000 * 513,
+        ..SessionConfig::default()
+    });
+    for _ in 0..5 {
+        let blocks = pair.open(StreamConfig::default());
+        for _ in 0..14_000 {
+            pair.send(blocks, 1, BlockOptions::default());
+        }
+    }
+    let bytes = pair.open(reliable());
+    assert_eq!(pair.sessions[0].write(pair.now, bytes, b"hello"), Ok(0));
+    let later = pair.now + Duration::from_secs(60);
+    pair.sessions[0].handle_timeout(later);
+    let events: Vec<Event> = std::iter::from_fn(|| pair.sessions[0].poll_event()).collect();
+    assert!(events.len() > 70_000, "{}", events.len());
+    let woken = |event: &Event| matches!(event, Event::Writable(id) if *id == bytes);
+    assert!(events.iter().any(woken));
+}

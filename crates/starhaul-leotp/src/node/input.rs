@@ -270,7 +270,6 @@ impl Node {
         }
         let mut is_probe = !frames.is_empty();
         let mut repairs = MOST_REPAIRED;
-
         while !frames.is_empty() {
             let Ok(frame) = Frame::read(&mut frames) else {
                 self.stats.refused.malformed += 1;

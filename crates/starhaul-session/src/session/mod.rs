@@ -72,6 +72,8 @@ pub struct Session {
     /// Paths that the peer removed for good, until they are asked for.
     gone_paths: VecDeque<PathId>,
     events: VecDeque<Event>,
+    /// How many of them no other bound limits.
+    unbounded_events: usize,
     observers: Observers,
     recheck_at: Option<Instant>,
     overload_at: Option<Instant>,
@@ -151,6 +153,7 @@ impl Session {
             incoming_signals: IncomingSignals::default(),
             gone_paths: VecDeque::new(),
             events: VecDeque::new(),
+            unbounded_events: 0,
             observers: Observers::default(),
             recheck_at: None,
             overload_at: None,
@@ -262,8 +265,10 @@ impl Session {
     /// The next event; drain after every input.
     pub fn poll_event(&mut self) -> Option<Event> {
         let event = self.events.pop_front()?;
-        if let Event::BlockReceived { data, .. } = &event {
-            self.inbound.release(data);
+        match &event {
+            Event::BlockReceived { data, .. } => self.inbound.release(data),
+            event if has_own_bound(event) => {}
+            _ => self.unbounded_events -= 1,
         }
         Some(event)
     }
@@ -426,13 +431,9 @@ impl Session {
         match &event {
             // Others make room first: see `make_room`.
             Event::BlockReceived { data, .. } => self.inbound.hold(data),
-            // So many may be for a stream that nobody reads. All others come once for a stream and its state, and something waits for them.
-            Event::BlockMissing { .. } | Event::Overload { .. }
-                if self.events.len() >= MAX_EVENTS =>
-            {
-                return;
-            }
-            _ => {}
+            event if has_own_bound(event) => {}
+            _ if self.unbounded_events >= MAX_EVENTS => return,
+            _ => self.unbounded_events += 1,
         }
         self.events.push_back(event);
     }
@@ -453,4 +454,16 @@ impl Session {
             self.inbound.dropped += 1;
         }
     }
+}
+
+/// Whether something else limits how many of such events wait: memory, blocks, or one for each stream until it is taken. Something waits
+/// for each of them.
+const fn has_own_bound(event: &Event) -> bool {
+    matches!(
+        event,
+        Event::BlockReceived { .. }
+            | Event::BlockOutcome { .. }
+            | Event::Readable(_)
+            | Event::Writable(_)
+    )
 }

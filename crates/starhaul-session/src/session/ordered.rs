@@ -68,9 +68,12 @@ impl Session {
         while self.next_release().is_some_and(|at| at <= self.now)
             && let Some(release) = self.inbound.releases.first().copied()
         {
-            self.skip_to_first(release.1);
-            // Nothing waits there any more.
-            self.inbound.releases.remove(&release);
+            let waiting = self.received(release.1).map(|blocks| blocks.waiting.len());
+            if waiting.is_some_and(|waiting| waiting > 0) {
+                self.skip_to_first(release.1);
+            } else {
+                self.inbound.releases.remove(&release);
+            }
         }
     }
 
