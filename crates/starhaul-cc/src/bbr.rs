@@ -11,7 +11,10 @@ use crate::{
     aggregation::Aggregation,
     delivery_rate::{DeliveryRateSampler, RateSample},
     filter::WindowedFilter,
-    limits::{MAX_CWND_BYTES, clamp_rate, initial_window, max_datagram_bytes, real, window_bytes},
+    limits::{
+        MAX_CWND_BYTES, clamp_rate, initial_window, max_datagram_bytes, real, widened_rate,
+        window_bytes,
+    },
     rounds::{FullPipe, RoundCounter},
     rtt::rtt_sample,
 };
@@ -59,6 +62,8 @@ pub(crate) struct Bbr {
     idle_restart: bool,
     /// The path seems longer than the least RTT says.
     doubts_min_rtt: bool,
+    /// The round in which [`Controller::widen_start`] gave a window.
+    widened_in: Option<u64>,
     /// The least RTT before it was last probed.
     prior_min_rtt: Option<Duration>,
 }
@@ -115,8 +120,13 @@ impl Bbr {
             recovery: None,
             idle_restart: false,
             doubts_min_rtt: false,
+            widened_in: None,
             prior_min_rtt: None,
         }
+    }
+
+    const fn is_unmeasured(&self) -> bool {
+        self.min_rtt.is_none()
     }
 
     fn update_round(&mut self, sample: &RateSample) {
@@ -432,7 +442,7 @@ impl Controller for Bbr {
         if self.sampler.on_ack(&packet).is_none() {
             return;
         }
-        if self.min_rtt.is_none() {
+        if self.is_unmeasured() && self.widened_in.is_none() {
             self.pacing_rate = startup_rate(self.cwnd_bytes, rtt_sample(&packet));
         }
         if self
@@ -514,8 +524,31 @@ impl Controller for Bbr {
         }
     }
 
+    fn widen_start(&mut self, window_bytes: u64, rtt: Duration) {
+        if self.mode == Mode::Startup && !self.full_pipe.reached() {
+            // A recovery under way gives back the greater window.
+            let window = match self.recovery {
+                Some(_) => &mut self.prior_cwnd_bytes,
+                None => &mut self.cwnd_bytes,
+            };
+            *window = window_bytes.max(*window);
+            let rate = widened_rate(window_bytes, rtt);
+            // The rate before any measurement lets the first window leave at once.
+            self.pacing_rate = match self.is_unmeasured() {
+                true => rate,
+                false => self.pacing_rate.max(rate),
+            };
+            self.widened_in = Some(self.rounds.count());
+            self.bound_cwnd();
+        }
+    }
+
     fn on_queue(&mut self, _now: Instant) {
-        if self.mode == Mode::Startup {
+        // Until a whole round of a widened window was acknowledged, the estimate is that of the few packets before it.
+        let is_unproven = self
+            .widened_in
+            .is_some_and(|round| self.rounds.count() < round + 2);
+        if self.mode == Mode::Startup && !is_unproven {
             self.full_pipe.fill();
             self.mode = Mode::Drain;
             self.update_pacing_rate(DRAIN_GAIN);

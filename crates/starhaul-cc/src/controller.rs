@@ -81,6 +81,9 @@ pub trait Controller: fmt::Debug + Send + Sync {
     /// The RTT of the satellite segment alone, measured by the prober of this host (LeoCC §4.3's RTT_term-PoP). Ignored
     /// unless a controller overrides it.
     fn on_segment_rtt(&mut self, _now: Instant, _rtt: Duration) {}
+    /// The path seems to carry this window in each of its round trips: one that has not found the path's capacity yet may go on from there.
+    /// Never reduces a window. Ignored unless a controller overrides it.
+    fn widen_start(&mut self, _window_bytes: u64, _rtt: Duration) {}
     /// Packets wait in the path's queue for longer than their sender accepts, so startup has reached the path's
     /// capacity. Ignored unless a controller overrides it.
     fn on_queue(&mut self, _now: Instant) {}

@@ -272,6 +272,12 @@ impl Controller for Copa {
         }
     }
 
+    fn widen_start(&mut self, window_bytes: u64, _rtt: Duration) {
+        if self.in_slow_start {
+            self.window.widen_start(window_bytes);
+        }
+    }
+
     fn on_mtu_update(&mut self, mtu_bytes: u16) {
         self.window.on_mtu_update(mtu_bytes);
     }

@@ -9,7 +9,10 @@ use starhaul_units::Bandwidth;
 use crate::{
     AckedPacket, CongestionEvent, Controller, LostPacket, PathModel, Reconfiguration,
     delivery_rate::{DeliveryRateSampler, RateSample},
-    limits::{MAX_CWND_BYTES, clamp_rate, initial_window, max_datagram_bytes, real, window_bytes},
+    limits::{
+        MAX_CWND_BYTES, clamp_rate, initial_window, max_datagram_bytes, real, widened_rate,
+        window_bytes,
+    },
     rounds::{FullPipe, RoundCounter},
 };
 
@@ -455,6 +458,20 @@ impl Controller for LeoCc {
     fn on_segment_rtt(&mut self, now: Instant, rtt: Duration) {
         self.estimate.on_probe_rtt(rtt);
         self.bottleneck.on_segment_rtt(now, rtt);
+    }
+
+    fn widen_start(&mut self, window_bytes: u64, rtt: Duration) {
+        if self.mode == Mode::Startup && !self.full_pipe.reached() {
+            let window = self.cwnd_bytes.max(window_bytes);
+            self.cwnd_bytes = window.clamp(self.min_cwnd(), MAX_CWND_BYTES);
+            let rate = widened_rate(window_bytes, rtt);
+            // The rate before any measurement lets the first window leave at once.
+            self.pacing_rate = match self.measured {
+                true => self.pacing_rate.max(rate),
+                false => rate,
+            };
+            self.measured = true;
+        }
     }
 
     fn on_mtu_update(&mut self, mtu_bytes: u16) {

@@ -1,5 +1,7 @@
 //! Bounds that every controller keeps for any input, and the windows of RFC 9002 §7.2.
 
+use std::time::Duration;
+
 use starhaul_units::Bandwidth;
 
 /// The greatest window of any controller: 1 TiB, some minutes at 10 Gbit/s.
@@ -27,6 +29,11 @@ pub(crate) fn packet_bytes(bytes: u64) -> u64 {
 /// RFC 9002 §7.2: ten packets, but about 14 kB when packets are large.
 pub(crate) fn initial_window(max_datagram_bytes: u64) -> u64 {
     (10 * max_datagram_bytes).min(14_720.max(2 * max_datagram_bytes))
+}
+
+/// The rate of a window that [`Controller::widen_start`](crate::Controller::widen_start) gave: as slow start's, two windows in a round trip.
+pub(crate) fn widened_rate(window_bytes: u64, rtt: Duration) -> Bandwidth {
+    clamp_rate(Bandwidth::from_bytes_over(window_bytes, rtt).scaled(2.0))
 }
 
 pub(crate) fn clamp_rate(rate: Bandwidth) -> Bandwidth {

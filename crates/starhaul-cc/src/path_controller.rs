@@ -20,6 +20,10 @@ const MIN_WINDOW_PACKETS: u64 = 4;
 /// What a pacer lets leave at once, and acknowledgements that come together leave in flight, beyond a rate limit's product with
 /// the RTT.
 const LIMITED_BURST: u64 = 16 * 1500;
+/// Part of the rate of a train with which a controller goes on: arrivals of ten packets may show twice what the path carries.
+const TRAIN_SHARE: f64 = 0.5;
+/// … and what it may be at most, in windows of a start without it: a train does not tell a policer from a path.
+const MOST_START: u64 = 32;
 /// Pacing rate of a controller without a rate, in windows per smoothed RTT (RFC 9002 §7.7).
 const PACING_GAIN: f64 = 1.25;
 
@@ -33,12 +37,15 @@ pub struct PathController {
     reconfigurations: Reconfigurations,
     segments: Segments,
     rate_limit: Option<Bandwidth>,
+    /// The window with which the controller began.
+    start_bytes: u64,
 }
 
 impl PathController {
     /// Runs `controller` on a path of which nothing is known.
     pub fn new(controller: Box<dyn Controller>) -> Self {
         Self {
+            start_bytes: controller.cwnd(),
             controller,
             rtt_floor: RttFloor::default(),
             guard: QueueGuard::default(),
@@ -50,13 +57,14 @@ impl PathController {
 
     /// Runs another controller on the same path.
     pub fn replace(&mut self, controller: Box<dyn Controller>) {
+        self.start_bytes = controller.cwnd();
         self.controller = controller;
     }
 
     /// Runs another controller after a migration to another network: RTTs and queue are measured anew, the record of
     /// signals stays.
     pub fn restart(&mut self, controller: Box<dyn Controller>) {
-        self.controller = controller;
+        self.replace(controller);
         self.rtt_floor = RttFloor::default();
         self.guard = QueueGuard::default();
     }
@@ -190,7 +198,22 @@ impl PathController {
                 }
                 true
             }
+            PathSignal::TrainRate(rate) => self.on_train(rate),
         }
+    }
+
+    /// The path carried a train of packets at `rate`. Whether the controller begins with more than it would without it.
+    fn on_train(&mut self, rate: Bandwidth) -> bool {
+        let Some(rtt) = self.rtt_floor.get() else {
+            return false;
+        };
+        let before = self.controller.cwnd();
+        let carried = rate.scaled(TRAIN_SHARE).bytes_in(rtt);
+        let window = carried.min(MOST_START * self.start_bytes);
+        if window > before {
+            self.controller.widen_start(window, rtt);
+        }
+        self.controller.cwnd() > before
     }
 
     /// The reconfigurations so far.

@@ -68,6 +68,8 @@ pub enum PathSignal {
         /// The RTT.
         rtt: Duration,
     },
+    /// The path carried a train of packets at this rate (the gap model, DMTP §V).
+    TrainRate(Bandwidth),
 }
 
 /// Signals within this time concern one event: several detectors report it, each with a delay of its own, and no

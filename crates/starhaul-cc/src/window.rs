@@ -151,6 +151,13 @@ impl Window {
         self.cwnd = cwnd.max(real(min)).min(max);
     }
 
+    /// Goes on from this window, if it is greater and nothing has ended the first slow start.
+    pub(crate) fn widen_start(&mut self, window_bytes: u64) {
+        if self.in_initial_slow_start() {
+            self.set_cwnd(self.cwnd.max(real(window_bytes)));
+        }
+    }
+
     /// Leaves slow start with the present window.
     pub(crate) fn end_slow_start(&mut self) {
         self.ssthresh = self.cwnd;

@@ -1,7 +1,10 @@
 //! One controller for all window-based laws: it has the window, its recovery periods, and the undo of spurious
 //! decreases (RFC 9438 §4.9.2, RFC 4015 §3.2); each [`Law`] has growth and decrease.
 
-use std::{fmt, time::Instant};
+use std::{
+    fmt,
+    time::{Duration, Instant},
+};
 
 use starhaul_units::Bandwidth;
 
@@ -135,6 +138,10 @@ impl<L: Law> Controller for WindowBased<L> {
 
     fn on_reconfiguration(&mut self, now: Instant, event: Reconfiguration) {
         self.law.on_reconfiguration(now, &event);
+    }
+
+    fn widen_start(&mut self, window_bytes: u64, _rtt: Duration) {
+        self.window.widen_start(window_bytes);
     }
 
     fn on_mtu_update(&mut self, mtu_bytes: u16) {

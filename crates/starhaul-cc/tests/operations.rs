@@ -48,6 +48,10 @@ enum Operation {
         outage_ms: u64,
     },
     SegmentRtt(Duration),
+    Widen {
+        bytes: u64,
+        rtt: Duration,
+    },
     Mtu(u16),
     Wait(Duration),
 }
@@ -77,6 +81,8 @@ fn operation() -> impl Strategy<Value = Operation> {
         1 => (0..2000u64, 0..500u64)
             .prop_map(|(age_ms, outage_ms)| Reconfigured { age_ms, outage_ms }),
         1 => (0..500_000_000u64).prop_map(|ns| SegmentRtt(Duration::from_nanos(ns))),
+        1 => (bytes(), 0..3_000_000_000u64)
+            .prop_map(|(bytes, ns)| Widen { bytes, rtt: Duration::from_nanos(ns) }),
         1 => any::<u16>().prop_map(Mtu),
         3 => (0..50_000_000u64).prop_map(|ns| Wait(Duration::from_nanos(ns))),
         1 => (0..40_000_000u64).prop_map(|s| Wait(Duration::from_secs(s))),
@@ -160,6 +166,14 @@ impl Driver {
                 },
             ),
             Operation::SegmentRtt(rtt) => controller.on_segment_rtt(now, rtt),
+            Operation::Widen { bytes, rtt } => {
+                let before = controller.cwnd();
+                controller.widen_start(bytes, rtt);
+                assert!(
+                    controller.cwnd() >= before,
+                    "a start never reduces a window"
+                );
+            }
             Operation::Mtu(mtu) => controller.on_mtu_update(mtu),
             Operation::Wait(time) => self.now += time,
         }

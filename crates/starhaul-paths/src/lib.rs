@@ -1,8 +1,8 @@
 //! The state of each path, and when a fragment sent on it would arrive (MPDTP "path monitor"; DMTP §V).
 //!
 //! A [`PathMonitor`] keeps the ledger of the datagrams sent on a path, which says what became of each, and with the
-//! transport's estimates gives a multipath scheduler its predictions. A [`ClockOffset`] gives one-way delays between two unsynchronised clocks. The
-//! [`optimizer`] divides what streams offer over the paths (DMTP §V).
+//! transport's estimates gives a multipath scheduler its predictions. A [`ClockOffset`] gives one-way delays between two unsynchronised clocks. A
+//! [`Train`] measures what a new path carries. The [`optimizer`] divides what streams offer over the paths (DMTP §V).
 //!
 //! ```
 //! use std::time::{Duration, Instant};
@@ -32,6 +32,7 @@ pub mod optimizer;
 mod ranges;
 mod recent;
 mod silence;
+mod train;
 
 use std::time::Duration;
 
@@ -42,6 +43,7 @@ pub use ledger::Fated;
 pub use loss::Loss;
 pub use monitor::PathMonitor;
 pub use ranges::RangeSet;
+pub use train::Train;
 
 /// A path of a session, unique while the session lives and the same number on both sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

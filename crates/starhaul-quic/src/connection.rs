@@ -382,6 +382,28 @@ impl Connection {
         }
     }
 
+    /// The size of the datagrams of the train that is to leave now.
+    pub(crate) fn train_due(&mut self) -> Option<usize> {
+        if self.waiting_bytes() > 0 || !self.control.lock().is_train_due() {
+            return None;
+        }
+        Some(self.sizes().max_datagram)
+    }
+
+    /// Gives the datagrams of a train to the stack.
+    pub(crate) fn give_train(&mut self, train: Vec<PathDatagram>) {
+        let mut datagrams = self.quic.datagrams();
+        let mut control = self.control.lock();
+        control.begin_train();
+        for datagram in train {
+            let size = datagram.payload.len();
+            if datagrams.send(datagram.payload, false).is_ok() {
+                control.give_train(size);
+                self.dirty = true;
+            }
+        }
+    }
+
     /// Gives the datagram of a probe to the stack.
     pub(crate) fn give_probe(&mut self, now: Instant, payload: Bytes) {
         let size = payload.len();

@@ -16,7 +16,7 @@ use noq_proto::{
 };
 use parking_lot::{Mutex, MutexGuard};
 use starhaul_cc::{
-    AckedPacket, CongestionEvent, ControllerConfig, LostPacket, Pacer, PathController,
+    AckedPacket, CongestionEvent, ControllerConfig, LostPacket, Pacer, PathController, PathSignal,
 };
 use starhaul_session::PathUpdate;
 use starhaul_units::Bandwidth;
@@ -27,8 +27,11 @@ use crate::{
 };
 
 mod outstanding;
+mod train;
 
 use outstanding::Outstanding;
+pub(crate) use train::TRAIN_PACKETS;
+use train::TrainFlight;
 
 /// Whoever waits for the pace asks again after this time.
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
@@ -103,8 +106,9 @@ pub(crate) struct PathControl {
     packet_size: PacketSize,
     /// A probe of the packet size left since [`PathControl::arm`].
     probe_left: bool,
-    /// Bytes of probes and of too large packets lost since the last congestion event; the controller does not see them.
-    lost_by_size: u64,
+    train: TrainFlight,
+    /// Bytes of probes, of trains and of too large packets lost since the last congestion event; the controller does not see them.
+    lost_unseen: u64,
     record: Option<PathRecord>,
 }
 
@@ -121,6 +125,8 @@ enum Cargo {
     Datagram(u32),
     /// A probe of the packet size.
     Probe,
+    /// A packet of a train.
+    Train,
 }
 
 impl Cargo {
@@ -128,7 +134,7 @@ impl Cargo {
     const fn datagram(self) -> Option<u32> {
         match self {
             Self::Datagram(sequence) => Some(sequence),
-            Self::Probe => None,
+            Self::Probe | Self::Train => None,
         }
     }
 }
@@ -159,7 +165,8 @@ impl PathControlHandle {
             built: false,
             packet_size: PacketSize::new(now, sure, most),
             probe_left: false,
-            lost_by_size: 0,
+            train: TrainFlight::default(),
+            lost_unseen: 0,
             record: None,
         })))
     }
@@ -239,6 +246,27 @@ impl PathControl {
         self.push_given(now, Cargo::Probe, size);
     }
 
+    /// The train leaves.
+    pub(crate) fn begin_train(&mut self) {
+        self.train.begin();
+    }
+
+    /// A packet of a train was given to the stack; nothing paces it.
+    pub(crate) fn give_train(&mut self, size: usize) {
+        self.given.push_back(Given {
+            cargo: Cargo::Train,
+            size,
+        });
+        self.given_bytes += size;
+    }
+
+    /// Whether a train is to leave now, to measure the path: once for each network.
+    pub(crate) fn is_train_due(&mut self) -> bool {
+        let rtt = self.path.rtt_floor().filter(|_| self.confirmed);
+        let is_limited = self.path.rate_limit().is_some();
+        self.train.is_due(rtt, is_limited)
+    }
+
     fn push_given(&mut self, now: Instant, cargo: Cargo, size: usize) {
         self.given.push_back(Given { cargo, size });
         self.given_bytes += size;
@@ -300,6 +328,7 @@ impl PathControl {
                         self.fates.push(DatagramFate::Lost { at: now, sequence })
                     }
                     Cargo::Probe => self.packet_size.on_probe_dropped(now),
+                    Cargo::Train => {}
                 }
             }
             self.given_bytes = 0;
@@ -308,8 +337,8 @@ impl PathControl {
     }
 
     /// A packet left: the datagram that it carries, if it is one given to the stack.
-    fn match_datagram(&mut self, number: u64, bytes: u64) -> Option<Cargo> {
-        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+    fn match_datagram(&mut self, number: u64, sent_bytes: u64) -> Option<Cargo> {
+        let bytes = usize::try_from(sent_bytes).unwrap_or(usize::MAX);
         let Some(&Given { cargo, size }) = self.given.front() else {
             self.surplus |= self.matched.is_some_and(|size| bytes >= size);
             return None;
@@ -331,16 +360,20 @@ impl PathControl {
                 self.packet_size.on_probe_sent(now, number);
                 self.probe_left = true;
             }
+            Cargo::Train => self.train.on_sent(number, sent_bytes),
         }
         Some(cargo)
     }
 
     fn acked(&mut self, now: Instant, sent: Instant, bytes: u64, number: u64) {
         self.now = now;
-        self.bytes_in_flight = self.bytes_in_flight.saturating_sub(bytes);
         if let Some(record) = &mut self.record {
             record.on_acked(number);
         }
+        if self.train.take(number, bytes) {
+            return;
+        }
+        self.bytes_in_flight = self.bytes_in_flight.saturating_sub(bytes);
         let is_probe = self.packet_size.is_probe(number);
         if self.packet_size.on_acked(now, sent, number, bytes) {
             self.on_packet_size();
@@ -400,9 +433,14 @@ impl PathControl {
         &self.path
     }
 
-    /// The controller, to pass it signals.
-    pub(crate) fn path_mut(&mut self) -> &mut PathController {
-        &mut self.path
+    /// Takes a signal; returns whether it was news.
+    pub(crate) fn on_signal(&mut self, now: Instant, signal: PathSignal) -> bool {
+        let is_news = self.path.on_signal(now, signal);
+        if is_news && matches!(signal, PathSignal::TrainRate(_)) {
+            // Its burst was that of a first flight, which leaves at once.
+            self.pacer = Pacer::new(now, self.mtu);
+        }
+        is_news
     }
 
     fn is_shown(&self, packet_number: u64) -> bool {
@@ -428,6 +466,7 @@ impl congestion::ControllerFactory for PathControlHandle {
             // Migrated to an address that looks like another network, where nothing is known.
             control.abandon_outstanding();
             control.bytes_in_flight = 0;
+            control.train = TrainFlight::default();
             control.packet_size.restart(now);
             let bytes = control.packet_size.bytes();
             let controller = control.config.build(now, bytes);
@@ -463,6 +502,7 @@ impl congestion::Controller for PathControlHandle {
                 control.bytes_in_flight = in_flight.saturating_add(bytes);
                 return;
             }
+            Some(Cargo::Train) => return,
             None => control.pacer.on_sent(now, bytes),
         }
         control.packet_size.on_sent(bytes);
@@ -505,6 +545,7 @@ impl congestion::Controller for PathControlHandle {
     ) {
         let control = &mut *self.lock();
         control.now = now;
+        let in_flight = in_flight.saturating_sub(control.train.bytes());
         control.bytes_in_flight = in_flight;
         if control.shown_from.is_some() {
             control.path.controller_mut().on_end_of_acks(now, in_flight);
@@ -518,10 +559,14 @@ impl congestion::Controller for PathControlHandle {
         let control = &mut *self.lock();
         let bytes = u64::from(lost_bytes);
         control.now = now;
-        control.bytes_in_flight = control.bytes_in_flight.saturating_sub(bytes);
         if let Some(record) = &mut control.record {
             record.on_lost(now, pn, bytes);
         }
+        if control.train.take(pn, bytes) {
+            control.lost_unseen += bytes;
+            return;
+        }
+        control.bytes_in_flight = control.bytes_in_flight.saturating_sub(bytes);
         let is_probe = control.packet_size.is_probe(pn);
         // The stack added an acknowledgement, or the path became narrower: size is the reason, not congestion.
         let is_too_large = bytes > u64::from(control.packet_size.bytes());
@@ -529,14 +574,14 @@ impl congestion::Controller for PathControlHandle {
             control.on_packet_size();
         }
         if is_probe {
-            control.lost_by_size += bytes;
+            control.lost_unseen += bytes;
             return;
         }
         if let Some(sequence) = control.outstanding.remove(pn, None) {
             control.fates.push(DatagramFate::Lost { at: now, sequence });
         }
         if is_too_large {
-            control.lost_by_size += bytes;
+            control.lost_unseen += bytes;
         } else if control.is_shown(pn) {
             control.path.controller_mut().on_packet_lost(LostPacket {
                 now,
@@ -557,9 +602,9 @@ impl congestion::Controller for PathControlHandle {
     ) {
         let control = &mut *self.lock();
         control.now = now;
-        let by_size = std::mem::take(&mut control.lost_by_size);
-        let lost_bytes = lost_bytes.saturating_sub(by_size);
-        if by_size > 0 && lost_bytes == 0 && !is_ecn {
+        let unseen = std::mem::take(&mut control.lost_unseen);
+        let lost_bytes = lost_bytes.saturating_sub(unseen);
+        if unseen > 0 && lost_bytes == 0 && !is_ecn {
             return;
         }
         if control.is_shown(largest_lost_pn) {
@@ -609,6 +654,7 @@ impl congestion::Controller for PathControlHandle {
         let mut control = self.lock();
         control.abandon_outstanding();
         control.bytes_in_flight = 0;
+        control.train.abandon();
         // The stack reports no fate of older packets.
         let now = control.now;
         control.packet_size.abandon_sent(now);

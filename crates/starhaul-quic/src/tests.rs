@@ -14,4 +14,5 @@ mod rejoin;
 mod rogue;
 mod shares;
 mod signals;
+mod train;
 mod transfer;

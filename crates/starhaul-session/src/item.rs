@@ -57,6 +57,6 @@ impl Item {
 
     /// It carries data, so that the path is not idle.
     pub(crate) const fn is_use(self) -> bool {
-        !matches!(self, Self::Ack | Self::Probe)
+        !matches!(self, Self::Ack | Self::Probe | Self::Padding)
     }
 }

@@ -6,7 +6,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use starhaul_paths::{ClockOffset, PathId, PathMonitor, PathUpdate};
+use starhaul_paths::{ClockOffset, PathId, PathMonitor, PathUpdate, Train};
 use starhaul_units::Bandwidth;
 
 use crate::{
@@ -42,6 +42,8 @@ pub(crate) struct Path {
     pub(crate) busy_at: Instant,
     /// Between the next two probes of the silent path.
     suspect_interval: Duration,
+    /// Packets under way by whose distances the path is measured.
+    pub(crate) train: Option<Train>,
     pub(crate) counters: Counters,
     /// Bytes of datagrams with data of streams: part of the counters.
     pub(crate) sent_by_class: ClassBytes,
@@ -67,6 +69,7 @@ impl Path {
             probe_at: now,
             busy_at: now,
             suspect_interval: SUSPECT_INTERVALS[0],
+            train: None,
             counters: Counters::default(),
             sent_by_class: ClassBytes::default(),
             received_by_class: ClassBytes::default(),

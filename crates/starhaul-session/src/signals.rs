@@ -9,6 +9,7 @@ use std::{
 
 use starhaul_cc::{PathEnd, PathSignal, Reconfiguration, ReconfigurationSource};
 use starhaul_paths::PathId;
+use starhaul_units::Bandwidth;
 
 use crate::wire::{MAX_ACK_PATHS, ReconfigurationReport, SegmentReport};
 
@@ -191,6 +192,11 @@ impl IncomingSignals {
             let end = PathEnd::Remote;
             self.push(report.path, PathSignal::SegmentRtt { end, rtt });
         }
+    }
+
+    /// A train of ours was carried at this rate.
+    pub(crate) fn on_train(&mut self, path: PathId, rate: Bandwidth) {
+        self.push(path.0, PathSignal::TrainRate(rate));
     }
 
     pub(crate) fn take(&mut self) -> Option<(PathId, PathSignal)> {

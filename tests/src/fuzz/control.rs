@@ -86,6 +86,12 @@ fn control(
             };
             path.on_signal(*now, PathSignal::Reconfiguration(event));
         }
+        7 if operation & 16 != 0 => {
+            path.on_signal(
+                *now,
+                PathSignal::TrainRate(Bandwidth::from_bytes_per_second(bytes << 10)),
+            );
+        }
         7 => path.controller_mut().on_congestion_event(CongestionEvent {
             now: *now,
             sent: sent_at,

@@ -98,6 +98,8 @@ pub(super) enum Operation {
         slot: usize,
         ago: Duration,
     },
+    /// Measures a path by a train of datagrams, whatever else is under way.
+    Train { side: Side, slot: usize },
     /// The transport reports the fate of a datagram that was never sent.
     NonsenseReport { side: Side, slot: usize, ahead: u32 },
     /// The peer's transport delivers data that the peer's session never sent.
@@ -307,6 +309,10 @@ fn operation(source: &mut Unstructured<'_>) -> Result<Operation> {
             side,
             slot: index % SLOTS,
             ahead: source.arbitrary()?,
+        },
+        98 => Operation::Train {
+            side,
+            slot: index % SLOTS,
         },
         _ => Operation::Forge {
             side,

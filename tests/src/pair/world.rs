@@ -22,6 +22,8 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const MAX_STEPS_AT_ONCE: u32 = 10_000;
 /// Bound of control messages in flight: a few for each stream of a run.
 const MOST_CONTROL_BYTES: usize = 200_000;
+/// Datagrams of a train.
+const TRAIN: usize = 10;
 /// Memory of a page of a stream.
 const PAGE_BYTES: usize = 4096 + 1024;
 /// Bytes that a reliable stream may send before the first credit.
@@ -176,6 +178,7 @@ impl<'a> World<'a> {
             Operation::Meddle { datagram, how } => self.links.meddle(now, datagram, how),
             Operation::Events { side, taken } => self.ledger.unheard[side] = !taken,
             Operation::Signal { side, slot, ago } => self.tell_signal(side, slot, ago),
+            Operation::Train { side, slot } => self.send_train(side, slot),
             Operation::NonsenseReport { side, slot, ahead } => self.nonsense(side, slot, ahead),
             Operation::Forge { side, ref forgery } if self.plan.is_hostile => {
                 self.forge(side, forgery)
@@ -204,6 +207,20 @@ impl<'a> World<'a> {
         self.ledger.signals_told[side] += 1;
     }
 
+    fn send_train(&mut self, side: Side, slot: usize) {
+        let Some(path) = self.links.slots[slot].up[side] else {
+            return;
+        };
+        let bytes = self.links.slots[slot].condition.max_datagram;
+        let train = self.sessions[side].poll_train(self.now, path.id, TRAIN, bytes, 38);
+        assert_eq!(train.len(), TRAIN);
+        for datagram in train {
+            assert_eq!(datagram.payload.len(), bytes);
+            let (payload, sequence) = (datagram.payload, datagram.sequence);
+            self.links.send(self.now, side, slot, payload, sequence);
+        }
+    }
+
     /// No event arrives twice, or from the future.
     fn drain_signals(&mut self, side: Side) {
         while let Some((path, signal)) = self.sessions[side].poll_path_signal() {
@@ -215,6 +232,7 @@ impl<'a> World<'a> {
                     (path, self.now - event.at, event.outage).hash(&mut self.digest);
                 }
                 PathSignal::SegmentRtt { rtt, .. } => (path, rtt).hash(&mut self.digest),
+                PathSignal::TrainRate(rate) => (path, rate).hash(&mut self.digest),
             }
         }
     }

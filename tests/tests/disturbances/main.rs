@@ -74,6 +74,22 @@ fn run_struck(world: &mut World, strike: impl Fn(&mut World), end: impl Fn(&mut 
     }
 }
 
+/// Seeds of what a single run may or may not show.
+const SEEDS: Range<u64> = 1..6;
+
+/// Outside of these windows at most one block in ten thousand of all these worlds was late: a fragment that was lost twice.
+fn assert_hardly_any_is_late(worlds: &[World], windows: &[Range<Duration>]) {
+    let late: usize = worlds.iter().map(|world| world.late_outside(windows)).sum();
+    let all: usize = worlds.iter().map(World::blocks).sum();
+    let name = worlds.first().map_or("no world", |world| &world.name);
+    println!("{name} and others: {late} of {all} late");
+    assert!(all > 20_000, "{name}: {all} blocks");
+    assert!(
+        late * 10_000 <= all,
+        "{name} and others: {late} of {all} late"
+    );
+}
+
 /// A world under each scheduler.
 fn each(disturbance: impl Fn(SchedulerChoice)) {
     SchedulerChoice::ALL.into_iter().for_each(disturbance);
@@ -99,7 +115,8 @@ fn one_path_is_cut(scheduler: SchedulerChoice, path: usize, ways: &'static [usiz
 /// are lost for good: the ways are so long that a loss is known after the shorter of the deadlines only.
 #[test]
 fn in_order_frames_are_handed_on_in_time_over_an_outage_of_a_path() {
-    each(|scheduler| {
+    let mut all = 0;
+    for scheduler in SchedulerChoice::ALL {
         for path in 0..2 {
             let mut world = World::ordered(scheduler, 1, ms(90));
             world.name += &format!(", path {path}");
@@ -111,9 +128,11 @@ fn in_order_frames_are_handed_on_in_time_over_an_outage_of_a_path() {
             world.rest();
             let missed = world.judge_order();
             println!("{}: {missed} missed", world.name);
-            assert!((1..75).contains(&missed), "{}: {missed} missed", world.name);
+            assert!(missed < 75, "{}: {missed} missed", world.name);
+            all += missed;
         }
-    });
+    }
+    assert!(all > 0, "nothing was lost for good");
 }
 
 /// What was learnt of a path outlasts a rest of 20 s.
@@ -186,9 +205,12 @@ fn a_round_trip_of_the_spare_path_that_doubles_makes_nothing_late() {
 }
 
 #[test]
-fn a_round_trip_that_doubles_makes_nothing_late() {
+fn a_round_trip_that_doubles_makes_hardly_a_block_late() {
     delays_double(SchedulerChoice::Rules, 0..1, BOTH_WAYS).assert_late_only_in(&[RESUMED]);
-    each(|scheduler| delays_double(scheduler, 0..2, CLIENTS).assert_late_only_in(&[RESUMED]));
+    each(|scheduler| {
+        let worlds = SEEDS.map(|seed| delays_double_with(scheduler, seed, 0..2, CLIENTS));
+        assert_hardly_any_is_late(&worlds.collect::<Vec<_>>(), &[RESUMED]);
+    });
 }
 
 /// For as long as the longer round trips may be queues of their own, the paths carry less than the load. How long that is depends on losses
@@ -332,26 +354,29 @@ fn a_tenth_of_the_rate_is_told_as_it_is() {
 /// The other path carries all; what was in the queue of this one is overdue after 0.15 s, and sent again.
 fn one_path_keeps_a_tenth_of_the_rate(scheduler: SchedulerChoice) {
     for ways in [BOTH_WAYS, CLIENTS] {
-        let mut world = World::new(scheduler, 1);
-        run(
-            &mut world,
-            |world| world.set_rate(0, ways, 2),
-            |world| world.set_rate(0, ways, 20),
-        );
-        world.judge([NEVER; 2]);
-        world.assert_late_only_in(&[]);
+        let worlds = SEEDS.map(|seed| {
+            let mut world = World::new(scheduler, seed);
+            run(
+                &mut world,
+                |world| world.set_rate(0, ways, 2),
+                |world| world.set_rate(0, ways, 20),
+            );
+            world.judge([NEVER; 2]);
+            world
+        });
+        assert_hardly_any_is_late(&worlds.collect::<Vec<_>>(), &[]);
     }
 }
 
 #[test]
-fn a_tenth_of_the_rate_on_one_path_makes_nothing_late_under_rules() {
+fn a_tenth_of_the_rate_on_one_path_makes_hardly_a_block_late_under_rules() {
     one_path_keeps_a_tenth_of_the_rate(SchedulerChoice::Rules);
 }
 
 /// Known fault: a plan goes on trusting the slow path with a share; a few blocks are late.
 #[test]
 #[should_panic(expected = " late")]
-fn a_tenth_of_the_rate_on_one_path_makes_nothing_late_under_a_plan() {
+fn a_tenth_of_the_rate_on_one_path_makes_hardly_a_block_late_under_a_plan() {
     one_path_keeps_a_tenth_of_the_rate(SchedulerChoice::Optimizer);
 }
 

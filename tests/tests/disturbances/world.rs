@@ -268,6 +268,17 @@ impl World {
         );
     }
 
+    /// How many blocks were late that were sent outside of these windows.
+    pub(super) fn late_outside(&self, windows: &[Range<Duration>]) -> usize {
+        let inside = |at: &Duration| windows.iter().any(|window| window.contains(at));
+        self.late().iter().filter(|(.., at, _)| !inside(at)).count()
+    }
+
+    /// All blocks that were sent.
+    pub(super) fn blocks(&self) -> usize {
+        self.sim.nodes.iter().map(|side| side.blocks.len()).sum()
+    }
+
     /// What was delivered in time was also handed on in time, in the order of sending; nothing else was said to be delivered.
     /// Returns how many blocks were not.
     pub(super) fn judge_order(&self) -> usize {

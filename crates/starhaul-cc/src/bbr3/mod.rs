@@ -15,7 +15,7 @@ use starhaul_units::Bandwidth;
 use crate::{
     AckedPacket, CongestionEvent, Controller, LostPacket,
     delivery_rate::{DeliveryRateSampler, RateSample},
-    limits::{initial_window, max_datagram_bytes, real},
+    limits::{initial_window, max_datagram_bytes, real, widened_rate},
     rounds::RoundCounter,
     rtt::rtt_sample,
 };
@@ -72,6 +72,8 @@ pub(crate) struct Bbr3 {
     /// Sending resumed after idleness, which has already probed the RTT.
     idle_restart: bool,
     undo: Option<Box<Undo>>,
+    /// Startup went on from a window that [`Controller::widen_start`] gave.
+    is_widened: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,7 +122,12 @@ impl Bbr3 {
             app_limited: false,
             idle_restart: false,
             undo: None,
+            is_widened: false,
         }
+    }
+
+    fn is_unmeasured(&self) -> bool {
+        self.min_rtt.rtt().is_none()
     }
 
     /// §5.2.3: the steps of each acknowledgement, in this order.
@@ -267,7 +274,7 @@ impl Controller for Bbr3 {
         if self.sampler.on_ack(&packet).is_none() {
             return;
         }
-        if self.min_rtt.rtt().is_none() {
+        if self.is_unmeasured() && !self.is_widened {
             self.pacing_rate = startup_rate(self.cwnd_bytes, rtt_sample(&packet));
         }
         if self
@@ -344,6 +351,20 @@ impl Controller for Bbr3 {
             _ => {}
         }
         self.bound_cwnd();
+    }
+
+    fn widen_start(&mut self, window_bytes: u64, rtt: Duration) {
+        if self.state == State::Startup && !self.full_pipe.reached() && !self.collapsed {
+            self.cwnd_bytes = self.cwnd_bytes.max(window_bytes);
+            let rate = widened_rate(window_bytes, rtt);
+            // The rate before any measurement lets the first window leave at once.
+            self.pacing_rate = match self.is_unmeasured() {
+                true => rate,
+                false => self.pacing_rate.max(rate),
+            };
+            self.is_widened = true;
+            self.bound_cwnd();
+        }
     }
 
     fn on_mtu_update(&mut self, mtu_bytes: u16) {

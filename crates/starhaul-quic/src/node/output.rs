@@ -3,12 +3,13 @@
 use std::time::Instant;
 
 use bytes::Bytes;
+use starhaul_session::PathDatagram;
 
-use super::{Node, transmit};
+use super::{Node, SessionState, transmit};
 use crate::{
     Transmit,
     connection::{Connection, Sizes},
-    controller::Permit,
+    controller::{PACKET_OVERHEAD, Permit, TRAIN_PACKETS},
 };
 
 /// Most packets in one batch (what one UDP segmentation offload call takes).
@@ -47,7 +48,8 @@ impl Node {
 
     fn next_batch(&mut self, now: Instant, conn: &mut Connection) -> Option<Transmit> {
         if conn.is_up() {
-            let first = self.probe_size(now, conn);
+            let first = self.send_train(now, conn);
+            let first = first.or_else(|| self.probe_size(now, conn));
             let first = first.or_else(|| self.ask_session(now, conn));
             if first.is_some() {
                 return first;
@@ -93,6 +95,24 @@ impl Node {
             size,
             contents,
         ))
+    }
+
+    /// Gives the stack the packets by which a new path is measured, if it is time for them: they leave as one batch. Or returns
+    /// what the stack sends before that.
+    fn send_train(&mut self, now: Instant, conn: &mut Connection) -> Option<Transmit> {
+        let ((session, path), size) = (conn.owner?, conn.train_due()?);
+        if conn.must_send_first(size)
+            && let Some(batch) = self.poll_stack(now, conn)
+        {
+            return Some(batch);
+        }
+        let overhead = PACKET_OVERHEAD as u64;
+        let state = self.sessions.get_mut(&session)?;
+        let train = state
+            .session
+            .poll_train(now, path, TRAIN_PACKETS, size, overhead);
+        conn.give_train(train);
+        None
     }
 
     /// Gives the stack a probe of the packet size, if it is time for one, or returns what the stack sends before that.
@@ -142,8 +162,11 @@ impl Node {
         };
         // Input must not break up the batch for which the pacer waits.
         let paced = conn.paced_until.is_some_and(|at| at > now);
-        if paced || conn.drained_at == Some(state.version) {
+        if conn.drained_at == Some(state.version) {
             return;
+        }
+        if paced {
+            return conn.next.extend(unpaced_ack(now, conn, state));
         }
         conn.paced_until = None;
         let most = (MAX_BATCH_BYTES / (sizes.max_datagram + PACKET_SLACK)).min(MAX_SEGMENTS);
@@ -157,6 +180,7 @@ impl Node {
             Err(wait) => {
                 if let Permit::At(at) = wait {
                     conn.paced_until = Some(at);
+                    conn.next.extend(unpaced_ack(now, conn, state));
                 }
                 return;
             }
@@ -210,6 +234,16 @@ impl Node {
             state.session.handle_transport_loss(now, path, sequence);
             self.note_touched(session);
         }
+    }
+}
+
+/// The session's acknowledgement that is due on the connection's path, unless a limit of its rate holds for whatever leaves.
+fn unpaced_ack(now: Instant, conn: &Connection, state: &mut SessionState) -> Option<PathDatagram> {
+    let (_, path) = conn.owner?;
+    let is_limited = conn.control.lock().path().rate_limit().is_some();
+    match is_limited {
+        true => None,
+        false => state.session.poll_ack(now, path),
     }
 }
 

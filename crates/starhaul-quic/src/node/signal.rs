@@ -43,7 +43,7 @@ impl Node {
         let Some(conn) = conn.and_then(|conn| self.conns.get(conn)) else {
             return;
         };
-        let is_news = conn.control.lock().path_mut().on_signal(now, signal);
+        let is_news = conn.control.lock().on_signal(now, signal);
         if is_news {
             state.session.tell_signal(now, path, signal);
             if matches!(signal, PathSignal::Reconfiguration(_)) {

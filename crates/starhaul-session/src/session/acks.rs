@@ -87,12 +87,27 @@ impl Session {
             return Ok(());
         };
         let next = path.monitor.next_sequence();
-        let mut arrived = std::mem::take(&mut self.fated);
-        for (index, (first, last)) in ack.ranges.into_iter().enumerate() {
-            let (first, last) = (unwrap(first, next), unwrap(last, next));
-            if last >= next || first > last {
-                return Err(ProtocolError::NeverSent("a datagram"));
+        let ranges: Vec<_> = ack
+            .ranges
+            .into_iter()
+            .map(|(first, last)| (unwrap(first, next), unwrap(last, next)))
+            .collect();
+        if ranges
+            .iter()
+            .any(|&(first, last)| last >= next || first > last)
+        {
+            return Err(ProtocolError::NeverSent("a datagram"));
+        }
+        if let Some(train) = &mut path.train
+            && train.on_ack(&ranges, received)
+        {
+            if let Some(rate) = train.rate() {
+                self.incoming_signals.on_train(id, rate);
             }
+            path.train = None;
+        }
+        let mut arrived = std::mem::take(&mut self.fated);
+        for (index, (first, last)) in ranges.into_iter().enumerate() {
             let newest = path
                 .monitor
                 .unacknowledged_since(last)

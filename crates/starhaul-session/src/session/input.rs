@@ -64,7 +64,9 @@ impl Session {
         let arrival = entry.received.insert(self.now, header.sequence);
         let wants_ack = !matches!(body, Body::Ack(_));
         if wants_ack {
-            self.acks.on_arrival(self.now, arrival != Arrival::Next);
+            // Probes ask for the time of their arrival.
+            let at_once = arrival != Arrival::Next || matches!(body, Body::Probe);
+            self.acks.on_arrival(self.now, at_once);
         }
         if arrival == Arrival::Duplicate {
             return Ok(());

@@ -247,7 +247,7 @@ impl Session {
         Some(self.paths.get(path)?.busy_at)
     }
 
-    /// What the peer's detectors say of paths, oldest first, each event once; take them after every datagram. The oldest are
+    /// What the peer's detectors say of paths, oldest first, each event once, and what trains showed of them; take them after every datagram. The oldest are
     /// dropped when the caller does not.
     pub fn poll_path_signal(&mut self) -> Option<(PathId, PathSignal)> {
         self.incoming_signals.take()

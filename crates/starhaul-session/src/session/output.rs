@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
-use starhaul_paths::{PathId, RangeSet};
+use starhaul_paths::{PathId, RangeSet, Train};
 
 use super::{Kind, RECHECK, Session, Stream};
 use crate::{
@@ -106,6 +106,27 @@ impl Session {
         })
     }
 
+    /// So many datagrams of `bytes` without content, to leave one right after the other, of which each takes `overhead_bytes` more on the
+    /// path: what the path carried of them is told by [`Session::poll_path_signal`]. None when the session has no such path. Their
+    /// fates are for the caller alone, as those of [`Session::poll_size_probe`].
+    pub fn poll_train(
+        &mut self,
+        now: Instant,
+        path: PathId,
+        packets: usize,
+        bytes: usize,
+        overhead_bytes: u64,
+    ) -> Vec<PathDatagram> {
+        let Some(entry) = self.paths.get_mut(path) else {
+            return Vec::new();
+        };
+        let first = entry.monitor.next_sequence();
+        let packet_bytes = bytes as u64 + overhead_bytes;
+        entry.train = Some(Train::new(first, packets as u64, packet_bytes));
+        let datagrams = (0..packets).map(|_| self.poll_size_probe(now, path, bytes));
+        datagrams.flatten().collect()
+    }
+
     /// The probe of a silent path that is due on `path`: it may leave although the window is full (RFC 9002 §7.5), for without it a path
     /// on which everything was lost would be found again late.
     pub fn poll_silence_probe(&mut self, now: Instant, path: PathId) -> Option<PathDatagram> {
@@ -113,6 +134,11 @@ impl Session {
             let is_silent = session.paths.get(path)?.monitor.is_suspect();
             is_silent.then(|| session.add_probe(batch))?
         })
+    }
+
+    /// The acknowledgement that is due on `path`: it may leave although the pacer would keep data waiting (RFC 9002 §7.7).
+    pub fn poll_ack(&mut self, now: Instant, path: PathId) -> Option<PathDatagram> {
+        self.poll_one(now, path, Self::add_ack)
     }
 
     /// A single datagram on `path`, if `add` has one.

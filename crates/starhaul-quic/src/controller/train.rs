@@ -1,0 +1,60 @@
+//! The train of packets by which a new path is measured (`starhaul_paths::Train`). It is no part of the flow: the controller sees
+//! neither its packets nor their losses, and they leave room in its window.
+
+use std::time::Duration;
+
+/// As many as any first flight may have (RFC 9002 §7.2).
+pub(crate) const TRAIN_PACKETS: usize = 10;
+/// A shorter path finds its capacity by itself before a train is worth its bytes.
+const LEAST_RTT: Duration = Duration::from_millis(100);
+
+/// Whether a path was measured, and the packets that are under way for it.
+#[derive(Debug, Default)]
+pub(super) struct TrainFlight {
+    decided: bool,
+    /// Numbers of its packets without a fate.
+    numbers: Vec<u64>,
+    bytes: u64,
+}
+
+impl TrainFlight {
+    /// Whether one is to leave now. `rtt`: the path's least, once it is known.
+    pub(super) fn is_due(&mut self, rtt: Option<Duration>, is_limited: bool) -> bool {
+        let Some(rtt) = rtt.filter(|_| !self.decided) else {
+            return false;
+        };
+        self.decided = rtt < LEAST_RTT || is_limited;
+        !self.decided
+    }
+
+    /// It leaves.
+    pub(super) fn begin(&mut self) {
+        self.decided = true;
+    }
+
+    pub(super) fn on_sent(&mut self, number: u64, bytes: u64) {
+        self.numbers.push(number);
+        self.bytes = self.bytes.saturating_add(bytes);
+    }
+
+    /// The fate of a packet is known; whether it is one of the train's.
+    pub(super) fn take(&mut self, number: u64, bytes: u64) -> bool {
+        let Some(index) = self.numbers.iter().position(|known| *known == number) else {
+            return false;
+        };
+        self.numbers.swap_remove(index);
+        self.bytes = self.bytes.saturating_sub(bytes);
+        true
+    }
+
+    /// Bytes of its packets without a fate.
+    pub(super) const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The stack reports no fate of what left.
+    pub(super) fn abandon(&mut self) {
+        self.numbers.clear();
+        self.bytes = 0;
+    }
+}
