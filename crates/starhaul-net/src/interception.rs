@@ -213,11 +213,12 @@ fn connections(socket: SocketAddr, passing: &Passing<'_>, number: u32) -> String
         + &of_own_sockets(socket.is_ipv4(), passing.networks, number)
 }
 
-/// What comes to a connected transparent socket of this host with an address of these networks arrives at it.
+/// What comes to a connected transparent socket of this host with an address of these networks arrives at it, and ICMP errors that tell of
+/// what it sent, by which it learns the path's MTU.
 fn of_own_sockets(is_ipv4: bool, networks: &[Prefix], number: u32) -> String {
     let (ip, networks) = (version(is_ipv4), set(is_ipv4, networks));
     let ours = format!(
-        "add rule inet starhaul_{number} passing {ip} daddr {{ {networks} }} meta l4proto tcp socket transparent 1"
+        "add rule inet starhaul_{number} passing {ip} daddr {{ {networks} }} meta l4proto {{ tcp, icmp, ipv6-icmp }} socket transparent 1"
     );
     // A listening socket has no part in a connection that is open already. Of one that is being opened the kernel cannot tell.
     format!("{ours} socket wildcard 1 return\n{ours} meta mark set {number} counter accept\n")

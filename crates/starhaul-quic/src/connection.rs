@@ -104,6 +104,9 @@ pub(crate) struct Sizes {
     pub(crate) packet_room: usize,
 }
 
+/// So many bytes more than its room for one datagram the stack may find for two: it reckons with the longest packet number.
+const JOINED_SLACK: usize = 16;
+
 impl Connection {
     pub(crate) fn new(
         key: ConnectionKey,
@@ -330,7 +333,13 @@ impl Connection {
 
     /// Gives the datagrams that wait to the stack, which sends each in a packet of its own at the next [`Connection::poll_batch`]. Two that
     /// it would put in one packet are kept apart: their fate must be the fate of one. Calls `lost` for those that became too large.
-    pub(crate) fn give(&mut self, now: Instant, sizes: Sizes, mut lost: impl FnMut(u32)) {
+    pub(crate) fn give(
+        &mut self,
+        now: Instant,
+        sizes: Sizes,
+        is_paced: bool,
+        mut lost: impl FnMut(u32),
+    ) {
         let mut control = self.control.lock();
         let mut datagrams = self.quic.datagrams();
         let mut previous: Option<usize> = None;
@@ -340,7 +349,8 @@ impl Connection {
                 lost(sequence);
                 continue;
             }
-            if previous.is_some_and(|previous| previous + size <= sizes.packet_room) {
+            if previous.is_some_and(|previous| previous + size <= sizes.packet_room + JOINED_SLACK)
+            {
                 self.next.push_front(datagram);
                 return;
             }
@@ -349,10 +359,10 @@ impl Connection {
                 lost(sequence);
                 return;
             }
-            control.give(now, sequence, size);
+            control.give(now, sequence, size, is_paced);
             self.dirty = true;
             previous = Some(size);
-            if size * 2 <= sizes.packet_room {
+            if size * 2 <= sizes.packet_room + JOINED_SLACK {
                 return;
             }
         }
@@ -382,12 +392,21 @@ impl Connection {
         }
     }
 
+    /// Whether an acknowledgement may leave beside the data, which the pacer lets leave at `paced_until`, and nothing waits before it.
+    pub(crate) fn may_pass(&self, now: Instant, paced_until: Instant) -> bool {
+        self.next.is_empty() && self.control.lock().may_pass(now, paced_until)
+    }
+
     /// The size of the datagrams of the train that is to leave now.
     pub(crate) fn train_due(&mut self) -> Option<usize> {
         if self.waiting_bytes() > 0 || !self.control.lock().is_train_due() {
             return None;
         }
-        Some(self.sizes().max_datagram)
+        let sizes = self.sizes();
+        // As small as those may be of which the stack puts only one in a packet: full ones would keep the first data over 100 kbit/s waiting
+        // for a second.
+        let least_alone = (sizes.packet_room + JOINED_SLACK) / 2 + 1;
+        Some(least_alone.min(sizes.max_datagram))
     }
 
     /// Gives the datagrams of a train to the stack.

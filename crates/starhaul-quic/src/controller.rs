@@ -35,6 +35,8 @@ use train::TrainFlight;
 
 /// Whoever waits for the pace asks again after this time.
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
+/// An acknowledgement that the pacer keeps waiting for less than this leaves with the data.
+const LEAST_PASSED: Duration = Duration::from_millis(2);
 /// Packets due within this time leave as one batch.
 const PACING_QUANTUM: Duration = Duration::from_micros(500);
 /// Approximate bytes that a packet adds to its datagram: header, frame type and length, tag.
@@ -235,9 +237,21 @@ impl PathControl {
         self.idle |= drained;
     }
 
-    /// A datagram was given to the stack.
-    pub(crate) fn give(&mut self, now: Instant, sequence: u32, size: usize) {
-        self.push_given(now, Cargo::Datagram(sequence), size);
+    /// A datagram was given to the stack, by the pace or beside it.
+    pub(crate) fn give(&mut self, now: Instant, sequence: u32, size: usize, is_paced: bool) {
+        let cargo = Cargo::Datagram(sequence);
+        match is_paced {
+            true => self.push_given(now, cargo, size),
+            false => self.push_unpaced(cargo, size),
+        }
+    }
+
+    /// Whether a small packet may leave now that waits until then otherwise: the window has room, no limit of the rate holds for
+    /// whatever leaves, and it would wait for longer than a batch may take.
+    pub(crate) fn may_pass(&self, now: Instant, paced_until: Instant) -> bool {
+        paced_until > now + LEAST_PASSED
+            && self.path.rate_limit().is_none()
+            && self.bytes_committed() + self.full_packet() <= self.path.window(self.mtu)
     }
 
     /// A probe of the packet size was given to the stack.
@@ -253,11 +267,7 @@ impl PathControl {
 
     /// A packet of a train was given to the stack; nothing paces it.
     pub(crate) fn give_train(&mut self, size: usize) {
-        self.given.push_back(Given {
-            cargo: Cargo::Train,
-            size,
-        });
-        self.given_bytes += size;
+        self.push_unpaced(Cargo::Train, size);
     }
 
     /// Whether a train is to leave now, to measure the path: once for each network.
@@ -268,9 +278,13 @@ impl PathControl {
     }
 
     fn push_given(&mut self, now: Instant, cargo: Cargo, size: usize) {
+        self.push_unpaced(cargo, size);
+        self.pacer.on_sent(now, (size + PACKET_OVERHEAD) as u64);
+    }
+
+    fn push_unpaced(&mut self, cargo: Cargo, size: usize) {
         self.given.push_back(Given { cargo, size });
         self.given_bytes += size;
-        self.pacer.on_sent(now, (size + PACKET_OVERHEAD) as u64);
     }
 
     /// Bytes of a full packet, as the window and the pacer count them.
@@ -371,6 +385,8 @@ impl PathControl {
             record.on_acked(number);
         }
         if self.train.take(number, bytes) {
+            self.path
+                .on_rtt(now, now.saturating_duration_since(sent), bytes);
             return;
         }
         self.bytes_in_flight = self.bytes_in_flight.saturating_sub(bytes);
@@ -435,8 +451,12 @@ impl PathControl {
 
     /// Takes a signal; returns whether it was news.
     pub(crate) fn on_signal(&mut self, now: Instant, signal: PathSignal) -> bool {
+        let is_train = matches!(signal, PathSignal::TrainRate(_));
+        if is_train && !self.train.take_result() {
+            return false;
+        }
         let is_news = self.path.on_signal(now, signal);
-        if is_news && matches!(signal, PathSignal::TrainRate(_)) {
+        if is_news && is_train {
             // Its burst was that of a first flight, which leaves at once.
             self.pacer = Pacer::new(now, self.mtu);
         }
@@ -607,6 +627,12 @@ impl congestion::Controller for PathControlHandle {
         if unseen > 0 && lost_bytes == 0 && !is_ecn {
             return;
         }
+        if is_ecn && control.train.spans(largest_lost_pn) {
+            return;
+        }
+        if is_persistent_congestion {
+            control.train.give_up();
+        }
         if control.is_shown(largest_lost_pn) {
             control
                 .path
@@ -679,8 +705,8 @@ mod tests {
     fn given_two(now: Instant) -> PathControlHandle {
         let handle = PathControlHandle::new(ControllerConfig::NewReno, now, PacketBytes::LEAST);
         let mut control = handle.lock();
-        control.give(now, 1, 1000);
-        control.give(now, 2, 900);
+        control.give(now, 1, 1000, true);
+        control.give(now, 2, 900, true);
         control.arm();
         drop(control);
         handle

@@ -23,6 +23,8 @@ const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 const IDLE_SHARE: u32 = 4;
 /// A silent one is probed at once, and then each time after twice as long.
 const SUSPECT_INTERVALS: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(400)];
+/// A train of which an acknowledgement takes longer met an outage.
+const TRAIN_ROUNDS: u32 = 4;
 /// Prices remembered that the peer changed.
 const MAX_TOLD_COSTS: usize = 64;
 /// What is read in a shorter time than this says little of the pace of its reader.
@@ -42,8 +44,8 @@ pub(crate) struct Path {
     pub(crate) busy_at: Instant,
     /// Between the next two probes of the silent path.
     suspect_interval: Duration,
-    /// Packets under way by whose distances the path is measured.
-    pub(crate) train: Option<Train>,
+    /// Packets under way by whose distances the path is measured, and until when these tell of the present path.
+    pub(crate) train: Option<(Train, Instant)>,
     pub(crate) counters: Counters,
     /// Bytes of datagrams with data of streams: part of the counters.
     pub(crate) sent_by_class: ClassBytes,
@@ -99,6 +101,27 @@ impl Path {
             payload,
             sequence: wrap(sequence),
         }
+    }
+
+    /// A train of so many datagrams leaves.
+    pub(crate) fn begin_train(&mut self, now: Instant, packets: usize, packet_bytes: u64) {
+        let train = Train::new(self.monitor.next_sequence(), packets as u64, packet_bytes);
+        self.train = Some((train, now + self.monitor.smoothed_rtt() * TRAIN_ROUNDS));
+    }
+
+    /// An acknowledgement while a train is under way: what the path carried of it, once nothing more is to be learnt.
+    pub(crate) fn on_train_ack(
+        &mut self,
+        now: Instant,
+        ranges: &[(u64, u64)],
+        received: u64,
+    ) -> Option<Bandwidth> {
+        let (train, until) = self.train.as_mut()?;
+        if now <= *until && !train.on_ack(ranges, received) {
+            return None;
+        }
+        let (train, until) = self.train.take()?;
+        train.rate().filter(|_| now <= until)
     }
 
     /// The path fell silent.

@@ -5,13 +5,14 @@
 //! ```
 //!
 //! Both ends have a rule of the same name. Each sends on streams of its own, one for each class, on its newest session with the
-//! peer, and passes what the peer sends to its device, if the source is in one of the networks behind that peer.
+//! peer, and passes what the peer sends to its device, if it comes from there (`scope.rs`).
 
 mod classes;
 mod device;
 mod lane;
 mod packet;
 mod queue;
+mod scope;
 #[cfg(test)]
 mod tests;
 mod tunnels;
@@ -217,11 +218,7 @@ impl Tunnel {
             count(&counters.malformed, 1);
             return;
         };
-        let networks = &self.rule.device.networks;
-        if !networks
-            .iter()
-            .any(|net| net.contains(&headers.destination))
-        {
+        if !self.rule.device.sends(&headers) {
             // The kernel itself sends reports and solicitations to all neighbours, of which there are none.
             if !headers.destination.is_multicast() {
                 count(&counters.forbidden, 1);
@@ -270,8 +267,7 @@ impl Tunnel {
             count(&counters.malformed, 1);
             return;
         };
-        let networks = &self.rule.device.networks;
-        if !networks.iter().any(|net| net.contains(&headers.source)) {
+        if !self.rule.device.accepts(&headers) {
             count(&counters.forbidden, 1);
             return;
         }

@@ -33,6 +33,8 @@ pub struct Headers {
     pub ports: Option<(u16, u16)>,
     is_first_fragment: bool,
     is_icmp_error: bool,
+    /// Of an ICMP error: the destination of the packet of which it tells.
+    pub(crate) told_of: Option<IpAddr>,
 }
 
 /// Why a packet cannot be passed on.
@@ -88,7 +90,17 @@ impl Headers {
             Some(TransportSlice::Icmpv6(icmp)) => icmp.type_u8() < 128,
             _ => false,
         };
+        let told_of = match &sliced.transport {
+            Some(TransportSlice::Icmpv4(icmp)) if is_icmp_error => {
+                quoted_destination(icmp.payload())
+            }
+            Some(TransportSlice::Icmpv6(icmp)) if is_icmp_error => {
+                quoted_destination(icmp.payload())
+            }
+            _ => None,
+        };
         Some(Self {
+            told_of,
             source,
             destination,
             protocol: payload.ip_number.0,
@@ -144,6 +156,21 @@ impl Headers {
             _ => return None,
         };
         written.ok().map(|()| answer)
+    }
+}
+
+/// The destination in the header that an ICMP error quotes.
+fn quoted_destination(quoted: &[u8]) -> Option<IpAddr> {
+    match quoted.first()? >> 4 {
+        4 => {
+            let address: [u8; 4] = quoted.get(16..20)?.try_into().ok()?;
+            Some(address.into())
+        }
+        6 => {
+            let address: [u8; 16] = quoted.get(24..40)?.try_into().ok()?;
+            Some(address.into())
+        }
+        _ => None,
     }
 }
 

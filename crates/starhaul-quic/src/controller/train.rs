@@ -12,9 +12,13 @@ const LEAST_RTT: Duration = Duration::from_millis(100);
 #[derive(Debug, Default)]
 pub(super) struct TrainFlight {
     decided: bool,
+    /// What it shows is still to come, and is of the present path.
+    awaited: bool,
     /// Numbers of its packets without a fate.
     numbers: Vec<u64>,
     bytes: u64,
+    /// The numbers of its first packet and of its last.
+    ends: Option<(u64, u64)>,
 }
 
 impl TrainFlight {
@@ -29,11 +33,29 @@ impl TrainFlight {
 
     /// It leaves.
     pub(super) fn begin(&mut self) {
-        self.decided = true;
+        (self.decided, self.awaited) = (true, true);
+    }
+
+    /// What it shows came; whether it counts.
+    pub(super) fn take_result(&mut self) -> bool {
+        std::mem::take(&mut self.awaited)
+    }
+
+    /// What the path carried when it left is no measure any more.
+    pub(super) fn give_up(&mut self) {
+        self.awaited = false;
+    }
+
+    /// Whether the packet lies between the first and the last of the train, whatever became of it.
+    pub(super) fn spans(&self, number: u64) -> bool {
+        self.ends
+            .is_some_and(|(least, greatest)| (least..=greatest).contains(&number))
     }
 
     pub(super) fn on_sent(&mut self, number: u64, bytes: u64) {
         self.numbers.push(number);
+        let (least, _) = self.ends.unwrap_or((number, number));
+        self.ends = Some((least, number));
         self.bytes = self.bytes.saturating_add(bytes);
     }
 

@@ -3,9 +3,8 @@
 use std::time::Instant;
 
 use bytes::Bytes;
-use starhaul_session::PathDatagram;
 
-use super::{Node, SessionState, transmit};
+use super::{Node, transmit};
 use crate::{
     Transmit,
     connection::{Connection, Sizes},
@@ -137,7 +136,7 @@ impl Node {
             return None;
         }
         let sizes = conn.sizes();
-        self.take_datagrams(now, conn, sizes);
+        let is_paced = self.take_datagrams(now, conn, sizes);
         let size = conn.next.front()?.payload.len();
         if conn.must_send_first(size)
             && let Some(first) = self.poll_stack(now, conn)
@@ -145,28 +144,27 @@ impl Node {
             return Some(first);
         }
         let mut lost = Vec::new();
-        conn.give(now, sizes, |sequence| lost.push(sequence));
+        conn.give(now, sizes, is_paced, |sequence| lost.push(sequence));
         for sequence in lost {
             self.lose_datagram(now, conn, sequence);
         }
         None
     }
 
-    /// Polls the session for datagrams, if some could leave at once.
-    fn take_datagrams(&mut self, now: Instant, conn: &mut Connection, sizes: Sizes) {
+    /// Polls the session for datagrams, if some could leave at once; returns whether these leave by the pace.
+    fn take_datagrams(&mut self, now: Instant, conn: &mut Connection, sizes: Sizes) -> bool {
         let Some((session, path)) = conn.owner else {
-            return;
+            return true;
         };
         let Some(state) = self.sessions.get_mut(&session) else {
-            return;
+            return true;
         };
-        // Input must not break up the batch for which the pacer waits.
-        let paced = conn.paced_until.is_some_and(|at| at > now);
         if conn.drained_at == Some(state.version) {
-            return;
+            return true;
         }
-        if paced {
-            return conn.next.extend(unpaced_ack(now, conn, state));
+        // Input must not break up the batch for which the pacer waits.
+        if let Some(at) = conn.paced_until.filter(|at| *at > now) {
+            return !self.take_ack(now, conn, at);
         }
         conn.paced_until = None;
         let most = (MAX_BATCH_BYTES / (sizes.max_datagram + PACKET_SLACK)).min(MAX_SEGMENTS);
@@ -175,15 +173,13 @@ impl Node {
             Err(Permit::WindowFull) => {
                 conn.next
                     .extend(state.session.poll_silence_probe(now, path));
-                return;
+                return true;
             }
-            Err(wait) => {
-                if let Permit::At(at) = wait {
-                    conn.paced_until = Some(at);
-                    conn.next.extend(unpaced_ack(now, conn, state));
-                }
-                return;
+            Err(Permit::At(at)) => {
+                conn.paced_until = Some(at);
+                return !self.take_ack(now, conn, at);
             }
+            Err(Permit::Now(_)) => return true,
         };
         for (&other, known) in &state.paths {
             let conn = known.conn.and_then(|key| self.conns.get_mut(key));
@@ -208,6 +204,25 @@ impl Node {
             conn.drained_at = Some(state.version);
         }
         self.after_asking(conn, sent);
+        true
+    }
+
+    /// Takes the acknowledgement that is due on a path whose pacer lets data leave at `paced_until`: it may pass them (RFC 9002 §7.7).
+    /// Returns whether there was one.
+    fn take_ack(&mut self, now: Instant, conn: &mut Connection, paced_until: Instant) -> bool {
+        let Some((session, path)) = conn.owner else {
+            return false;
+        };
+        let state = self.sessions.get_mut(&session);
+        let Some(state) = state.filter(|_| conn.may_pass(now, paced_until)) else {
+            return false;
+        };
+        let Some(ack) = state.session.poll_ack(now, path) else {
+            return false;
+        };
+        conn.next.push_back(ack);
+        self.note_touched(session);
+        true
     }
 
     /// The session may have given datagrams to one path, which changes what it has for the others.
@@ -234,16 +249,6 @@ impl Node {
             state.session.handle_transport_loss(now, path, sequence);
             self.note_touched(session);
         }
-    }
-}
-
-/// The session's acknowledgement that is due on the connection's path, unless a limit of its rate holds for whatever leaves.
-fn unpaced_ack(now: Instant, conn: &Connection, state: &mut SessionState) -> Option<PathDatagram> {
-    let (_, path) = conn.owner?;
-    let is_limited = conn.control.lock().path().rate_limit().is_some();
-    match is_limited {
-        true => None,
-        false => state.session.poll_ack(now, path),
     }
 }
 

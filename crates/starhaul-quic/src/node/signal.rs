@@ -40,15 +40,22 @@ impl Node {
             return;
         };
         let conn = state.paths.get(&path).and_then(|known| known.conn);
-        let Some(conn) = conn.and_then(|conn| self.conns.get(conn)) else {
+        let Some(conn) = conn.and_then(|conn| self.conns.get_mut(conn)) else {
             return;
         };
         let is_news = conn.control.lock().on_signal(now, signal);
-        if is_news {
-            state.session.tell_signal(now, path, signal);
-            if matches!(signal, PathSignal::Reconfiguration(_)) {
+        if !is_news {
+            return;
+        }
+        state.session.tell_signal(now, path, signal);
+        match signal {
+            PathSignal::Reconfiguration(_) => self.touch(session),
+            PathSignal::TrainRate(_) => {
+                // The wait was for the pace of the window before.
+                conn.paced_until = None;
                 self.touch(session);
             }
+            PathSignal::SegmentRtt { .. } => {}
         }
     }
 

@@ -87,27 +87,21 @@ impl Session {
             return Ok(());
         };
         let next = path.monitor.next_sequence();
-        let ranges: Vec<_> = ack
+        let ranges = ack
             .ranges
             .into_iter()
-            .map(|(first, last)| (unwrap(first, next), unwrap(last, next)))
-            .collect();
-        if ranges
-            .iter()
-            .any(|&(first, last)| last >= next || first > last)
-        {
-            return Err(ProtocolError::NeverSent("a datagram"));
-        }
-        if let Some(train) = &mut path.train
-            && train.on_ack(&ranges, received)
-        {
-            if let Some(rate) = train.rate() {
+            .map(|(first, last)| (unwrap(first, next), unwrap(last, next)));
+        if path.train.is_some() {
+            let ranges: Vec<_> = ranges.clone().collect();
+            if let Some(rate) = path.on_train_ack(self.now, &ranges, received) {
                 self.incoming_signals.on_train(id, rate);
             }
-            path.train = None;
         }
         let mut arrived = std::mem::take(&mut self.fated);
-        for (index, (first, last)) in ranges.into_iter().enumerate() {
+        for (index, (first, last)) in ranges.enumerate() {
+            if last >= next || first > last {
+                return Err(ProtocolError::NeverSent("a datagram"));
+            }
             let newest = path
                 .monitor
                 .unacknowledged_since(last)

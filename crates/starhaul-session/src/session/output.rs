@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
-use starhaul_paths::{PathId, RangeSet, Train};
+use starhaul_paths::{PathId, RangeSet};
 
 use super::{Kind, RECHECK, Session, Stream};
 use crate::{
@@ -13,7 +13,7 @@ use crate::{
     item::{BlockKey, Item},
     paths::Path,
     rules,
-    scheduler::{Frame, Thrift, View},
+    scheduler::{Frame, LAST_RESORT, Thrift, View},
     send::{
         self,
         block::{LastSent, SendBlock},
@@ -107,8 +107,8 @@ impl Session {
     }
 
     /// So many datagrams of `bytes` without content, to leave one right after the other, of which each takes `overhead_bytes` more on the
-    /// path: what the path carried of them is told by [`Session::poll_path_signal`]. None when the session has no such path. Their
-    /// fates are for the caller alone, as those of [`Session::poll_size_probe`].
+    /// path: what the path carried of them is told by [`Session::poll_path_signal`]. None when the session has no such path, or it is one of the
+    /// last resort, which carries nothing that is not needed. Their fates are for the caller alone, as those of [`Session::poll_size_probe`].
     pub fn poll_train(
         &mut self,
         now: Instant,
@@ -117,12 +117,11 @@ impl Session {
         bytes: usize,
         overhead_bytes: u64,
     ) -> Vec<PathDatagram> {
-        let Some(entry) = self.paths.get_mut(path) else {
+        let entry = self.paths.get_mut(path);
+        let Some(entry) = entry.filter(|path| path.monitor.cost() < LAST_RESORT) else {
             return Vec::new();
         };
-        let first = entry.monitor.next_sequence();
-        let packet_bytes = bytes as u64 + overhead_bytes;
-        entry.train = Some(Train::new(first, packets as u64, packet_bytes));
+        entry.begin_train(now, packets, bytes as u64 + overhead_bytes);
         let datagrams = (0..packets).map(|_| self.poll_size_probe(now, path, bytes));
         datagrams.flatten().collect()
     }
@@ -138,6 +137,8 @@ impl Session {
 
     /// The acknowledgement that is due on `path`: it may leave although the pacer would keep data waiting (RFC 9002 §7.7).
     pub fn poll_ack(&mut self, now: Instant, path: PathId) -> Option<PathDatagram> {
+        // Asked for each input of a path that the pacer keeps waiting.
+        self.ack_due().filter(|due| *due <= now)?;
         self.poll_one(now, path, Self::add_ack)
     }
 
