@@ -214,16 +214,16 @@ fn a_round_trip_that_doubles_makes_hardly_a_block_late() {
 }
 
 /// For as long as the longer round trips may be queues of their own, the paths carry less than the load. How long that is depends on losses
-/// at that moment: in a run nothing may be late, or a hundred blocks.
+/// at that moment: in half of the runs nothing is late, in one of twelve two hundred blocks of 8000.
 #[test]
 fn round_trips_that_double_on_both_paths_cost_few_blocks() {
-    const RUNS: usize = 4;
+    const RUNS: usize = 12;
     each(|scheduler| {
         let late = (1..).take(RUNS).map(|seed| {
             let world = delays_double_with(scheduler, seed, 0..2, BOTH_WAYS);
             world.assert_late_only_in(&[RESUMED, STRUCK..STRUCK + s(15)]);
             let late = world.late().len();
-            assert!(late < 150, "{}: {late} late", world.name);
+            assert!(late < 250, "{}: {late} late", world.name);
             late
         });
         let late: usize = late.sum();
@@ -272,8 +272,8 @@ fn an_outage_of_both_paths_expires_what_it_strikes_and_nothing_else() {
                 |world| all(world, World::cut),
                 |world| all(world, World::mend),
             );
-            // The other direction's acknowledgements are lost, or its own blocks.
-            let unheard = STRUCK..ENDED;
+            // The other direction's acknowledgements are lost, those that were under way with them, or its own blocks.
+            let unheard = STRUCK - ms(100)..ENDED;
             world.judge([unheard.clone(), unheard]);
             world.assert_late_only_in(&[RESUMED, STRUCK - ms(500)..ENDED + s(2)]);
             for way in ways {

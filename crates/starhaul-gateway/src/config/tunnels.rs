@@ -39,7 +39,7 @@ pub(super) static TUN: Definition = Definition {
             .means("Networks behind the peer. Packets to any other destination are answered with an ICMP error, and packets of the peer from any other source are dropped, but those from the networks of `addresses` and ICMP errors of routers about packets to these; both are counted as `forbidden`. Groups, broadcast and link-local addresses are carried only for a network that has no others, as `239.0.0.0/8`."),
         Key::flag("add_routes")
             .or_flag(true)
-            .means("Adds a route to each of `networks` through the interface, with metric 0, or 1 in IPv6, before the host's own default routes. A network with the address of one of our paths is an error, unless that path has an `interface`: its own packets would enter the tunnel. So is a network that another `[[tun]]` routes, too; one within it is none."),
+            .means("Adds a route to each of `networks` through the interface, with metric 0, or 1 in IPv6; to all addresses in two halves, before the host's own default routes. A network with the address of one of our paths is an error, unless that path has an `interface`: its own packets would enter the tunnel. So is a network that another `[[tun]]` routes, too; one within it is none."),
         Key::whole("mtu", LEAST_MTU..=MOST_MTU)
             .or_count(1500)
             .means("Longest packet, also over paths with smaller ones. Packets are cut and put together again."),

@@ -34,7 +34,7 @@ impl Device {
             routing.add_network(interface, prefix(address))?;
         }
         for network in routes(rule) {
-            let added = routing.add_route_to(interface, prefix(network));
+            let added = routing.add_route_to(interface, prefix(&network));
             added.map_err(|error| {
                 io::Error::new(error.kind(), format!("route to {network}: {error}"))
             })?;
@@ -56,7 +56,7 @@ impl Device {
         let addresses = addresses.map(|own| routing.add_network(interface, prefix(own)));
         let connected =
             connected(rule).map(|network| routing.add_connected_route(interface, prefix(&network)));
-        let routes = routes(rule).map(|network| routing.add_route_to(interface, prefix(network)));
+        let routes = routes(rule).map(|network| routing.add_route_to(interface, prefix(&network)));
         let (mut were_gone, mut refused) = (false, None);
         for added in addresses.chain(connected).chain(routes) {
             match added {
@@ -104,12 +104,17 @@ impl Device {
     }
 }
 
-/// The networks of the rule that need a route: the kernel adds those of the addresses itself.
-fn routes(rule: &DeviceRule) -> impl Iterator<Item = &IpNet> {
+/// The networks of the rule that need a route: the kernel adds those of the addresses itself. All addresses are two halves, which go before
+/// the host's default routes whatever the metric of these.
+fn routes(rule: &DeviceRule) -> impl Iterator<Item = IpNet> {
     let networks = rule.networks.iter().filter(|_| rule.add_routes);
-    networks.filter(|network| {
+    let networks = networks.filter(|network| {
         let mut own = rule.addresses.iter();
         !own.any(|address| address.trunc() == **network)
+    });
+    networks.flat_map(|network| {
+        let least = network.prefix_len().max(1);
+        network.subnets(least).into_iter().flatten()
     })
 }
 

@@ -1,8 +1,8 @@
 //! Which packets a tunnel carries.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 use super::packet::Headers;
 use crate::config::DeviceRule;
@@ -28,17 +28,28 @@ impl DeviceRule {
     }
 }
 
-/// Whether routers pass on no packet to it by default.
+/// Addresses to which routers pass on no packet by default: groups, those of one link, broadcast.
+const OF_A_LINK: [IpNet; 5] = [
+    IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(224, 0, 0, 0), 4)),
+    IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(169, 254, 0, 0), 16)),
+    IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::BROADCAST, 32)),
+    IpNet::V6(Ipv6Net::new_assert(
+        Ipv6Addr::new(0xff00, 0, 0, 0, 0, 0, 0, 0),
+        8,
+    )),
+    IpNet::V6(Ipv6Net::new_assert(
+        Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0),
+        10,
+    )),
+];
+
 fn is_of_a_link(address: IpAddr) -> bool {
-    match address {
-        IpAddr::V4(v4) => v4.is_multicast() || v4.is_link_local() || v4 == Ipv4Addr::BROADCAST,
-        IpAddr::V6(v6) => v6.is_multicast() || v6.is_unicast_link_local(),
-    }
+    OF_A_LINK.iter().any(|known| known.contains(&address))
 }
 
 /// Whether a network has no other addresses than such.
 fn is_narrow(network: &IpNet) -> bool {
-    is_of_a_link(network.network()) && is_of_a_link(network.broadcast())
+    OF_A_LINK.iter().any(|known| known.contains(network))
 }
 
 #[cfg(test)]

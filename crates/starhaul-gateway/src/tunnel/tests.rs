@@ -78,7 +78,9 @@ fn a_tunnel_to_all_networks_goes_before_the_default_routes_of_the_host() {
         ip("link add d0 type veth peer name d1");
         ip("link set d0 up");
         ip("link set d1 up");
-        for metric in [100, 1024] {
+        // As `ifupdown` adds it: without a metric.
+        ip("-4 route add default dev d0");
+        for metric in [1, 100, 1024] {
             ip(&format!("-4 route add default dev d0 metric {metric}"));
             ip(&format!("-6 route add default dev d0 metric {metric}"));
         }
