@@ -213,7 +213,10 @@ async fn write(folder: Arc<StateFolder>, file: Vec<u8>) -> Result<(), String> {
     let thread = std::thread::Builder::new().name("quotas".to_owned());
     let begun = thread.spawn(move || {
         // Nobody waits any more if this is refused.
-        let _ = done.send(folder.write(FILE, &file));
+        let outcome = folder.write(FILE, &file);
+        // Who waits for it may open the folder again.
+        drop(folder);
+        let _ = done.send(outcome);
     });
     begun.map_err(|error| error.to_string())?;
     match written.await {

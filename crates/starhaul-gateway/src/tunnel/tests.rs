@@ -110,7 +110,12 @@ fn a_changed_device_is_there_though_packets_for_the_former_are_under_way() {
             former.push(running.registry.find("ground", "vpn").unwrap());
         }
         running.tunnels.end(&running.registry).await;
-        assert!(ip("link show").lines().all(|line| !line.contains("star0")));
+        let until = Instant::now() + Duration::from_secs(10);
+        while ip("link show").contains("star0") {
+            assert!(Instant::now() < until, "the device is still there");
+            // A process that another test starts has this one's files until it is another program.
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
     });
 }
 
