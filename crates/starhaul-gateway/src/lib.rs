@@ -31,6 +31,7 @@ mod kept;
 pub mod label;
 mod ledger;
 mod limits;
+mod open_networks;
 mod parts;
 mod path_change;
 mod path_ledger;

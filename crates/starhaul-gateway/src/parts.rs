@@ -24,7 +24,7 @@ use crate::{
     peer::PeerState,
     quota::{Key, keeper::Quotas},
     session_paths::describe_changes,
-    tunnel::Tunnels,
+    tunnel::{Listening, Tunnels},
 };
 
 /// The parts as other tasks see them, in order of the configuration.
@@ -126,6 +126,7 @@ impl Parts {
         bundles: Option<Bundles>,
         seen: Arc<Seen>,
     ) -> Self {
+        let listening = Listening::at(&endpoint.listen_addresses());
         Self {
             endpoint,
             chain,
@@ -133,7 +134,7 @@ impl Parts {
             connectors: Vec::new(),
             datagrams: Listeners::new(seen.outlet.limits.clone()),
             connections: Listeners::new(seen.outlet.limits.clone()),
-            tunnels: Tunnels::default(),
+            tunnels: Tunnels::new(listening),
             answers: Answers::default(),
             seen,
         }

@@ -50,6 +50,8 @@ pub(crate) struct PeerLog {
     pub(crate) refused: Seldom,
     /// Targets that the peer asked for and may not reach.
     pub(crate) forbidden: Seldom,
+    /// Services of this host that the peer asked for in a client's name.
+    pub(crate) own_services: Seldom,
     /// Blocks of the peer that are no frames.
     pub(crate) frames: Seldom,
     /// Sessions with the peer that begin and end.

@@ -3,7 +3,7 @@
 
 use std::{
     fmt::Write as _,
-    io::{BufRead as _, BufReader, Read as _},
+    io::{BufRead as _, BufReader, Read as _, Write as _},
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     ops::RangeInclusive,
     os::unix::process::CommandExt as _,
@@ -14,6 +14,8 @@ use crate::{Error, Prefix};
 
 /// Numbers for marks and routing tables; the first that nothing uses is taken.
 const NUMBERS: std::ops::Range<u32> = 45_110..45_142;
+/// They, as a pattern of the shell.
+const PATTERN: &str = "451[1-4][0-9]";
 /// Makes the rules, again where another program removed them, and ends them when its input ends: with the process that owns the other
 /// end, however that ends. It ignores signals, which a
 /// terminal and a service manager send to it, too.
@@ -30,6 +32,8 @@ pub struct Interception {
 pub struct Passing<'a> {
     /// Destinations; those of another version of IP than the socket's are left alone.
     pub networks: &'a [Prefix],
+    /// Destinations of connections that may be open, those above and of earlier rules: what comes to their sockets arrives at them.
+    pub open: &'a [Prefix],
     /// Ports of the destination; all if empty.
     pub ports: &'a [RangeInclusive<u16>],
     /// The interface over which they come; any if `None`. It need not exist.
@@ -82,6 +86,7 @@ impl Interception {
         };
         let passing = Passing {
             networks: &[networks],
+            open: &[networks],
             ports: &[],
             interface: None,
         };
@@ -114,11 +119,15 @@ impl Interception {
 
     fn try_begin(is_ipv4: bool, rules: &str, number: u32) -> Result<Self, Refusal> {
         let mut command = Command::new("sh");
-        command.args(["-c", OWNER, "sh", &number.to_string()]);
-        command.args([if is_ipv4 { "-4" } else { "-6" }, rules]);
+        command.args(["-c", OWNER, "sh", &number.to_string(), PATTERN]);
+        command.arg(if is_ipv4 { "-4" } else { "-6" });
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         command.stderr(Stdio::piped()).process_group(0);
         let mut owner = command.spawn().map_err(other)?;
+        if let Some(input) = &mut owner.stdin {
+            // Where it has ended already, it has said why.
+            let _ = input.write_all(format!("{}\n\n", rules.trim_end()).as_bytes());
+        }
         let mut answer = String::new();
         if let Some(output) = &mut owner.stdout {
             BufReader::new(output)
@@ -210,7 +219,7 @@ fn connections(socket: SocketAddr, passing: &Passing<'_>, number: u32) -> String
         + &format!(
             "add rule inet starhaul_{number} passing {matching} {opening} tproxy {ip} to {to}:{port} meta mark set {number} counter accept\n"
         )
-        + &of_own_sockets(socket.is_ipv4(), passing.networks, number)
+        + &of_own_sockets(socket.is_ipv4(), passing.open, number)
 }
 
 /// What comes to a connected transparent socket of this host with an address of these networks arrives at it, and ICMP errors that tell of

@@ -1,6 +1,13 @@
-# Arguments: a number for mark, routing table and table of nftables; -4 or -6; the rules of nftables.
+# Arguments: a number for mark, routing table and table of nftables; those of all owners, as a pattern; -4 or -6. Its input: the rules of
+# nftables, which may be longer than an argument, and an empty line.
 trap '' INT TERM HUP PIPE
-number=$1 family=$2 rules=$3
+number=$1 ours=$2 family=$3 rules=
+while :; do
+    IFS= read -r line || exit 1
+    [ -n "$line" ] || break
+    rules="$rules$line
+"
+done
 for program in nft ip; do
     command -v $program >/dev/null || {
         echo "the program $program is missing: install nftables and iproute2" >&2
@@ -33,6 +40,21 @@ refusal=$(printf '%s' "$rules" | nft -f - 2>&1) || {
 [ -z "$undo" ] || echo "$commands" >"$undo" || undo=
 route() { ip $family route add local default dev lo table $number; }
 rule() { ip $family rule add fwmark $number lookup $number; }
+# A rule goes before those that are there: a VPN that starts later, and takes all that it has not marked, goes before ours, which moves to the front
+# again. Prints the place of ours if others are before it.
+behind() {
+    ip $family rule show | while read -r place what; do
+        case "$place $what" in
+        0:* | *" lookup "$ours*) ;;
+        *) others=1 ;;
+        esac
+        case "$what" in *" lookup $number"*)
+            [ -z "$others" ] || echo "${place%:}"
+            break
+            ;;
+        esac
+    done
+}
 route && rule || {
     end
     exit 1
@@ -43,6 +65,8 @@ restore() {
     nft list table inet starhaul_$number >/dev/null || printf '%s' "$rules" | nft -f -
     [ -n "$(ip $family route show table $number)" ] || route
     [ -n "$(ip $family rule show fwmark $number)" ] || rule
+    place=$(behind)
+    [ -z "$place" ] || { rule && ip $family rule del preference $place fwmark $number lookup $number; }
 }
 if command -v timeout >/dev/null; then
     until timeout -s KILL 5 cat >/dev/null; do restore; done 2>/dev/null

@@ -3,12 +3,17 @@
 use ipnet::IpNet;
 use starhaul_net::Interception;
 
-use crate::Error;
+use crate::{
+    Error,
+    open_networks::{prefixes, with_open},
+};
 
 /// What passes answers to us, as long as it lives.
 #[derive(Debug, Default)]
 pub(crate) struct Answers {
     clients: Vec<IpNet>,
+    /// Those, and the networks of clients that may have open connections.
+    open: Vec<IpNet>,
     intercepting: Vec<Interception>,
 }
 
@@ -18,7 +23,7 @@ impl Answers {
         &self.clients
     }
 
-    /// Takes the answers for these networks from now on, and for no others.
+    /// Takes the answers for new connections of these networks from now on, and of those that are open.
     ///
     /// # Errors
     /// The system does not allow it; all is as before.
@@ -26,17 +31,15 @@ impl Answers {
         if self.clients == clients {
             return Ok(());
         }
+        let open = with_open(clients, &self.open);
         let mut next = Vec::new();
         for is_ipv4 in [true, false] {
-            let of_version = clients
-                .iter()
-                .filter(|net| matches!(net, IpNet::V4(_)) == is_ipv4);
-            let networks: Vec<_> = of_version
-                .map(|net| (net.addr(), net.prefix_len()))
-                .collect();
+            let of_version = |net: &IpNet| matches!(net, IpNet::V4(_)) == is_ipv4;
+            let networks: Vec<IpNet> = open.iter().copied().filter(of_version).collect();
             if networks.is_empty() {
                 continue;
             }
+            let networks = prefixes(&networks);
             // It waits for other programs.
             let start = move || Interception::of_answers(is_ipv4, &networks);
             let started = tokio::task::spawn_blocking(start).await;
@@ -47,6 +50,7 @@ impl Answers {
         let before = std::mem::replace(&mut self.intercepting, next);
         tokio::task::spawn_blocking(move || drop(before));
         self.clients = clients.to_vec();
+        self.open = open;
         Ok(())
     }
 }

@@ -55,14 +55,12 @@ pub(crate) async fn serve(session: Arc<PeerSession>, outlet: Arc<Outlet>) {
                 }
             }
             (IncomingStream::Blocks(stream), Flow::Packets { .. }) => {
-                if let Some(inflow) = inflow(&session, &outlet, &slots, label.rule) {
-                    flows.spawn(inflow.serve_blocks(stream));
-                }
+                let inflow = inflow(&session, &outlet, &slots, label.rule);
+                flows.spawn(inflow.serve_blocks(stream));
             }
             (IncomingStream::Bytes(stream), Flow::Packets { .. }) => {
-                if let Some(inflow) = inflow(&session, &outlet, &slots, label.rule) {
-                    flows.spawn(inflow.serve_frames(stream));
-                }
+                let inflow = inflow(&session, &outlet, &slots, label.rule);
+                flows.spawn(inflow.serve_frames(stream));
             }
             (IncomingStream::Blocks(stream), flow) => {
                 let flow = datagrams::Start {
@@ -101,23 +99,20 @@ pub(crate) async fn serve(session: Arc<PeerSession>, outlet: Arc<Outlet>) {
     }
 }
 
-/// A stream of packets, if the peer may have one more stream.
+/// A stream of packets.
 fn inflow(
     session: &Arc<PeerSession>,
     outlet: &Arc<Outlet>,
     slots: &Arc<Slots>,
     rule: String,
-) -> Option<tunnel::Inflow> {
-    let Some(slot) = slots.take(&outlet.permit(), &session.peer) else {
-        refuse(session, outlet::FULL);
-        return None;
-    };
-    Some(tunnel::Inflow {
+) -> tunnel::Inflow {
+    tunnel::Inflow {
+        slot: slots.take(&outlet.permit(), &session.peer),
         session: session.clone(),
         outlet: outlet.clone(),
+        slots: slots.clone(),
         rule,
-        _slot: slot,
-    })
+    }
 }
 
 /// Counts a refused stream, and logs one a minute. A byte stream is refused by being dropped; a refused stream of blocks is

@@ -1,13 +1,14 @@
 //! Byte streams of the peer become TCP connections; the peer is told first whether there is one.
 
 use std::{
-    io,
+    io::{self, ErrorKind},
     net::{IpAddr, Ipv4Addr, SocketAddr},
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use socket2::SockRef;
+use starhaul_net::Routing;
 use tokio::{
     io::AsyncWriteExt as _,
     net::{TcpSocket, TcpStream},
@@ -43,6 +44,13 @@ pub(super) async fn serve(
 ) {
     let connect = async |address: SocketAddr| {
         let tcp = match client {
+            // What answers a client that is not of this host goes out, and not to our socket.
+            Some(_) if Routing::open()?.is_local(address.ip())? => {
+                if let Some(others) = opener.log.own_services.is_due(Instant::now()) {
+                    tracing::warn!(peer = opener.name, to = %address, others, "the peer asked for a service of this host in its client's name, which works only for other hosts: set keep_client = false there");
+                }
+                return Err(ErrorKind::AddrNotAvailable.into());
+            }
             Some(client) => connect_as(client, address).await?,
             None => TcpStream::connect(address).await?,
         };

@@ -4,8 +4,15 @@ use std::sync::Arc;
 
 use starhaul_endpoint::{ByteStream, RecvStream};
 
-use super::{Outlet, outlet::Slot, refuse};
-use crate::{peer::PeerSession, tunnel::Frames};
+use super::{
+    Outlet,
+    outlet::{FULL, Slot, Slots},
+    refuse,
+};
+use crate::{
+    peer::PeerSession,
+    tunnel::{Frames, Tunnel},
+};
 
 /// Greatest number of packets taken from a stream at once.
 const BURST: usize = 64;
@@ -16,7 +23,8 @@ pub(super) struct Inflow {
     pub(super) outlet: Arc<Outlet>,
     /// Name of the rule at both ends.
     pub(super) rule: String,
-    pub(super) _slot: Slot,
+    pub(super) slots: Arc<Slots>,
+    pub(super) slot: Option<Slot>,
 }
 
 impl Inflow {
@@ -32,18 +40,32 @@ impl Inflow {
         }
     }
 
+    /// The tunnel for the packets that came, if there is one and the peer may have one more stream. The peer does not learn that a stream is
+    /// refused, and keeps it as long as the session lasts: it is served once others have ended.
+    fn tunnel(&mut self) -> Option<Arc<Tunnel>> {
+        let peer = &self.session.peer;
+        if self.slot.is_none() {
+            self.slot = self.slots.take(&self.outlet.permit(), peer);
+        }
+        if self.slot.is_none() {
+            refuse(&self.session, FULL);
+            return None;
+        }
+        self.outlet.tunnels.find(peer, &self.rule)
+    }
+
     /// Delivers packets that are blocks until the peer ends the stream.
-    pub(super) async fn serve_blocks(self, mut stream: RecvStream) {
+    pub(super) async fn serve_blocks(mut self, mut stream: RecvStream) {
         self.check();
         while let Some(blocks) = stream.recv_blocks(BURST).await {
-            if let Some(tunnel) = self.outlet.tunnels.find(&self.session.peer, &self.rule) {
+            if let Some(tunnel) = self.tunnel() {
                 blocks.iter().for_each(|block| tunnel.deliver(&block.data));
             }
         }
     }
 
     /// Delivers packets of a reliable stream until it ends.
-    pub(super) async fn serve_frames(self, stream: ByteStream) {
+    pub(super) async fn serve_frames(mut self, stream: ByteStream) {
         self.check();
         let (mut reader, _writer) = stream.into_split();
         let mut frames = Frames::default();
@@ -51,7 +73,7 @@ impl Inflow {
             if chunks.is_empty() {
                 return;
             }
-            let tunnel = self.outlet.tunnels.find(&self.session.peer, &self.rule);
+            let tunnel = self.tunnel();
             for chunk in chunks {
                 frames.take(&chunk, |packet| {
                     if let Some(tunnel) = &tunnel {

@@ -2,12 +2,14 @@
 
 use std::{io, net::SocketAddr};
 
+use ipnet::IpNet;
 use socket2::SockRef;
 use starhaul_net::{Interception, Passing, Routing};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
 use crate::{
     config::{ConnectionTargets, TransparentTargets},
+    open_networks::{prefixes, with_open},
     target::{Host, Target},
 };
 
@@ -19,6 +21,8 @@ const BACKLOG: u32 = 1024;
 pub(crate) struct Listener {
     pub(super) tcp: TcpListener,
     intercepting: Option<(TransparentTargets, Interception)>,
+    /// Destinations that connections may have which are open.
+    open: Vec<IpNet>,
 }
 
 impl Listener {
@@ -36,6 +40,7 @@ impl Listener {
         Ok(Self {
             tcp: socket.listen(BACKLOG)?,
             intercepting: None,
+            open: Vec::new(),
         })
     }
 
@@ -70,15 +75,14 @@ impl Listener {
         let address = self.tcp.local_addr()?;
         make_transparent(SockRef::from(&self.tcp), address)?;
         let rule = wanted.clone();
+        let open = with_open(&wanted.networks, &self.open);
+        self.open.clone_from(&open);
         // It waits for other programs.
         let started = tokio::task::spawn_blocking(move || {
-            let networks: Vec<_> = rule
-                .networks
-                .iter()
-                .map(|network| (network.addr(), network.prefix_len()))
-                .collect();
+            let (networks, open) = (prefixes(&rule.networks), prefixes(&open));
             let passing = Passing {
                 networks: &networks,
+                open: &open,
                 ports: &rule.ports,
                 interface: rule.interface.as_deref(),
             };

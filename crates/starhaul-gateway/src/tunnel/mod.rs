@@ -7,6 +7,7 @@
 //! Both ends have a rule of the same name. Each sends on streams of its own, one for each class, on its newest session with the
 //! peer, and passes what the peer sends to its device, if it comes from there (`scope.rs`).
 
+mod captured;
 mod classes;
 mod device;
 mod lane;
@@ -19,6 +20,7 @@ mod tunnels;
 
 use std::{
     io,
+    net::IpAddr,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -30,14 +32,15 @@ use bytes::BytesMut;
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
 
+pub(crate) use self::{
+    captured::Listening,
+    packet::{TCP, UDP},
+    tunnels::{Registry, Tunnels},
+};
 use self::{classes::class_of, device::Device, lane::Lane};
 pub use self::{
     lane::Frames,
     packet::{Headers, Unreachable, mark_congestion},
-};
-pub(crate) use self::{
-    packet::{TCP, UDP},
-    tunnels::{Registry, Tunnels},
 };
 use crate::{config::TunnelRule, limits::Seldom, peer::PeerState};
 
@@ -61,7 +64,11 @@ pub(crate) struct Tunnel {
     /// Since when packets have found no session.
     alone_since: Mutex<Option<Instant>>,
     last_icmp: Mutex<Option<Instant>>,
+    /// The address of the tunnel's own network that the peer's last packet came from.
+    heard: Mutex<Option<IpAddr>>,
+    listening: Listening,
     log: Seldom,
+    captured: Seldom,
 }
 
 /// Counters of a tunnel since its device was first created.
@@ -81,22 +88,30 @@ pub(crate) struct Counters {
     pub(crate) marked: AtomicU64,
     /// The session refused them.
     pub(crate) refused: AtomicU64,
-    /// To a network that is not behind the peer, or from the peer and not from one.
+    /// To a network that is not behind the peer, or from the peer and not from one, or from the peer and to nobody here.
     pub(crate) forbidden: AtomicU64,
     /// No IP packets, or such as the kernel refused.
     pub(crate) malformed: AtomicU64,
 }
 
 impl Tunnel {
-    fn new(rule: TunnelRule, peer: Arc<PeerState>, device: Arc<Device>) -> Self {
+    /// A tunnel whose device is created by its tasks if there is none.
+    fn new(
+        (rule, peer): (TunnelRule, Arc<PeerState>),
+        device: Option<Arc<Device>>,
+        listening: Listening,
+    ) -> Self {
         Self {
             rule,
             peer,
-            device: Mutex::new(Some(device)),
+            device: Mutex::new(device),
             counters: Arc::default(),
             alone_since: Mutex::default(),
             last_icmp: Mutex::default(),
+            heard: Mutex::default(),
+            listening,
             log: Seldom::default(),
+            captured: Seldom::default(),
         }
     }
 
@@ -109,7 +124,10 @@ impl Tunnel {
             counters: self.counters.clone(),
             alone_since: Mutex::default(),
             last_icmp: Mutex::default(),
+            heard: Mutex::default(),
+            listening: self.listening.clone(),
             log: Seldom::default(),
+            captured: Seldom::default(),
         }
     }
 
@@ -218,6 +236,11 @@ impl Tunnel {
             count(&counters.malformed, 1);
             return;
         };
+        if self.circles(&headers) {
+            count(&counters.forbidden, 1);
+            self.answer(now, device, &headers, packet, Unreachable::NoRoute);
+            return;
+        }
         if !self.rule.device.sends(&headers) {
             // The kernel itself sends reports and solicitations to all neighbours, of which there are none.
             if !headers.destination.is_multicast() {
@@ -228,6 +251,7 @@ impl Tunnel {
         }
         if self.peer.session().is_none() {
             count(&counters.no_session, 1);
+            self.look_for_captured(now, &headers);
             let since = *self.alone_since.lock().get_or_insert(now);
             if now.saturating_duration_since(since) >= SESSION_PATIENCE {
                 self.answer(now, device, &headers, packet, Unreachable::NoRoute);
@@ -238,6 +262,25 @@ impl Tunnel {
         if let Some(lane) = lanes.get(class_of(&self.rule.classes, &headers)) {
             lane.push(now, packet);
         }
+    }
+
+    /// Says, once a minute, that the session's own packets come here.
+    fn look_for_captured(&self, now: Instant, headers: &Headers) {
+        if self.listening.sends(headers, &self.peer)
+            && let Some(others) = self.captured.is_due(now)
+        {
+            let (rule, peer, to) = (&self.rule.name, &self.rule.peer, headers.destination);
+            tracing::warn!(
+                rule, peer, %to, others,
+                "packets of the session itself are led into its tunnel: give its path, or [accept], an \"interface\", or take their address out of \"networks\""
+            );
+        }
+    }
+
+    /// Whether a packet came from the peer, for an address of the tunnel's own network that neither end has: a kernel that passes packets on
+    /// sends it back, and so would the peer's, until its hop limit (RFC 4443 §3.1, code 3).
+    fn circles(&self, headers: &Headers) -> bool {
+        self.rule.device.shares(headers.destination) && *self.heard.lock() == Some(headers.source)
     }
 
     /// Tells the sender of a packet what became of it.
@@ -270,6 +313,9 @@ impl Tunnel {
         if !self.rule.device.accepts(&headers) {
             count(&counters.forbidden, 1);
             return;
+        }
+        if self.rule.device.shares(headers.source) {
+            *self.heard.lock() = Some(headers.source);
         }
         let device = self.device.lock().clone();
         match device.map(|device| device.write(packet)) {

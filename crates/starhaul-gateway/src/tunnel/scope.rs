@@ -17,6 +17,11 @@ impl DeviceRule {
         })
     }
 
+    /// Whether this is an address of the tunnel's own network, as the peer's is and those that neither end has.
+    pub(super) fn shares(&self, address: IpAddr) -> bool {
+        self.addresses.iter().any(|own| own.contains(&address))
+    }
+
     /// Whether a packet of the peer comes from its side: from a network there, or from an address of the tunnel, as the peer's own. A router
     /// there has any address, and tells of a packet that was on the way to one of the networks.
     pub(super) fn accepts(&self, headers: &Headers) -> bool {

@@ -5,7 +5,7 @@ use std::{io::ErrorKind, sync::Arc, time::Duration};
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
 
-use super::{Device, Tunnel};
+use super::{Device, Listening, Tunnel};
 use crate::{Error, config::TunnelRule, peer::PeerState};
 
 /// How often a name or route that a former device may still have is tried, and the pause between.
@@ -21,7 +21,10 @@ pub(crate) struct Registry(Mutex<Vec<Arc<Tunnel>>>);
 
 /// The tunnels and their tasks, which end with it.
 #[derive(Debug, Default)]
-pub(crate) struct Tunnels(Vec<Running>);
+pub(crate) struct Tunnels {
+    running: Vec<Running>,
+    listening: Listening,
+}
 
 #[derive(Debug)]
 struct Running {
@@ -62,6 +65,14 @@ impl Running {
 }
 
 impl Tunnels {
+    /// None yet, of a gateway that accepts sessions at these ports.
+    pub(crate) fn new(listening: Listening) -> Self {
+        Self {
+            running: Vec::new(),
+            listening,
+        }
+    }
+
     /// Creates the devices that are new.
     ///
     /// # Errors
@@ -71,7 +82,7 @@ impl Tunnels {
         for (rule, peer) in wanted {
             let device = &rule.device;
             // A device of this name, or the routes of one, must go first.
-            let is_taken = self.0.iter().any(|running| {
+            let is_taken = self.running.iter().any(|running| {
                 let old = &running.tunnel.rule.device;
                 old.name == device.name
                     || old.networks.iter().any(|net| device.networks.contains(net))
@@ -89,14 +100,14 @@ impl Tunnels {
         Ok(Next { wanted: next })
     }
 
-    /// Goes on to what was prepared; says what changed, and what could not be created after all.
+    /// Goes on to what was prepared; says what changed, and which devices could not be created after all: their tunnels go on trying.
     pub(crate) async fn change(
         &mut self,
         next: Next,
         registry: &Registry,
     ) -> (Vec<String>, Vec<Error>) {
         let (mut done, mut failed) = (Vec::new(), Vec::new());
-        let mut old = std::mem::take(&mut self.0);
+        let mut old = std::mem::take(&mut self.running);
         let mut open = Vec::new();
         for (wanted, created) in next.wanted {
             let found = old.iter().position(|running| running.serves(&wanted));
@@ -129,29 +140,32 @@ impl Tunnels {
             let name = rule.name.clone();
             let heir = kept.iter().position(|old| old.rule.device == rule.device);
             let running = match (state, heir) {
-                (Ok(running), _) => Ok(running),
+                (Ok(running), _) => running,
                 (Err(_), Some(heir)) => {
                     done.push(format!("tun {name} changed, on the device that was there"));
-                    Ok(Running::start(kept.swap_remove(heir).next(rule, peer)))
+                    Running::start(kept.swap_remove(heir).next(rule, peer))
                 }
                 (Err(created), None) => {
                     let device = match created {
                         Some(device) => Ok(device),
                         None => create_when_free(&rule).await,
                     };
-                    device.map(|device| {
-                        let to = &rule.peer;
-                        done.push(format!("tun {name} on {} to peer {to}", device.name()));
-                        Running::start(Tunnel::new(rule, peer, device))
-                    })
+                    let to = &rule.peer;
+                    match &device {
+                        Ok(device) => {
+                            done.push(format!("tun {name} on {} to peer {to}", device.name()));
+                        }
+                        Err(_) => done.push(format!("tun {name} to peer {to}, without its device")),
+                    }
+                    // It goes on trying.
+                    let device = device.map_err(|error| failed.push(error)).ok();
+                    let listening = self.listening.clone();
+                    Running::start(Tunnel::new((rule, peer), device, listening))
                 }
             };
-            match running {
-                Ok(running) => self.0.push(running),
-                Err(error) => failed.push(error),
-            }
+            self.running.push(running);
         }
-        let tunnels = self.0.iter().map(|running| running.tunnel.clone());
+        let tunnels = self.running.iter().map(|running| running.tunnel.clone());
         *registry.0.lock() = tunnels.collect();
         (done, failed)
     }
@@ -159,7 +173,7 @@ impl Tunnels {
     /// Ends all, and returns when they have ended; their devices go with them.
     pub(crate) async fn end(&mut self, registry: &Registry) {
         registry.0.lock().clear();
-        for mut running in std::mem::take(&mut self.0) {
+        for mut running in std::mem::take(&mut self.running) {
             running.tasks.shutdown().await;
             running.tunnel.let_go();
         }

@@ -13,7 +13,7 @@ use starhaul_replay::NetworkNamespace;
 
 use super::{
     PATIENCE,
-    gateway::{Pair, paths},
+    gateway::{Gateway, Pair, paths},
     network::{Network, Side},
     wait_for,
 };
@@ -147,24 +147,69 @@ fn passing_connections_arrive_from_their_clients_and_no_rule_is_left() {
         assert!(returned == data, "other bytes came back");
     });
 
+    // What is open goes on when neither side's configuration has its networks any more.
+    for (side, gateway, old, new) in [
+        (
+            Side::Field,
+            &pair.field,
+            "\"10.88.2.0/24\"",
+            "\"10.88.3.0/24\"",
+        ),
+        (
+            Side::Ground,
+            &pair.ground,
+            "\"10.88.1.0/24\"",
+            "\"10.88.4.0/24\"",
+        ),
+    ] {
+        let read = |gateway: &Gateway| gateway.log().matches("configuration read again").count();
+        for (old, new) in [(old, new), (new, old)] {
+            let before = read(gateway);
+            gateway.reload(|text| text.replace(old, new));
+            wait_for("the change", || (read(gateway) > before).then_some(()));
+            wait_for("the rules of the change", || {
+                rules(&network, side)
+                    .contains(new.trim_matches('"'))
+                    .then_some(())
+            });
+            let mut received = [0; 10];
+            near.write_all(b"still here").unwrap();
+            far.read_exact(&mut received).unwrap();
+            far.write_all(&received).unwrap();
+            near.read_exact(&mut received).unwrap();
+            assert_eq!(&received, b"still here");
+        }
+    }
+
+    // A service of the far gateway itself cannot answer in a client's name.
+    let own = hosts.connect("10.88.2.1:8000");
+    let ended = own.and_then(|mut connection| connection.read(&mut [0]));
+    assert_eq!(
+        ended.map_err(|error| error.kind()),
+        Err(io::ErrorKind::ConnectionReset)
+    );
+    assert!(pair.ground.log().contains("set keep_client = false there"));
+
     // A connection to the router itself leads nowhere, and not around in a circle.
     let direct = hosts.connect("10.88.1.1:4700");
     let ended = direct.and_then(|mut connection| connection.read(&mut [0]));
     assert!(matches!(ended, Ok(0) | Err(_)), "{ended:?}");
     wait_for("both are counted", || {
         let failed = &pair.field.status()["ingress"][1]["failed_connections"];
-        (*failed == 2).then_some(())
+        (*failed == 3).then_some(())
     });
 
     // Without the key, the far gateway's own address is seen.
-    pair.field
-        .reload(|old| old.replace("keep_client = true", ""));
-    wait_for("the change", || {
+    let changes = || {
         pair.field
             .log()
-            .contains("on the socket that was there")
-            .then_some(())
-    });
+            .matches("on the socket that was there")
+            .count()
+    };
+    let before_it = changes();
+    pair.field
+        .reload(|old| old.replace("keep_client = true", ""));
+    wait_for("the change", || (changes() > before_it).then_some(()));
     let _near = hosts.connect(SERVER).unwrap();
     let (_far, from) = listener.accept().unwrap();
     assert_eq!(from.ip().to_string(), "10.88.2.1");
@@ -208,6 +253,52 @@ fn rules_that_another_program_removes_come_again() {
             (rules(&network, side) == before).then_some(())
         });
     }
+}
+
+/// As a VPN that leads all packets into its tunnel but those that it marked.
+#[test]
+fn a_routing_rule_that_comes_later_does_not_go_before() {
+    let Some(network) = Network::create(1) else {
+        return;
+    };
+    if !can_intercept(&network) {
+        return;
+    }
+    let hosts = Hosts::create(&network);
+    let before = rules(&network, Side::Field);
+    // Two owners, which do not overtake each other.
+    let other = RULE.replace("\"lan\"\nlisten", "\"lan2\"\nlisten");
+    let other = other.replace("4700", "4701").replace("8000", "8001");
+    let field = format!("{RULE}{other}");
+    let pair = Pair::start_with(&network, &paths(&network), &field, "");
+    pair.wait_until_up(&["link0"]);
+    network.ip(Side::Field, "route add blackhole 10.88.2.0/24 table 77");
+    network.ip(Side::Field, "rule add to 10.88.2.0/24 lookup 77");
+    let places = || {
+        let mut ip = Command::new("ip");
+        let shown = network.run(Side::Field, ip.args(["rule", "show"])).unwrap();
+        let shown = String::from_utf8(shown.stdout).unwrap();
+        let at = |what: &str| shown.lines().position(|line| line.contains(what));
+        let ours = ["lookup 45110", "lookup 45111"].map(|what| at(what).unwrap());
+        (ours, at("lookup 77").unwrap(), shown)
+    };
+    let (ours, other, shown) = places();
+    assert!(ours.iter().all(|place| *place > other), "{shown}");
+    wait_for("ours in front", || {
+        let (ours, other, _) = places();
+        ours.iter().all(|place| *place < other).then_some(())
+    });
+    // The far gateway allows no target, which only an intercepted connection learns.
+    let refused = hosts
+        .connect(SERVER)
+        .and_then(|mut connection| connection.read(&mut [0]));
+    let refused = refused.map_err(|error| error.kind());
+    assert_eq!(refused, Err(io::ErrorKind::ConnectionReset));
+    network.ip(Side::Field, "rule del to 10.88.2.0/24 lookup 77");
+    pair.field.reload(|old| old.replace(&field, ""));
+    wait_for("the field's rules go", || {
+        (rules(&network, Side::Field) == before).then_some(())
+    });
 }
 
 /// All processes below one, each before those below it.

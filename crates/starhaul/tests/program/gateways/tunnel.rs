@@ -280,3 +280,95 @@ fn a_peer_without_the_tunnel_says_so() {
     });
     Echo::start(&network, "10.9.0.1:9005").wait_for_answers(b"now");
 }
+
+#[test]
+fn a_packet_to_an_address_of_the_tunnel_that_nobody_has_does_not_go_round() {
+    let Some(network) = Network::create(1) else {
+        return;
+    };
+    let pair = start(&network, FIELD, GROUND);
+    for side in [Side::Field, Side::Ground] {
+        for file in ["ipv4/ip_forward", "ipv6/conf/all/forwarding"] {
+            let mut shell = std::process::Command::new("sh");
+            shell.args(["-c", &format!("echo 1 >/proc/sys/net/{file}")]);
+            assert!(network.run(side, &mut shell).unwrap().status.success());
+        }
+    }
+    for (own, nobody, forbidden) in [
+        ("10.9.0.2:0", "10.9.0.77:9", 1),
+        ("[fd09::2]:0", "[fd09::77]:9", 2),
+    ] {
+        let socket = network.field.inside(|| UdpSocket::bind(own)).unwrap();
+        socket.send_to(b"to nobody", nobody).unwrap();
+        wait_for("the packet is refused", || {
+            let dropped = &tunnel(&pair.ground)["dropped"];
+            (dropped["forbidden"] == forbidden).then_some(())
+        });
+    }
+    assert_eq!(tunnel(&pair.field)["dropped"]["forbidden"], 0);
+}
+
+#[test]
+fn a_tunnel_that_takes_the_packets_of_its_own_session_says_so() {
+    let Some(network) = Network::create(1) else {
+        return;
+    };
+    let field = Network::address(Side::Field, 0);
+    let ground = format!("{GROUND}networks = [\"10.9.0.0/24\", \"{field}/32\"]\n");
+    let pair = Pair::start_with(&network, &paths(&network), FIELD, &ground);
+    let line = "packets of the session itself are led into its tunnel";
+    wait_for("a line in the log", || {
+        pair.ground.log().contains(line).then_some(())
+    });
+    pair.ground
+        .reload(|old| old.replace(&format!(", \"{field}/32\""), ""));
+    pair.wait_until_up(&["link0"]);
+    assert!(!pair.field.log().contains(line));
+}
+
+#[test]
+fn a_changed_device_comes_once_its_name_is_free() {
+    let Some(network) = Network::create(1) else {
+        return;
+    };
+    let pair = start(&network, FIELD, GROUND);
+    network.ip(Side::Field, "link add star1 type veth peer name star2");
+    pair.field.reload(|old| old.replace("star0", "star1"));
+    wait_for("the change", || {
+        let log = pair.field.log();
+        log.contains("tun vpn to peer ground, without its device")
+            .then_some(())
+    });
+    assert!(tunnel(&pair.field)["device"].is_null());
+    network.ip(Side::Field, "link delete star1");
+    wait_for("the device", || {
+        (tunnel(&pair.field)["device"] == "star1").then_some(())
+    });
+    Echo::start(&network, "10.9.0.1:9006").wait_for_answers(b"late");
+}
+
+#[test]
+fn classes_beyond_the_streams_of_a_peer_are_served_when_there_is_room() {
+    let Some(network) = Network::create(1) else {
+        return;
+    };
+    let ground = format!("max_streams = 1\n{GROUND}");
+    let pair = Pair::start_with(&network, &paths(&network), FIELD, &ground);
+    // TCP and all else: two streams, of which one is refused.
+    wait_for("a line in the log", || {
+        let log = pair.ground.log();
+        log.contains("[egress] max_streams raises it").then_some(())
+    });
+    pair.ground
+        .reload(|old| old.replace("max_streams = 1\n", ""));
+    Echo::start(&network, "10.9.0.1:9007").wait_for_answers(b"datagram");
+    let address: SocketAddr = "10.9.0.1:9008".parse().unwrap();
+    let _listener = network
+        .ground
+        .inside(|| std::net::TcpListener::bind(address))
+        .unwrap();
+    let connected = network
+        .field
+        .inside(|| TcpStream::connect_timeout(&address, PATIENCE));
+    assert!(connected.is_ok(), "{connected:?}");
+}
