@@ -103,6 +103,7 @@ fn relay(file: &Path, into: &Path) -> Round {
     let options = ServeOptions {
         root: file.to_owned(),
         listen: LOCAL,
+        packet_bytes: None,
         neighbours: vec![keys[0].clone()],
         secret: secret.clone(),
     };

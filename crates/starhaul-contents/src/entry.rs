@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
-use starhaul_leotp::{ContentId, ContentSecret};
+use starhaul_leotp::{ContentId, ContentSecret, NodeConfig};
 
 /// A file that is served.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -13,12 +13,25 @@ pub struct Entry {
     pub bytes: u64,
     /// Its SHA-256 in hexadecimal digits.
     pub sha256: String,
+    /// Bytes of data in its segments, where these are not [`NodeConfig::SEGMENT_BYTES`]: segments of two sizes must not be sealed with one key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub segment_bytes: Option<usize>,
 }
 
 impl Entry {
+    /// The same, in segments of this size.
+    pub(crate) fn in_segments(self, bytes: usize) -> Self {
+        Self {
+            segment_bytes: (bytes != NodeConfig::SEGMENT_BYTES).then_some(bytes),
+            ..self
+        }
+    }
+
     /// The content of the file's bytes: other bytes have another id.
     pub(crate) fn content(&self, secret: &ContentSecret) -> ContentId {
-        secret.id_of_name(&format!("file {} {}", self.sha256, self.bytes))
+        let segments = self.segment_bytes.map(|size| format!(" in {size}"));
+        let segments = segments.unwrap_or_default();
+        secret.id_of_name(&format!("file {} {}{segments}", self.sha256, self.bytes))
     }
 }
 

@@ -21,10 +21,11 @@ pub(crate) fn random<const N: usize>() -> Result<[u8; N], Error> {
     filled.map(|()| bytes).map_err(|_| Error::Randomness)
 }
 
-/// A node that begins to live now.
-pub(crate) fn node(cache_bytes: usize) -> Result<Node, Error> {
+/// A node that begins to live now, and serves packets of this UDP payload.
+pub(crate) fn node(cache_bytes: usize, packet_bytes: u16) -> Result<Node, Error> {
     let config = NodeConfig {
         cache_bytes,
+        segment_bytes: NodeConfig::segment_in(packet_bytes.into()),
         burst: BURST,
         backlog_segments: BACKLOG_SEGMENTS,
         ..NodeConfig::default()

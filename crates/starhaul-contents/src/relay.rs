@@ -6,7 +6,10 @@ use std::{
 };
 
 use starhaul_leotp::{Event, NeighbourConfig, NeighbourId, Stats};
-use starhaul_net::{PeerAddress, leotp::LeotpDriver};
+use starhaul_net::{
+    PeerAddress,
+    leotp::{LeotpDriver, full_packet_bytes},
+};
 
 use crate::{
     Error,
@@ -38,7 +41,7 @@ impl Relay {
     /// [`Error::Address`], [`Error::Transparent`], [`Error::NoTarget`], and those of the socket.
     pub fn open(config: Config, is_transparent: bool) -> Result<Self, Error> {
         let now = Instant::now();
-        let mut node = keys::node(config.cache_bytes)?;
+        let mut node = keys::node(config.cache_bytes, full_packet_bytes(config.listen))?;
         let ids = (0..).map(NeighbourId);
         let mut addresses = Vec::new();
         let mut names = Vec::new();

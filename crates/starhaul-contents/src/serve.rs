@@ -9,8 +9,13 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use starhaul_leotp::{ContentSecret, Event, NeighbourConfig, NeighbourId, NeighbourKey};
-use starhaul_net::{Waker, leotp::LeotpDriver};
+use starhaul_leotp::{
+    ContentSecret, Event, NeighbourConfig, NeighbourId, NeighbourKey, NodeConfig,
+};
+use starhaul_net::{
+    Waker,
+    leotp::{LeotpDriver, full_packet_bytes},
+};
 
 use crate::{
     Entry, Error,
@@ -33,6 +38,8 @@ pub struct ServeOptions {
     pub root: PathBuf,
     /// The UDP address to listen on.
     pub listen: SocketAddr,
+    /// UDP payload of the packets, in bytes; without it what a path of 1500 bytes carries.
+    pub packet_bytes: Option<u16>,
     /// The keys of those that may ask, from wherever they are.
     pub neighbours: Vec<NeighbourKey>,
     /// The secret that those have who may read.
@@ -68,7 +75,10 @@ impl Server {
     /// [`Error::File`] for the root, and errors of the socket. A file that cannot be read is left out with a warning.
     pub fn open(options: ServeOptions, mut read: impl FnMut(&Entry)) -> Result<Self, Error> {
         check_keys(&options.neighbours)?;
-        let mut node = keys::node(CACHE_BYTES)?;
+        let packet_bytes = options.packet_bytes;
+        let packet_bytes = packet_bytes.unwrap_or_else(|| full_packet_bytes(options.listen));
+        let segment_bytes = NodeConfig::segment_in(packet_bytes.into());
+        let mut node = keys::node(CACHE_BYTES, packet_bytes)?;
         let ids: Vec<NeighbourId> = (0..)
             .map(NeighbourId)
             .take(options.neighbours.len())
@@ -79,7 +89,7 @@ impl Server {
         let mut driver = LeotpDriver::bind(options.listen, node)?;
         ids.into_iter().for_each(|id| driver.set_address(id, None));
         let (found, changes) = mpsc::channel();
-        let mut compared = Compared::new(options.root, found, driver.waker());
+        let mut compared = Compared::new(options.root, segment_bytes, found, driver.waker());
         let index = Arc::clone(&compared.index);
         let catalogue = Box::new(Catalogue::new(Arc::clone(&index), &options.secret));
         let content = catalogue::content(&options.secret);
@@ -182,6 +192,7 @@ fn check_keys(keys: &[NeighbourKey]) -> Result<(), Error> {
 /// Compares a folder with what is served, in a thread of its own: files are read whole.
 struct Compared {
     root: PathBuf,
+    segment_bytes: usize,
     index: Arc<Mutex<Index>>,
     found: mpsc::Sender<Change>,
     waker: Waker,
@@ -194,9 +205,10 @@ struct Compared {
 }
 
 impl Compared {
-    fn new(root: PathBuf, found: mpsc::Sender<Change>, waker: Waker) -> Self {
+    fn new(root: PathBuf, segment_bytes: usize, found: mpsc::Sender<Change>, waker: Waker) -> Self {
         Self {
             root,
+            segment_bytes,
             index: Arc::default(),
             found,
             waker,
@@ -239,7 +251,8 @@ impl Compared {
                 continue;
             }
             match Served::read(name.clone(), path, stamp) {
-                Ok(Some(served)) => {
+                Ok(Some(mut served)) => {
+                    served.entry = served.entry.in_segments(self.segment_bytes);
                     read(&served.entry);
                     self.known.insert(name, stamp);
                     self.index().insert(served.clone());
@@ -313,8 +326,12 @@ mod tests {
         let path = |name: &str| folder.path().join(name);
         std::fs::write(path("first"), "whole").unwrap();
         let (found, changes) = mpsc::channel();
-        let mut compared =
-            Compared::new(folder.path().into(), found, Poller::new().unwrap().waker());
+        let mut compared = Compared::new(
+            folder.path().into(),
+            NodeConfig::SEGMENT_BYTES,
+            found,
+            Poller::new().unwrap().waker(),
+        );
         let mut names = Vec::new();
         let mut once = |compared: &mut Compared, now| {
             let read = &mut |entry: &Entry| names.push(entry.name.clone());

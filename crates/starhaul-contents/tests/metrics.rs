@@ -101,6 +101,7 @@ fn a_scrape_gives_what_the_relay_has_carried() {
     let options = ServeOptions {
         root: at("content"),
         listen: "127.0.0.1:0".parse().unwrap(),
+        packet_bytes: None,
         neighbours: vec![NeighbourKey::new(&shared_secret(&at("a.key")).unwrap())],
         secret: ContentSecret::new(&shared_secret(&at("secret")).unwrap()),
     };

@@ -23,6 +23,7 @@ fn a_content_comes_from_a_server_with_a_name_while_another_name_does_not_resolve
     let options = ServeOptions {
         root: at("content"),
         listen: "127.0.0.1:0".parse().unwrap(),
+        packet_bytes: None,
         neighbours: vec![key("a.key")],
         secret: secret(),
     };

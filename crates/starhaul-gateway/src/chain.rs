@@ -36,6 +36,7 @@ pub(crate) fn bind(rule: &LeotpRule) -> Result<Chain, Error> {
     let is_upstream = |neighbour: &LeotpNeighbour| rule.upstream.as_ref() == Some(&neighbour.name);
     let chain = Chain::bind(ChainConfig {
         listen: rule.listen,
+        packet_bytes: rule.packet_bytes,
         secret: ContentSecret::new(&secret),
         upstream: rule.neighbours.iter().position(is_upstream),
         neighbours,
@@ -77,6 +78,7 @@ mod tests {
         };
         let rule = LeotpRule {
             listen: ([127, 0, 0, 1], 0).into(),
+            packet_bytes: None,
             secret: file("secret"),
             upstream: None,
             neighbours: vec![neighbour("a"), neighbour("b")],

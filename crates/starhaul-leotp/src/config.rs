@@ -57,9 +57,15 @@ pub struct NodeConfig {
 
 impl NodeConfig {
     /// Data in a segment whose packet fits into a datagram of 1472 bytes, an Ethernet frame over IPv4, whatever its header.
-    pub const SEGMENT_BYTES: usize = 1472 - crate::wire::DATA_OVERHEAD - crate::wire::ECHO_BYTES;
+    pub const SEGMENT_BYTES: usize = Self::segment_in(1472);
     /// The smallest segments: enough for any path.
     pub const LEAST_SEGMENT_BYTES: usize = 64;
+
+    /// Data in a segment whose packet fits into a datagram of so many bytes (UDP payload), whatever its header. Below
+    /// [`NodeConfig::LEAST_SEGMENT_BYTES`] for less than 118.
+    pub const fn segment_in(datagram_bytes: usize) -> usize {
+        datagram_bytes.saturating_sub(crate::wire::DATA_OVERHEAD + crate::wire::ECHO_BYTES)
+    }
 }
 
 impl Default for NodeConfig {

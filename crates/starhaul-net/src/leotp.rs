@@ -21,6 +21,17 @@ use crate::{
 
 /// The port that Starhaul uses for LEOTP; none is assigned.
 pub const PORT: u16 = 4511;
+
+/// UDP payload of the packets of a node, in bytes: what a path of 1280 bytes carries over IPv6, to what one of 1500 carries over IPv4.
+pub const PACKET_BYTES: std::ops::RangeInclusive<u16> = 1232..=1472;
+
+/// The UDP payload of a packet that a path of 1500 bytes carries whole, over the version of IP of this address.
+pub const fn full_packet_bytes(local: SocketAddr) -> u16 {
+    match local {
+        SocketAddr::V4(_) => 1472,
+        SocketAddr::V6(_) => 1452,
+    }
+}
 /// Keys that datagrams of unknown addresses are compared with in a second: a flood of them costs little, and may keep a neighbour
 /// that moves from being found.
 const MOST_COMPARED: usize = 20_000;

@@ -11,7 +11,7 @@ use starhaul_contents::{
     ContentSecret, Error, Fetched, Fetching, NeighbourKey, Progress, Relay, ServeOptions, Server,
     config::Config,
 };
-use starhaul_net::leotp::PORT;
+use starhaul_net::leotp::{PACKET_BYTES, PORT};
 use starhaul_units::Bandwidth;
 
 use crate::{
@@ -42,6 +42,9 @@ pub(crate) struct ServeArguments {
     /// UDP address to listen on
     #[arg(long, value_name = "ADDR", default_value_t = SocketAddr::from(([0, 0, 0, 0], PORT)))]
     listen: SocketAddr,
+    /// UDP payload of the packets, 1232 to 1472: less for a path on the way whose MTU is below 1500 [default: 1472; 1452 if --listen is an IPv6 address]
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u16).range(packet_bytes()))]
+    packet_bytes: Option<u16>,
     /// File with the key of a neighbour that may ask, from wherever it is; once for each
     #[arg(long, value_name = "FILE", required = true)]
     key: Vec<PathBuf>,
@@ -74,6 +77,10 @@ pub(crate) struct FetchArguments {
     json: bool,
 }
 
+fn packet_bytes() -> std::ops::RangeInclusive<i64> {
+    i64::from(*PACKET_BYTES.start())..=i64::from(*PACKET_BYTES.end())
+}
+
 pub(crate) fn relay(arguments: &RelayArguments) -> anyhow::Result<()> {
     let Some(file) = arguments.config.as_ref().filter(|_| !arguments.sample) else {
         return print(Config::sample());
@@ -102,6 +109,7 @@ pub(crate) fn serve(arguments: &ServeArguments) -> anyhow::Result<()> {
     let options = ServeOptions {
         root: arguments.root.clone(),
         listen: arguments.listen,
+        packet_bytes: arguments.packet_bytes,
         neighbours: keys.collect::<Result<_, _>>()?,
         secret: ContentSecret::new(&shared(&arguments.secret)?),
     };

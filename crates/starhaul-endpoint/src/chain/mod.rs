@@ -11,7 +11,10 @@ use starhaul_leotp::{
     ContentSecret, NeighbourConfig, NeighbourId, NeighbourKey, Node, NodeConfig, Stats,
     StreamConfig,
 };
-use starhaul_net::{PeerAddress, leotp::LeotpDriver};
+use starhaul_net::{
+    PeerAddress,
+    leotp::{LeotpDriver, full_packet_bytes},
+};
 use tokio::sync::{Mutex, mpsc};
 
 pub use self::halves::{ChainReader, ChainWriter};
@@ -30,6 +33,8 @@ const MOST_HALF_OPEN: usize = MOST_STREAMS;
 pub struct ChainConfig {
     /// The UDP address to bind.
     pub listen: SocketAddr,
+    /// UDP payload of the packets of what streams send, in bytes; without it what a path of 1500 bytes carries.
+    pub packet_bytes: Option<u16>,
     /// The secret that both ends of the chain share.
     pub secret: ContentSecret,
     /// All neighbours.
@@ -102,7 +107,10 @@ impl Chain {
         let random = ring::rand::SystemRandom::new();
         ring::rand::SecureRandom::fill(&random, &mut seed)
             .map_err(|_| io::Error::other("the system gives no random numbers"))?;
+        let packet_bytes = config.packet_bytes;
+        let packet_bytes = packet_bytes.unwrap_or_else(|| full_packet_bytes(config.listen));
         let node = NodeConfig {
+            segment_bytes: NodeConfig::segment_in(packet_bytes.into()),
             // What passes here ends here.
             cache_bytes: 0,
             burst: BURST,

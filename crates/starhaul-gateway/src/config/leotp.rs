@@ -8,6 +8,7 @@ use std::{
 };
 
 use starhaul_config::{Definition, Error, Example, Key, Table, definition::names, nearest};
+use starhaul_net::leotp::PACKET_BYTES;
 
 use super::bundle::DEFAULT_LIFETIME;
 use super::values::{rule_name, secret, socket_address, target};
@@ -19,6 +20,9 @@ pub(super) static LEOTP: Definition = Definition {
         Key::text("listen", "address")
             .such_as("\"0.0.0.0:4511\"")
             .means("UDP address toward the neighbours."),
+        Key::whole("packet_bytes", *PACKET_BYTES.start() as u64..=*PACKET_BYTES.end() as u64)
+            .or_none("1472; 1452 if `listen` is an IPv6 address")
+            .means("UDP payload of the packets that this end sends along the whole chain. Less for a hop whose MTU is below 1500: IPv4 adds 28 bytes and IPv6 48."),
         Key::text("secret", "file")
             .such_as("\"chain.key\"")
             .means("Secret of the gateways at both ends, any text of 16 bytes or more. Relays do not need it. Who has it and a way through the relays may reach what `[egress]` allows."),
@@ -97,6 +101,8 @@ pub enum Carrier {
 pub struct LeotpRule {
     /// Its UDP address.
     pub listen: SocketAddr,
+    /// UDP payload of its packets; what a path of 1500 bytes carries if `None`.
+    pub packet_bytes: Option<u16>,
     /// The file of the secret that the gateways at both ends share; relays do not need it.
     pub secret: PathBuf,
     /// The neighbour that leads to the far gateway; a gateway that only accepts streams needs none.
@@ -154,6 +160,10 @@ pub(super) fn read(table: &Table<'_>, directory: &Path) -> Result<LeotpRule, Err
     })?;
     Ok(LeotpRule {
         listen: table.text("listen", socket_address)?,
+        packet_bytes: match table.has("packet_bytes") {
+            true => u16::try_from(table.whole("packet_bytes")?).ok(),
+            false => None,
+        },
         secret: table.text("secret", |text| secret(directory, text))?,
         upstream,
         neighbours,
