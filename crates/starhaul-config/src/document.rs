@@ -120,6 +120,16 @@ impl<'t> Document<'t> {
         files.map(|source| &*source.name)
     }
 
+    /// Names of those files that set a key which `wanted` knows by the tables around it and its own name, the outermost first.
+    pub fn files_with(&self, wanted: impl Fn(&[&str]) -> bool) -> impl Iterator<Item = &Path> {
+        let files = self.sources.iter().filter(|source| !source.is_variable);
+        let files = files.filter(move |source| {
+            let tree = DeTable::parse(&source.text);
+            tree.is_ok_and(|tree| sets(tree.get_ref(), &mut Vec::new(), &wanted))
+        });
+        files.map(|source| &*source.name)
+    }
+
     /// Parses the sources into one tree; the caller keeps it, since tables borrow from it.
     ///
     /// # Errors
@@ -230,6 +240,28 @@ impl<'t> Document<'t> {
         }
         Ok(())
     }
+}
+
+/// Whether a table or one within sets a wanted key; `within` are the names of the tables around it.
+fn sets<'s>(
+    table: &'s DeTable<'_>,
+    within: &mut Vec<&'s str>,
+    wanted: &impl Fn(&[&str]) -> bool,
+) -> bool {
+    table.iter().any(|(key, value)| {
+        within.push(key.get_ref());
+        let is_set = wanted(within)
+            || match value.get_ref() {
+                DeValue::Table(table) => sets(table, within, wanted),
+                DeValue::Array(items) => items.iter().any(|item| match item.get_ref() {
+                    DeValue::Table(table) => sets(table, within, wanted),
+                    _ => false,
+                }),
+                _ => false,
+            };
+        within.pop();
+        is_set
+    })
 }
 
 /// Puts keys in place of those that are there; tables are not replaced, but their keys.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use starhaul_units::Bandwidth;
 
-use crate::{DelaySeries, OPPORTUNITY_BYTES, Opportunities, Recording};
+use crate::{DelaySeries, LossSeries, OPPORTUNITY_BYTES, Opportunities, Recording};
 
 const SECOND: Duration = Duration::from_secs(1);
 const MS: Duration = Duration::from_millis(1);
@@ -79,7 +79,7 @@ impl Comparison {
             duration,
             capacity: capacity.map(|(a, b)| compare_capacity(a, b, shift, duration)),
             delay: delay.map(|(a, b)| compare_delay(a, b, shift, duration)),
-            loss: loss.map(|(a, b)| (a.mean(), b.mean())),
+            loss: loss.map(|(a, b)| (mean_from(a, shift, duration), b.mean())),
         }
     }
 }
@@ -89,6 +89,18 @@ fn both<'a, T>(
     second: &'a Option<std::sync::Arc<T>>,
 ) -> Option<(&'a T, &'a T)> {
     Some((first.as_deref()?, second.as_deref()?))
+}
+
+/// The mean loss of a while.
+fn mean_from(loss: &LossSeries, from: Duration, time: Duration) -> f64 {
+    /// Instants at which it is looked at, in the middle of equal parts.
+    const PARTS: u32 = 10_000;
+    if loss.is_constant() {
+        return loss.mean();
+    }
+    let part = time / PARTS;
+    let at = |number: u32| loss.at(from + part * number + part / 2);
+    (0..PARTS).map(at).sum::<f64>() / f64::from(PARTS)
 }
 
 /// Instants from 0 to below `end`.
@@ -301,6 +313,17 @@ mod tests {
         assert!((capacity.median_error - 0.1).abs() < 0.001, "{capacity:?}");
         assert_eq!((delay.median_error_ms, delay.level_error_ms), (3.0, 3.0));
         assert_eq!(found.loss, Some((0.01, 0.02)));
+        // The loss of the while in the first, and not of all of it.
+        let steps = [(SECOND * 3, 0.0), (SECOND, 0.4), (SECOND * 12, 0.0)];
+        let varied = Recording {
+            loss: LossSeries::from_steps(steps).map(std::sync::Arc::new),
+            ..a.clone()
+        };
+        let (first, second) = Comparison::of(&varied, &b, Some(SECOND * 2)).loss.unwrap();
+        assert!(
+            (first - 0.05).abs() < 1e-4 && second == 0.02,
+            "{first} {second}"
+        );
         // A second without capacity that was recorded as a tenth of the rest.
         let (first, second) = ([10, 0, 10], [10, 1, 10]);
         let trace = |mbit: [u64; 3]| {

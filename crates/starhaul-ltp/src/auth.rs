@@ -28,10 +28,10 @@ pub struct AuthKey {
 }
 
 impl AuthKey {
-    /// A key of any length; 20 bytes or more are recommended (RFC 2104 §3). `id`, at most 100 bytes, tells the peer which
-    /// key is meant; it may be empty.
+    /// A key of any length but none, which anybody has; 20 bytes or more are recommended (RFC 2104 §3). `id`, at most 100 bytes, tells
+    /// the peer which key is meant; it may be empty. `None` where either is not so.
     pub fn new(secret: &[u8], id: &[u8]) -> Option<Self> {
-        if id.len() > 100 {
+        if secret.is_empty() || id.len() > 100 {
             return None;
         }
         let mut header = vec![TAG];

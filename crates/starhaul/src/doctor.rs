@@ -16,7 +16,7 @@ use std::{path::PathBuf, time::Duration};
 
 use anyhow::Context as _;
 use serde::Serialize;
-use starhaul_gateway::{Config, ask_status, find_status, status::Status};
+use starhaul_gateway::{Config, ask_status, config::ControlPath, find_status, status::Status};
 use tokio::net::UnixStream;
 
 use self::finding::{Cause, Finding, Level};
@@ -72,12 +72,12 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         healthy: problems == 0,
         findings,
     };
-    match arguments.json {
-        true => print(format!("{}\n", serde_json::to_string_pretty(&report)?))?,
-        false => print(text(&report))?,
-    }
+    let printed = match arguments.json {
+        true => print(format!("{}\n", serde_json::to_string_pretty(&report)?)),
+        false => print(text(&report)),
+    };
     anyhow::ensure!(problems == 0, "{problems} problem(s) found");
-    Ok(())
+    printed
 }
 
 /// A peer that neither the configuration nor the gateway knows has no problem, and nothing was looked at.
@@ -85,7 +85,8 @@ async fn check_peer(arguments: &Arguments, config: Option<&Config>) -> anyhow::R
     let Some(peer) = &arguments.peer else {
         return Ok(());
     };
-    let status = ask(arguments).await.ok().map(|(_, status)| status);
+    let status = ask(arguments, config).await.ok();
+    let status = status.map(|(_, status)| status);
     let running = status.iter().flat_map(|status| &status.peers);
     let configured = config.into_iter().flat_map(|config| &config.peers);
     let known = running.map(|peer| peer.name.as_str());
@@ -100,7 +101,8 @@ async fn check_peer(arguments: &Arguments, config: Option<&Config>) -> anyhow::R
 
 async fn examine(arguments: &Arguments, config: Option<&Config>) -> Vec<Finding> {
     let peer = arguments.peer.as_deref();
-    let (configured, watched) = tokio::join!(of_configuration(config, peer), watch(arguments));
+    let (configured, watched) =
+        tokio::join!(of_configuration(config, peer), watch(arguments, config));
     let (mut findings, ways, answers) = configured;
     let status = match watched {
         Ok(Watched {
@@ -150,8 +152,15 @@ struct Watched {
     readers: Vec<Finding>,
 }
 
-async fn watch(arguments: &Arguments) -> Result<Watched, Finding> {
-    let (socket, first) = ask(arguments).await.map_err(|error| {
+async fn watch(arguments: &Arguments, config: Option<&Config>) -> Result<Watched, Finding> {
+    let is_off = config.is_some_and(|config| config.control == ControlPath::Off);
+    if is_off && arguments.socket.is_none() {
+        let found = "it has no control socket: what it does now is not looked at";
+        let advice =
+            "remove control = \"off\" from its configuration, or name another socket with --socket";
+        return Err(Finding::note(Cause::Gateway, "gateway", found, advice));
+    }
+    let (socket, first) = ask(arguments, config).await.map_err(|error| {
         let advice = "start it (starhaul gateway --config FILE), or name its socket with --socket";
         Finding::problem(Cause::Gateway, "gateway", error.to_string(), advice)
     })?;
@@ -180,8 +189,16 @@ async fn watch(arguments: &Arguments) -> Result<Watched, Finding> {
     })
 }
 
-async fn ask(arguments: &Arguments) -> Result<(PathBuf, Status), starhaul_gateway::Error> {
-    match &arguments.socket {
+/// Asks the gateway at the socket of the command line, else at that of the configuration.
+async fn ask(
+    arguments: &Arguments,
+    config: Option<&Config>,
+) -> Result<(PathBuf, Status), starhaul_gateway::Error> {
+    let configured = config.and_then(|config| match &config.control {
+        ControlPath::At(socket) => Some(socket),
+        ControlPath::Default | ControlPath::Off => None,
+    });
+    match arguments.socket.as_ref().or(configured) {
         Some(socket) => Ok((socket.clone(), ask_status(socket).await?)),
         None => find_status().await,
     }

@@ -26,7 +26,7 @@ use starhaul_dtn_client::{
 use starhaul_units::parse_duration;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::output::print;
+use crate::output::{print, printable};
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
@@ -270,10 +270,10 @@ async fn receive(arguments: ReceiveArguments) -> anyhow::Result<()> {
         if let Some(file) = received {
             print(format!(
                 "{} ({} bytes, SHA-256 {}) from {}\n",
-                file.path.display(),
+                printable(&file.path.display().to_string()),
                 file.length,
                 file.sha256,
-                file.from
+                printable(&file.from.to_string())
             ))?;
             count += 1;
         }

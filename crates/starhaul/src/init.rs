@@ -20,7 +20,7 @@ use self::{
     files::{Site, Written},
     pair::{OnePath, Optional, Pair},
 };
-use crate::output::{Usage, print};
+use crate::output::{Usage, print, shell_line};
 
 /// Where a gateway of the package expects its files.
 const SYSTEM: &str = "/etc/starhaul";
@@ -201,13 +201,16 @@ impl<'p> Report<'p> {
             Host::Ip(ip) => ip.to_string(),
             Host::Name(name) => name.clone(),
         };
-        let copy = format!("scp -r {}/. root@{host}:{SYSTEM}/", there.display());
+        let from = there.join(".").into_os_string();
+        let to = format!("root@{host}:{SYSTEM}/").into();
+        let copy = shell_line(["scp".into(), "-r".into(), from, to]);
+        let service = "systemctl enable --now starhaul-gateway";
         let run = match directory == Path::new(SYSTEM) {
-            true => "systemctl enable --now starhaul-gateway".to_owned(),
-            false => format!(
-                "starhaul gateway --config {}",
-                directory.join(pair::CONFIGURATION).display()
-            ),
+            true => service.to_owned(),
+            false => {
+                let file = directory.join(pair::CONFIGURATION).into_os_string();
+                shell_line(["starhaul".into(), "gateway".into(), "--config".into(), file])
+            }
         };
         Self {
             name: &pair.here,
@@ -215,7 +218,7 @@ impl<'p> Report<'p> {
             public_key: written.here.to_string(),
             peer_public_key: written.there.to_string(),
             files: written.files,
-            next: vec![copy, run, "starhaul status".to_owned()],
+            next: vec![copy, service.to_owned(), run, "starhaul status".to_owned()],
             opens_nothing: pair.allow.is_empty(),
         }
     }
@@ -232,11 +235,11 @@ impl<'p> Report<'p> {
                 "{there} lets {here} reach nothing yet: --allow NETWORK:PORT, or [egress] of its configuration\n"
             );
         }
-        let [copy, run, see] = self.next.as_slice() else {
+        let [copy, there, here, see] = self.next.as_slice() else {
             return text;
         };
         text + &format!(
-            "\nnext:\n  {copy}    # the files of {0}; then remove them here\n  {run}    # at {0}, then here\n  {see}\n",
+            "\nnext:\n  {copy}    # the files of {0}; then remove them here\n  {there}    # at {0}\n  {here}    # here\n  {see}\n",
             self.peer
         )
     }

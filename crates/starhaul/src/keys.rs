@@ -42,13 +42,20 @@ pub(crate) fn keygen(arguments: &KeygenArguments) -> anyhow::Result<()> {
 /// The system's, with the file.
 pub(crate) fn write_new_key(file: &Path) -> anyhow::Result<PublicKey> {
     let identity = Identity::generate();
-    OpenOptions::new()
+    let opened = OpenOptions::new()
         .write(true)
         .create_new(true)
         .mode(0o600)
-        .open(file)
-        .and_then(|mut opened| opened.write_all(identity.to_secret_text().as_bytes()))
-        .with_context(|| format!("cannot write a new key to {}", file.display()))?;
+        .open(file);
+    let written = opened.and_then(|mut opened| {
+        let text = identity.to_secret_text();
+        let written = opened.write_all(text.as_bytes());
+        written.and_then(|()| opened.sync_all()).inspect_err(|_| {
+            // What is no key would be in the way of the next attempt.
+            let _ = std::fs::remove_file(file);
+        })
+    });
+    written.with_context(|| format!("cannot write a new key to {}", file.display()))?;
     Ok(identity.public_key())
 }
 

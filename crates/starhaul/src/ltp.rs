@@ -27,7 +27,11 @@ use starhaul_net::{
 use starhaul_transfer::{FileReceiver, FileSender, bench};
 use starhaul_units::Bandwidth;
 
-use crate::{address, output::print, signals};
+use crate::{
+    address,
+    output::{Usage, print, printable, spinner},
+    signals,
+};
 
 /// Most peers that a receiver serves at a time.
 const MOST_PEERS: usize = 64;
@@ -161,7 +165,11 @@ impl Link {
         config.coding = self.repair.map(Coding::new);
         if let Some(file) = &self.key {
             let secret = std::fs::read(file).with_context(|| file.display().to_string())?;
-            config.auth = AuthKey::new(secret.trim_ascii(), b"");
+            let key = AuthKey::new(secret.trim_ascii(), b"").ok_or_else(|| {
+                let file = file.display();
+                Usage(format!("--key {file}: the file is empty; `starhaul keygen --out FILE` makes a secret that both ends can have"))
+            })?;
+            config.auth = Some(key);
         }
         Ok(config)
     }
@@ -257,7 +265,8 @@ fn receive(arguments: &ReceiveArguments) -> anyhow::Result<()> {
         while let Some(event) = driver.poll_event() {
             if let Some(file) = files.handle(&mut driver, event) {
                 let hash: String = file.hash.iter().map(|byte| format!("{byte:02x}")).collect();
-                print(format!("{hash}  {}\n", file.path.display()))?;
+                let path = file.path.display().to_string();
+                print(format!("{hash}  {}\n", printable(&path)))?;
                 is_done = arguments.once;
             }
         }
@@ -277,7 +286,13 @@ fn bench(arguments: &BenchArguments) -> anyhow::Result<()> {
         modes,
         repeats: usize::try_from(arguments.repeats)?,
     };
-    let report = bench::run(&options, |step| tracing::debug!(step))?;
+    let progress = spinner();
+    let report = bench::run(&options, |step| {
+        progress.set_message(step.to_owned());
+        progress.tick();
+    });
+    progress.finish_and_clear();
+    let report = report?;
     if arguments.json {
         return print(format!("{}\n", serde_json::to_string(&report)?));
     }

@@ -63,7 +63,7 @@ struct Arguments {
     #[arg(
         long,
         value_name = "FORMAT",
-        env = "STARHAUL_LOG_FORMAT",
+        env = LOG_FORMAT,
         global = true,
         default_value = "text"
     )]
@@ -134,7 +134,13 @@ fn main() -> ExitCode {
         // The reader of the output has closed it.
         Err(error) if error.is::<output::Closed>() => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {}", told_once(&error));
+            // Names and reasons of the far side may be part of it.
+            let text = told_once(&error);
+            let text = text.replace(
+                |letter| char::is_control(letter) && letter != '\n',
+                "\u{fffd}",
+            );
+            eprintln!("error: {text}");
             ExitCode::from(exit_code(&error))
         }
     }
@@ -154,7 +160,13 @@ fn matches(words: &[OsString]) -> ArgMatches {
 
 /// The command line, where every subcommand also takes `--log LEVEL`, except those that have a `--log` of their own.
 pub(crate) fn command() -> clap::Command {
-    Arguments::command().mut_subcommands(|subcommand| match subcommand.get_name() {
+    // An empty variable counts as unset.
+    let is_empty = std::env::var_os(LOG_FORMAT).is_some_and(|format| format.is_empty());
+    let command = Arguments::command().mut_arg("log_format", |argument| match is_empty {
+        true => argument.env(None),
+        false => argument,
+    });
+    command.mut_subcommands(|subcommand| match subcommand.get_name() {
         name if has_its_own_log(name) => subcommand,
         _ => subcommand.arg(
             Arg::new(LOG_LEVEL)
@@ -176,6 +188,7 @@ fn has_its_own_log(command: &str) -> bool {
 }
 
 const LOG_LEVEL: &str = "log_level";
+const LOG_FORMAT: &str = "STARHAUL_LOG_FORMAT";
 
 /// The log level given after a subcommand.
 fn log_level(matches: &ArgMatches) -> Option<&str> {

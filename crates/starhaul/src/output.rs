@@ -35,6 +35,12 @@ pub(crate) fn print(text: impl AsRef<[u8]>) -> anyhow::Result<()> {
     }
 }
 
+/// Text of the far side for people: control characters would command their terminal, and make lines of their own.
+#[cfg(feature = "tools")]
+pub(crate) fn printable(text: &str) -> String {
+    text.replace(char::is_control, "\u{fffd}")
+}
+
 /// The folder of `--qlog`, for at most 1 GiB of records.
 ///
 /// # Errors
@@ -64,6 +70,15 @@ pub(crate) fn bar() -> ProgressBar {
     let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
     bar.set_style(style.progress_chars("=> "));
     bar
+}
+
+/// What long work does now: on a terminal, nothing elsewhere.
+#[cfg(feature = "tools")]
+pub(crate) fn spinner() -> ProgressBar {
+    let spinner = bar();
+    let style = ProgressStyle::with_template("{elapsed:>4} {wide_msg}");
+    spinner.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
+    spinner
 }
 
 /// A wrong command line, with a remedy.

@@ -121,6 +121,8 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
         other => other.context("is the gateway running? --socket names its control socket")?,
     };
     let peer = arguments.peer.as_deref();
+    let peers = status.peers.iter().map(|peer| peer.name.as_str());
+    crate::status::known("peer", peer, peers)?;
     if as_json {
         let list = List::new(&status, peer);
         return print(serde_json::to_string_pretty(&list)? + "\n");

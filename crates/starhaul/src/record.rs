@@ -185,9 +185,15 @@ fn record(arguments: &ClientArguments) -> anyhow::Result<()> {
         if recorded.is_err() {
             drop(journal);
             files::remove_empty(&arguments.out);
+            // A direction that was recorded before has its traces all the same.
+            if let Ok(summary) = files::finish(&arguments.out, arguments.json) {
+                print(summary)?;
+            }
         }
         recorded.with_context(|| format!("recording {} {}", direction.name(), arguments.server))?;
     }
+    // That of a direction that was not begun.
+    files::remove_empty(&arguments.out);
     let interrupted = stop.is_stopped();
     print(files::finish(&arguments.out, arguments.json)?)?;
     match interrupted {

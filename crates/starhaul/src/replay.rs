@@ -1,5 +1,6 @@
 //! `starhaul replay`: takes links and a command, prints a summary; the emulation is in `starhaul-replay`.
 
+mod log;
 mod picture;
 mod result;
 mod source;
@@ -8,7 +9,7 @@ mod summary;
 use std::{
     ffi::OsString,
     fs::File,
-    io::{BufWriter, Write as _},
+    io::Write as _,
     path::{Path, PathBuf},
     process::ExitCode,
 };
@@ -17,7 +18,7 @@ use anyhow::Context as _;
 use starhaul_link::LinkSpec;
 use starhaul_replay::{ReplayLink, ReplaySpec, run as run_behind, supervise};
 
-use self::picture::ReplayPicture;
+use self::{log::Log, picture::ReplayPicture};
 use crate::output::{Picture, Usage, command_line, print, shell_line};
 
 /// Exit code of a run that was late, if the command succeeded.
@@ -91,32 +92,48 @@ pub(crate) fn run(args: Arguments) -> anyhow::Result<ExitCode> {
         .enumerate()
         .map(|(number, written)| parse(written, args.seed, number))
         .collect::<anyhow::Result<Vec<_>>>()?;
+    let outputs = [&args.plot, &args.log].into_iter().flatten();
+    let new: Vec<&PathBuf> = outputs.filter(|file| !file.exists()).collect();
     let plot = args.plot.as_deref().map(Plot::begin).transpose()?;
-    let log = match &args.log {
-        Some(file) => Some(begin_log(file, &written, args.seed)?),
-        None => None,
-    };
+    let log = args.log.as_deref();
+    let log = log.map(|file| Log::begin(file, &written, args.seed));
+    let mut log = log.transpose()?;
     let program = shell_line(args.command.iter().cloned());
     let report = run_behind(ReplaySpec {
         links: links.clone(),
         server: args.server,
         command: args.command,
         quiet_output: args.json,
-        log: log.map(|log| -> Box<dyn std::io::Write + Send> { Box::new(log) }),
+        log: log.as_ref().map(Log::writer).transpose()?,
         tcp_window_bytes: None,
         keep_passages: false,
         supervisor: vec![SUPERVISOR.into()],
-    })?;
+    });
+    if report.is_err() {
+        // Files of a run that was not are none; those of an earlier one stay.
+        new.into_iter()
+            .filter(|file| is_empty(file))
+            .for_each(|file| {
+                let _ = std::fs::remove_file(file);
+            });
+    }
+    let report = report?;
+    if let Some(log) = &mut log {
+        log.finish()?;
+    }
     for warning in &report.warnings {
         eprintln!("warning: {warning}");
     }
-    match args.json {
+    let printed = match args.json {
         true => {
             let result = result::RunResult::new(&report, &written, args.seed);
-            print(format!("{}\n", serde_json::to_string(&result)?))?;
+            print(format!("{}\n", serde_json::to_string(&result)?))
         }
-        false => eprint!("{}", summary::summary(&report)),
-    }
+        false => {
+            eprint!("{}", summary::summary(&report));
+            Ok(())
+        }
+    };
     if let Some(plot) = plot {
         let texts = written.iter();
         let texts: Vec<_> = texts
@@ -131,10 +148,12 @@ pub(crate) fn run(args: Arguments) -> anyhow::Result<ExitCode> {
             command: &command_line(),
         })?;
     }
-    Ok(match report.exit_code {
-        0 if !report.is_valid() => INVALID.into(),
-        code => code.into(),
-    })
+    // What the command ended with is said although its result could not be.
+    match report.exit_code {
+        0 if !report.is_valid() => Ok(INVALID.into()),
+        0 => printed.map(|()| ExitCode::SUCCESS),
+        code => Ok(code.into()),
+    }
 }
 
 /// The n-th occurrence of each option belongs to the n-th link.
@@ -208,21 +227,6 @@ fn parse(written: &Written, seed: u64, number: usize) -> anyhow::Result<ReplayLi
     Ok(ReplayLink::new(&written.name, up, down, seed, number))
 }
 
-fn begin_log(file: &PathBuf, links: &[Written], seed: u64) -> anyhow::Result<BufWriter<File>> {
-    let begin = || -> std::io::Result<_> {
-        let mut log = BufWriter::with_capacity(1 << 20, File::create(file)?);
-        writeln!(log, "# starhaul {} replay log", env!("CARGO_PKG_VERSION"))?;
-        writeln!(log, "# command: {}", command_line())?;
-        writeln!(log, "# seed: {seed}")?;
-        for link in links {
-            writeln!(log, "# link {}: up {}", link.name, link.up)?;
-            writeln!(log, "# link {}: down {}", link.name, link.down)?;
-        }
-        Ok(log)
-    };
-    begin().with_context(|| format!("cannot write the log {}", file.display()))
-}
-
 /// The file of a plot, opened before the run so that a failure costs nothing. What is in it stays until there is another.
 struct Plot {
     name: PathBuf,
@@ -230,14 +234,31 @@ struct Plot {
     kind: Picture,
 }
 
+/// What was in it stays until there is another.
+fn open_as_it_is(name: &Path) -> std::io::Result<File> {
+    File::options()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(name)
+}
+
+fn empty(file: &File) -> std::io::Result<()> {
+    // A pipe has no length.
+    match file.metadata()?.is_file() {
+        true => file.set_len(0),
+        false => Ok(()),
+    }
+}
+
+fn is_empty(file: &Path) -> bool {
+    std::fs::metadata(file).is_ok_and(|found| found.is_file() && found.len() == 0)
+}
+
 impl Plot {
     fn begin(name: &Path) -> anyhow::Result<Self> {
         let kind = Picture::of("--plot", name)?;
-        let file = File::options()
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(name);
+        let file = open_as_it_is(name);
         Ok(Self {
             name: name.to_owned(),
             file: file.with_context(|| format!("cannot write the plot {}", name.display()))?,
@@ -250,17 +271,7 @@ impl Plot {
             Picture::Page => picture.html(),
             Picture::Svg => picture.svg(),
         };
-        let is_file = self
-            .file
-            .metadata()
-            .is_ok_and(|metadata| metadata.is_file());
-        // A pipe has no length.
-        let emptied = if is_file {
-            self.file.set_len(0)
-        } else {
-            Ok(())
-        };
-        let written = emptied.and_then(|()| self.file.write_all(text.as_bytes()));
+        let written = empty(&self.file).and_then(|()| self.file.write_all(text.as_bytes()));
         written.with_context(|| format!("cannot write the plot {}", self.name.display()))
     }
 }

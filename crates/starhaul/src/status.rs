@@ -138,10 +138,12 @@ fn is_in_place(arguments: &Arguments) -> bool {
 fn check(arguments: &Arguments, mut status: Status) -> anyhow::Result<()> {
     arguments.select(&mut status);
     let problems = status.problems();
-    if arguments.json {
-        print(format!("{}\n", serde_json::to_string_pretty(&status)?))?;
-    }
+    let printed = match arguments.json {
+        true => print(format!("{}\n", serde_json::to_string_pretty(&status)?)),
+        false => Ok(()),
+    };
     anyhow::ensure!(problems.is_empty(), problems.join("; "));
+    printed?;
     if !arguments.json {
         let paths: usize = status
             .sessions

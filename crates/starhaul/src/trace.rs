@@ -273,6 +273,7 @@ impl Source {
         let is_link = self.trace.contains('=') && !file.exists();
         let (mut recording, format) = if is_link {
             let spec: LinkSpec = self.trace.parse()?;
+            tell_of_the_link(&spec);
             let duration = Duration::from_secs(self.seconds);
             (Recording::of_spec(&spec, duration)?, None)
         } else {
@@ -304,6 +305,26 @@ impl Source {
             format,
             recording,
         })
+    }
+}
+
+/// Says what of a link no trace has.
+fn tell_of_the_link(spec: &LinkSpec) {
+    let settings = [
+        ("outage", !spec.outages.is_empty()),
+        ("jitter", !spec.jitter.is_zero()),
+        ("reorder", spec.reorder.is_some()),
+    ];
+    let has: Vec<&str> = settings
+        .iter()
+        .filter(|(_, has)| *has)
+        .map(|(name, _)| *name)
+        .collect();
+    if !has.is_empty() {
+        eprintln!(
+            "note: a trace has no {}: that remains with the link",
+            has.join(" and no ")
+        );
     }
 }
 
@@ -340,6 +361,20 @@ impl Target {
                 "--out-delay goes with a capacity in --out: add --out-format mahimahi",
             ));
         }
+        // Nothing is written before it is known that all can be.
+        if format == Format::Csv && recording.capacity.is_none() {
+            return Err(usage("this trace has no capacity: add --out-format delay"));
+        }
+        if let Some(file) = &self.out_delay {
+            if *file == self.out {
+                return Err(usage(
+                    "--out-delay names the file of --out: both are written",
+                ));
+            }
+            if recording.delay.is_none() {
+                bail!("this trace has no delays for --out-delay");
+            }
+        }
         match format {
             Format::Csv => write_to(&self.out, |out| write_csv(recording, self.step, out)),
             Format::Mahimahi => {
@@ -349,14 +384,13 @@ impl Target {
                 write_to(&self.out, |out| write_capacity(capacity, out))?;
                 match (&self.out_delay, &recording.delay) {
                     (Some(file), Some(delay)) => write_to(file, |out| write_delay(delay, out)),
-                    (Some(_), None) => bail!("this trace has no delays for --out-delay"),
                     (None, Some(delay)) if delay.range().1 > Duration::ZERO => {
                         eprintln!(
                             "note: the mahimahi format holds no delay; --out-delay FILE writes the delays beside it"
                         );
                         Ok(())
                     }
-                    (None, _) => Ok(()),
+                    (_, _) => Ok(()),
                 }
             }
             Format::Delay => match &recording.delay {

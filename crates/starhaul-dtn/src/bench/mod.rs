@@ -121,20 +121,26 @@ pub const LARGE_BYTES: usize = 1_000_000;
 /// Payload of a small bundle.
 pub const SMALL_BYTES: usize = 1_000;
 
-/// Measures.
+/// Measures, and calls `tell` with what it does now.
 ///
 /// # Errors
 /// [`Error::Bench`] when a bundle is lost, comes twice or is not what was sent; what starting a node can fail with.
-pub async fn run(options: &Options) -> Result<Report, Error> {
+pub async fn run(options: &Options, tell: impl Fn(&str)) -> Result<Report, Error> {
     let large = options.large.max(1);
     let mut all: Vec<Measured> = options.places.iter().map(|_| Measured::default()).collect();
     for round in 0..=options.rounds.max(1) {
         for (&place, measured) in options.places.iter().zip(&mut all) {
             let folder = Folder(options.folder.clone());
+            let step = |what: &str| {
+                let of = options.rounds.max(1);
+                tell(&format!("round {round} of {of}, {place:?}: {what}"));
+            };
+            step("1 MB");
             let ltp = blocking(move || ends::large(large)).await?;
             let nodes = nodes::large(large, |name| folder.storage(place, name)).await?;
             // The first round is not counted.
             if round > 0 {
+                step("1 KB");
                 let storage = folder.storage(place, "through");
                 measured
                     .small

@@ -335,9 +335,9 @@ impl Config {
         document.include()?;
         document.set_variables(VARIABLES, &keys::TOP, std::env::vars_os())?;
         let config = rules::read(&document, file, own_key)?;
-        if config.holds_secrets() {
-            document.files().for_each(warn_of_readers);
-        }
+        // One of the environment is in no file.
+        let is_secret = |key: &[&str]| matches!(key, ["identity", "secret"] | [.., "password"]);
+        document.files_with(is_secret).for_each(warn_of_readers);
         config.password_files().for_each(warn_of_readers);
         Ok(config)
     }
@@ -384,11 +384,6 @@ impl Config {
             path: path.clone(),
             reason,
         })
-    }
-
-    fn holds_secrets(&self) -> bool {
-        matches!(self.identity, IdentitySource::Inline(_))
-            || self.credentials().any(|known| known.file.is_none())
     }
 
     /// The files from which passwords were read.

@@ -89,14 +89,15 @@ fn cause_of(reason: &str) -> Option<Cause> {
 }
 
 fn advice_for(problem: &str) -> &'static str {
-    match problem {
-        text if text.contains("key") => {
+    // Names of peers and paths are part of it.
+    match (cause_of(problem), problem) {
+        (Some(Cause::OurKey | Cause::PeerKey), _) => {
             "compare the key with what `starhaul pubkey FILE` prints on the other side"
         }
-        text if text.contains("does not answer") || text.contains("not reached") => {
+        (Some(Cause::Name), _) => "ask the resolver, or write an address",
+        (_, text) if text.contains("does not answer") || text.contains("not reached") => {
             "check that the peer runs, its address and port, and that firewalls let UDP through both ways"
         }
-        text if text.contains("resolve") => "ask the resolver, or write an address",
         _ => "the log of the gateway says more",
     }
 }
@@ -276,6 +277,14 @@ mod tests {
             "controller_state": "", "cwnd_bytes": 1, "bytes_in_flight": 0, "loss": 0.01, "loss_burst_length": burst,
             "rate_bit_per_s": 1, "bytes_sent": 1, "bytes_received": 1, "datagrams_sent": sent, "datagrams_lost": lost });
         serde_json::from_value(path).expect("a path")
+    }
+
+    #[test]
+    fn advice_follows_from_the_reason_and_not_from_names_in_it() {
+        let of_keys = advice_for("no session: the peer does not trust our key");
+        assert!(of_keys.contains("pubkey"), "{of_keys}");
+        let unreached = advice_for("peer whiskey not reached on any path: it does not answer");
+        assert!(unreached.contains("firewalls"), "{unreached}");
     }
 
     #[test]

@@ -1,11 +1,18 @@
 //! `starhaul dtn bench`: the benchmark is in `starhaul-dtn`.
 
-use std::path::PathBuf;
+use std::{
+    fs::DirBuilder,
+    os::unix::fs::DirBuilderExt as _,
+    path::{Path, PathBuf},
+};
 
+use anyhow::Context as _;
 use clap::ValueEnum;
 use starhaul_dtn::bench::{self, LARGE_BYTES, Options, Place, Report, SMALL_BYTES};
 
-use crate::output::print;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::output::{print, spinner};
 
 #[derive(clap::Args)]
 pub(super) struct Arguments {
@@ -21,7 +28,7 @@ pub(super) struct Arguments {
     /// Only nodes that keep bundles there
     #[arg(long, value_enum, value_delimiter = ',')]
     storage: Vec<Storage>,
-    /// Folder that is made for the stores on disk, and removed [default: one in the folder for temporary files]
+    /// Folder that is made for the stores on disk, and removed; it must not be there [default: one in the folder for temporary files]
     #[arg(long, value_name = "DIR")]
     folder: Option<PathBuf>,
     /// Print one JSON object
@@ -55,7 +62,7 @@ pub(super) async fn run(arguments: Arguments) -> anyhow::Result<()> {
         .iter()
         .map(|at| Place::from(*at))
         .collect();
-    let own = format!("starhaul-dtn-bench-{}", std::process::id());
+    let made = Made::new(arguments.folder)?;
     let options = Options {
         large: arguments.large,
         small: arguments.small,
@@ -64,19 +71,68 @@ pub(super) async fn run(arguments: Arguments) -> anyhow::Result<()> {
             true => vec![Place::Memory, Place::Unsynced, Place::Disk],
             false => chosen,
         },
-        folder: arguments
-            .folder
-            .unwrap_or_else(|| std::env::temp_dir().join(own)),
+        // Each measurement removes its stores.
+        folder: made.path().join("stores"),
     };
-    anyhow::ensure!(
-        !options.folder.exists(),
-        "{} exists, and the benchmark removes its folder: name another one",
-        options.folder.display()
-    );
-    let report = bench::run(&options).await?;
+    let progress = spinner();
+    let tell = |step: &str| {
+        progress.set_message(step.to_owned());
+        progress.tick();
+    };
+    let mut terminate = signal(SignalKind::terminate())?;
+    let report = tokio::select! {
+        report = bench::run(&options, tell) => report,
+        _ = tokio::signal::ctrl_c() => anyhow::bail!("interrupted"),
+        _ = terminate.recv() => anyhow::bail!("interrupted"),
+    };
+    progress.finish_and_clear();
+    let report = report?;
     match arguments.json {
         true => print(format!("{}\n", serde_json::to_string(&report)?)),
         false => print(table(&report)),
+    }
+}
+
+/// A folder of this run, which no other user can have put anything into; removed when dropped.
+enum Made {
+    Named(PathBuf),
+    Temporary(tempfile::TempDir),
+}
+
+impl Made {
+    fn new(named: Option<PathBuf>) -> anyhow::Result<Self> {
+        let Some(folder) = named else {
+            let made = tempfile::Builder::new()
+                .prefix("starhaul-dtn-bench-")
+                .tempdir();
+            return Ok(Self::Temporary(made?));
+        };
+        let made = DirBuilder::new().mode(0o700).create(&folder);
+        let advice = || {
+            let folder = folder.display();
+            format!(
+                "--folder {folder}: the benchmark makes its folder, and removes it: name one that is not there"
+            )
+        };
+        made.with_context(advice)?;
+        Ok(Self::Named(folder))
+    }
+
+    fn path(&self) -> &Path {
+        match self {
+            Self::Named(folder) => folder,
+            Self::Temporary(folder) => folder.path(),
+        }
+    }
+}
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        if let Self::Named(folder) = self
+            && let Err(error) = std::fs::remove_dir_all(&*folder)
+        {
+            tracing::warn!(folder = %folder.display(), %error, "the folder of the benchmark stays");
+        }
     }
 }
 

@@ -97,6 +97,11 @@ impl<'a> Target<'a> {
                 pairs.len()
             )));
         }
+        if out == Path::new("-") {
+            return Err(Usage(
+                "--out -: paths are written to a file, or to a folder".to_owned(),
+            ));
+        }
         if pairs.len() > 1 || ending(out).is_empty() {
             return Self::folder(out, times, capacity);
         }

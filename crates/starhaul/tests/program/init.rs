@@ -43,7 +43,7 @@ fn both_sides_get_files_that_are_right_and_know_each_other() {
         .map(|file| file["mode"].as_str().unwrap())
         .collect();
     assert_eq!(modes, ["600", "644", "600", "644"], "{said}");
-    assert_eq!(said["next"].as_array().unwrap().len(), 3, "{said}");
+    assert_eq!(said["next"].as_array().unwrap().len(), 4, "{said}");
     for (folder, key, facts) in [
         (
             site.clone(),

@@ -148,3 +148,23 @@ fn the_benchmark_prints_ceilings_and_rows() {
         .collect();
     assert_eq!(modes, ["gso", "mmsg", "single"]);
 }
+
+#[test]
+fn a_key_that_everybody_has_is_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let key = folder.path().join("key");
+    fs::write(&key, "\n").unwrap();
+    let into = path(folder.path());
+    let output = run(&[
+        "ltp",
+        "receive",
+        "--once",
+        "--into",
+        into,
+        "--key",
+        path(&key),
+    ]);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("the file is empty"), "{said}");
+}

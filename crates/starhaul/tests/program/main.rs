@@ -13,6 +13,7 @@ mod ltp;
 mod metrics;
 mod operator;
 mod orbit;
+mod outcomes;
 mod program;
 mod records;
 mod status;

@@ -13,34 +13,34 @@ use std::{
 use crate::program::{Running, path, run, starhaul, text};
 
 /// A folder with a key, `a.key`, and a configuration of it.
-struct Site {
+pub(crate) struct Site {
     directory: tempfile::TempDir,
     own_key: String,
 }
 
 /// A key that belongs to no gateway of the tests.
-const OTHER_KEY: &str = "11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo=";
+pub(crate) const OTHER_KEY: &str = "11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo=";
 
 impl Site {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let made = run(&["keygen", "--out", path(&directory.path().join("a.key"))]);
         let own_key = text(&made.stdout).trim().to_owned();
         Self { directory, own_key }
     }
 
-    fn file(&self, name: &str) -> PathBuf {
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
-    fn write(&self, name: &str, text: &str) -> PathBuf {
+    pub(crate) fn write(&self, name: &str, text: &str) -> PathBuf {
         let file = self.file(name);
         fs::write(&file, text).unwrap();
         file
     }
 
     /// A configuration with one peer; `rest` is appended.
-    fn config(&self, top: &str, peer_key: &str, rest: &str) -> PathBuf {
+    pub(crate) fn config(&self, top: &str, peer_key: &str, rest: &str) -> PathBuf {
         let text = format!(
             "{top}\ncontrol = \"off\"\n[identity]\nfile = \"a.key\"\n[[peer]]\nname = \"b\"\npublic_key = \"{peer_key}\"\n{rest}"
         );
@@ -49,7 +49,7 @@ impl Site {
 }
 
 /// Runs the program and expects this exit code, and all of these texts on standard error.
-fn wants(arguments: &[&str], code: i32, said: &[&str]) {
+pub(crate) fn wants(arguments: &[&str], code: i32, said: &[&str]) {
     let output = run(arguments);
     let error = text(&output.stderr);
     assert_eq!(output.status.code(), Some(code), "{arguments:?}: {error}");
@@ -557,17 +557,35 @@ fn a_secret_that_others_may_read_draws_a_warning() {
     mode(&config, 0o600).unwrap();
     let said = warned(&["gateway", "check", path(&config)]);
     assert!(!said.contains("chmod"), "{said}");
+    // One of the environment is not in a file that anybody may read.
+    let secret = fs::read_to_string(&key).unwrap();
+    let peer = format!("[[peer]]\nname = \"b\"\npublic_key = \"{OTHER_KEY}\"\n");
+    let config = site.write(
+        "e.toml",
+        &format!("listen = \"127.0.0.1:0\"\ncontrol = \"off\"\n{peer}"),
+    );
+    mode(&config, 0o644).unwrap();
+    let mut check = starhaul(&["gateway", "check", path(&config)]);
+    let output = check
+        .env("STARHAUL_GATEWAY_IDENTITY_SECRET", &secret)
+        .output()
+        .unwrap();
+    let said = text(&output.stderr);
+    assert!(output.status.success() && !said.contains("chmod"), "{said}");
 }
 
 /// A gateway that logs into a file.
-fn gateway(config: &Path, log: &Path) -> Running {
+pub(crate) fn gateway(config: &Path, log: &Path) -> Running {
     let mut command = starhaul(&["gateway", "--config", path(config)]);
     command.stderr(fs::File::create(log).unwrap());
     Running(command.spawn().unwrap())
 }
 
 /// The status of a gateway, once `wanted` accepts it.
-fn status_when(socket: &Path, wanted: impl Fn(&serde_json::Value) -> bool) -> serde_json::Value {
+pub(crate) fn status_when(
+    socket: &Path,
+    wanted: impl Fn(&serde_json::Value) -> bool,
+) -> serde_json::Value {
     loop {
         let output = run(&["status", "--json", "--socket", path(socket)]);
         let status = serde_json::from_slice(&output.stdout);
@@ -767,18 +785,4 @@ fn a_control_group_that_is_none_is_an_error_of_start_and_check() {
     }
     let file = config("control = \"off\"\n");
     assert!(run(&["gateway", "check", path(&file)]).status.success());
-}
-
-/// A mistyped peer has no problem to be found, which would read as health.
-#[test]
-fn the_doctor_knows_no_peer_that_is_mistyped() {
-    let site = Site::new();
-    let config = site.config("listen = \"127.0.0.1:0\"", OTHER_KEY, "");
-    let mut doctor = vec!["doctor", "--config", path(&config)];
-    doctor.extend(["--socket", "/nowhere/s", "--peer"]);
-    let asked = |peer| [&doctor[..], &[peer]].concat();
-    let said = ["no such peer", "did you mean \"b\"?"];
-    wants(&asked("bb"), 2, &said);
-    // A right one is looked at: no gateway answers at that socket.
-    wants(&asked("b"), 1, &["problem(s) found"]);
 }

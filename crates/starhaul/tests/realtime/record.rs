@@ -282,3 +282,33 @@ fn a_satellite_link_comes_back_in_real_time_with_its_outages() {
     let [true_ones, found] = [0, 1].map(|which| outages[which].as_array().unwrap().len());
     assert!(true_ones > 0 && true_ones == found, "{compared}");
 }
+
+#[test]
+fn a_direction_that_was_not_begun_can_be_recorded_later() {
+    let _turn = turn(Load::Light);
+    let folder = tempfile::tempdir().unwrap();
+    let key = key(folder.path(), "key");
+    let server = Server::start(&key);
+    let out = folder.path().join("out");
+    let more = ["--seconds", "60", "--light", "udp"];
+    let mut recording = client(&server.1, &key, &out, &more)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let journal = out.join("up-journal.jsonl");
+    let patience = Instant::now() + Duration::from_secs(60);
+    while fs::metadata(&journal).map_or(0, |found| found.len()) == 0 {
+        assert!(Instant::now() < patience, "it never began");
+        sleep(Duration::from_millis(50));
+    }
+    let process = recording.id().to_string();
+    let interrupted = Command::new("kill").args(["-INT", &process]).status();
+    assert!(interrupted.unwrap().success());
+    assert_eq!(recording.wait().unwrap().code(), Some(1));
+    assert!(!out.join("down-journal.jsonl").exists());
+    let more = ["--seconds", "1", "--direction", "down", "--light", "udp"];
+    let output = client(&server.1, &key, &out, &more).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert!(out.join("down-bw.txt").exists());
+}

@@ -118,6 +118,55 @@ fn a_log_names_the_command_as_a_shell_takes_it() {
 }
 
 #[test]
+fn files_of_an_earlier_run_stay_when_there_is_none() {
+    let _turn = turn(Load::Light);
+    if !allowed() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let file = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+    fs::write(file("old.log"), "an earlier log").unwrap();
+    let failed = |log: &str| {
+        let more = [
+            "--server",
+            "false",
+            "--plot",
+            &file("new.svg"),
+            "--log",
+            &file(log),
+        ];
+        run(&[&QUICK[..], &more, &["--", "true"]].concat())
+    };
+    let output = failed("old.log");
+    assert!(!output.status.success(), "{output:?}");
+    assert_eq!(
+        fs::read_to_string(file("old.log")).unwrap(),
+        "an earlier log"
+    );
+    failed("new.log");
+    for name in ["new.log", "new.svg"] {
+        assert!(!Path::new(&file(name)).exists(), "{name}");
+    }
+    // A command that fails is a run, whoever reads its result; its log takes the place of the earlier one.
+    let log = file("old.log");
+    let plot = file("new.svg");
+    let arguments = [
+        "--json", "--plot", &plot, "--log", &log, "--", "sh", "-c", "exit 7",
+    ];
+    let arguments = [&QUICK[..], &arguments].concat();
+    let mut command = Command::new(STARHAUL);
+    command
+        .arg("replay")
+        .args(&arguments[..])
+        .stdout(std::process::Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    drop(child.stdout.take());
+    assert_eq!(child.wait().unwrap().code(), Some(7));
+    assert!(fs::metadata(&plot).unwrap().len() > 1000);
+    assert!(fs::read_to_string(&log).unwrap().starts_with("# starhaul "));
+}
+
+#[test]
 fn a_trace_stands_for_both_directions() {
     let missing = run(&["--trace", "/no/such/recording", "--", "true"]);
     let said = String::from_utf8_lossy(&missing.stderr).into_owned();

@@ -1,0 +1,115 @@
+//! Exit codes, and files that are left as they were.
+
+use std::{fs, path::Path, process::Stdio};
+
+use crate::{
+    operator::{OTHER_KEY, Site, gateway, status_when, wants},
+    program::{path, run, starhaul},
+};
+
+#[test]
+fn the_doctor_and_path_list_look_at_the_gateway_that_is_meant() {
+    let site = Site::new();
+    let config = site.config("listen = \"127.0.0.1:0\"", OTHER_KEY, "");
+    let doctor = |config: &Path| {
+        let output = run(&["doctor", "--json", "--config", path(config)]);
+        let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let findings = report["findings"].as_array().unwrap().clone();
+        let of_gateway = findings
+            .into_iter()
+            .filter(|finding| finding["subject"] == "gateway");
+        of_gateway.collect::<Vec<_>>()
+    };
+    // Without a socket nothing is wrong with it.
+    let found = doctor(&config);
+    assert!(found.len() == 1 && found[0]["level"] == "note", "{found:?}");
+    let text = fs::read_to_string(&config).unwrap();
+    let config = site.write("a.toml", &text.replace("\"off\"", "\"a.sock\""));
+    let _gateway = gateway(&config, &site.file("log"));
+    let socket = site.file("a.sock");
+    status_when(&socket, |_| true);
+    let found = doctor(&config);
+    assert!(
+        found.iter().all(|finding| finding["level"] != "problem"),
+        "{found:?}"
+    );
+    let list = ["path", "list", "--socket", path(&socket), "--peer"];
+    wants(&[&list[..], &["b"]].concat(), 0, &[]);
+    wants(
+        &[&list[..], &["bb"]].concat(),
+        2,
+        &["no such peer", "did you mean \"b\"?"],
+    );
+}
+
+#[test]
+fn an_outcome_is_told_whoever_reads_the_output() {
+    let site = Site::new();
+    let config = site.config("listen = \"127.0.0.1:0\"", OTHER_KEY, "");
+    let unread = |arguments: &[&str]| {
+        let mut command = starhaul(arguments);
+        let mut child = command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        drop(child.stdout.take());
+        child.wait().unwrap().code()
+    };
+    let doctor = [
+        "doctor",
+        "--json",
+        "--config",
+        path(&config),
+        "--socket",
+        "/nowhere/s",
+    ];
+    assert_eq!(unread(&doctor), Some(1));
+    assert_eq!(unread(&["gateway", "sample"]), Some(0));
+}
+
+#[test]
+fn what_is_not_replaced_stays_as_it_was() {
+    let site = Site::new();
+    let kept = site.write("kept.csv", "what was there\n");
+    let delay = site.write("delay.txt", "5\n6\n");
+    let same = site.file("same.txt");
+    let convert = |trace: &str, more: &[&str], code, said| {
+        let arguments = [&["trace", "convert", trace][..], more].concat();
+        wants(&arguments, code, &[said]);
+    };
+    let format = ["--out", path(&kept), "--out-format", "csv"];
+    convert(path(&delay), &format, 2, "no capacity");
+    let twice = ["--out", path(&same), "--out-delay", path(&same)];
+    convert("rate=10mbit,delay=5ms", &twice, 2, "--out-delay");
+    assert!(!same.exists());
+    assert_eq!(fs::read_to_string(&kept).unwrap(), "what was there\n");
+    // What the trace of a link leaves out is said.
+    let out = site.file("bw.txt");
+    let link = "rate=10mbit,outage=2s..3s,jitter=5ms";
+    convert(link, &["--out", path(&out)], 0, "no outage and no jitter");
+}
+
+#[test]
+fn an_empty_variable_is_none() {
+    let mut command = starhaul(&["gateway", "sample"]);
+    let output = command.env("STARHAUL_LOG_FORMAT", "").output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let mut command = starhaul(&["gateway", "sample"]);
+    let output = command.env("STARHAUL_LOG_FORMAT", "jso").output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+}
+
+/// A mistyped peer has no problem to be found, which would read as health.
+#[test]
+fn the_doctor_knows_no_peer_that_is_mistyped() {
+    let site = Site::new();
+    let config = site.config("listen = \"127.0.0.1:0\"", OTHER_KEY, "");
+    let mut doctor = vec!["doctor", "--config", path(&config)];
+    doctor.extend(["--socket", "/nowhere/s", "--peer"]);
+    let asked = |peer| [&doctor[..], &[peer]].concat();
+    let said = ["no such peer", "did you mean \"b\"?"];
+    wants(&asked("bb"), 2, &said);
+    // A right one is looked at: no gateway answers at that socket.
+    wants(&asked("b"), 1, &["problem(s) found"]);
+}
