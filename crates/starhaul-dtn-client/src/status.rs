@@ -13,7 +13,7 @@ pub struct Status {
     pub uptime_s: f64,
     /// What is stored.
     pub storage: StorageStatus,
-    /// What is stored for each node, and how it will travel.
+    /// What is stored for each node, and how it will travel; for more than 1000 nodes those with most, and last all `others` together.
     pub stored: Vec<StoredFor>,
     /// The links to neighbours.
     pub neighbours: Vec<NeighbourStatus>,

@@ -655,3 +655,46 @@ fn a_stream_whose_beginning_expired_ends_whatever_else_of_it_comes() {
     net.sides[0].machine.handle(net.now, 0, reset).unwrap();
     assert_eq!(net.sides[0].machine.failure(id), Some(CODE_LOST));
 }
+
+/// Streams of a gateway that died hold places until their lifetime is over unless something of its next life is heard.
+#[test]
+fn idle_streams_of_a_former_life_end_when_the_next_one_is_heard() {
+    let mut net = Net::new(7, 1);
+    for side in [0, 1] {
+        net.open(side);
+    }
+    net.run(SECOND * 3);
+    // It accepted one, and says so by what it sends.
+    let accepted: Vec<FlowId> = net.sides[0].streams.keys().copied().collect();
+    for id in accepted {
+        net.sides[0].machine.write(id, b"hello").unwrap();
+    }
+    net.run(SECOND * 3);
+    assert_eq!(net.sides[1].machine.counters().streams, 2);
+    net.sides[0] = Side::new(103);
+    net.run(LIFETIME / 4);
+    assert_eq!(net.sides[1].machine.counters().streams, 2);
+    net.open(0);
+    net.run(SECOND * 5);
+    assert_eq!(net.sides[1].machine.counters().streams, 1);
+}
+
+#[test]
+fn what_has_come_whole_waits_for_its_reader() {
+    let mut net = Net::new(7, 1);
+    net.sides[1].reads = false;
+    let id = net.open(0);
+    net.write(0, id, b"all of it");
+    net.run(SECOND * 3);
+    let far = *net.sides[1].streams.keys().next().unwrap();
+    // Nothing goes back, and the near side has forgotten the stream.
+    net.sides[1].machine.finish(far);
+    net.run(LIFETIME * 10);
+    net.sides[1].reads = true;
+    net.run(SECOND);
+    let taken = &net.sides[1].streams[&far];
+    assert_eq!(
+        (&taken.bytes[..], taken.has_ended),
+        (&b"all of it"[..], true)
+    );
+}

@@ -25,6 +25,8 @@ impl PeerTime {
 pub(crate) struct Clock {
     before: Duration,
     running_since: Option<Instant>,
+    /// How often it was stopped.
+    stops: u32,
 }
 
 impl Clock {
@@ -32,6 +34,7 @@ impl Clock {
         Self {
             before: Duration::ZERO,
             running_since: Some(now),
+            stops: 0,
         }
     }
 
@@ -43,7 +46,15 @@ impl Clock {
 
     pub(crate) fn run(&mut self, now: Instant, is_running: bool) {
         self.before = self.time(now).0;
+        if self.running_since.is_some() && !is_running {
+            self.stops = self.stops.wrapping_add(1);
+        }
         self.running_since = is_running.then_some(now);
+    }
+
+    /// How often it was stopped: times between which it stood are no measure.
+    pub(crate) fn stops(&self) -> u32 {
+        self.stops
     }
 
     /// When it will show `time`; `None` while it stands.

@@ -155,6 +155,11 @@ impl PeerConfig {
         }
     }
 
+    /// Greatest length of a block that is taken: it fits into the memory, too.
+    pub(crate) fn longest_block(&self) -> u64 {
+        self.block_bytes.min(self.receive_memory as u64)
+    }
+
     /// How long the peer may be silent before nothing more is expected of it: as long as it tries itself.
     pub fn longest_silence(&self) -> Duration {
         self.answer_time().silence(self.retransmission_limit)

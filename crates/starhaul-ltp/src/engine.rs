@@ -110,6 +110,11 @@ impl Engine {
         peer.is_some_and(|peer| peer.is_guest && peer.is_idle())
     }
 
+    /// How long a peer tries itself: one that was not heard for longer may be elsewhere. `None` for one that is not known.
+    pub fn longest_silence(&self, id: EngineId) -> Option<Duration> {
+        Some(self.peers.get(&id)?.config.longest_silence())
+    }
+
     /// Opens a client service; blocks for others are cancelled as unreachable.
     pub fn open_service(&mut self, service: u64) {
         self.services.insert(service);

@@ -34,9 +34,9 @@ pub(crate) struct ReceiveSession {
     green_lowest: Option<u64>,
     green_end: Option<u64>,
     is_delivered: bool,
-    /// Whether the client service has the red part, but has not accepted it; then the checkpoint to answer, and its end.
+    /// Whether the client service has the red part, but has not accepted it; then the checkpoint to answer.
     is_held: bool,
-    unanswered: Option<(Checkpoint, u64)>,
+    unanswered: Option<Checkpoint>,
     pub(crate) reports: BTreeMap<u64, SentReport>,
     /// Told with each report, so that the sender notices a receiver that was started anew.
     pub(crate) reception: u32,
@@ -133,18 +133,28 @@ impl ReceiveSession {
         self.is_held = true;
     }
 
-    /// Keeps a checkpoint until the red part is accepted.
-    pub(crate) fn answer_later(&mut self, checkpoint: Option<Checkpoint>, end: u64) {
-        self.unanswered = checkpoint.map(|at| (at, end)).or(self.unanswered);
+    /// Keeps a checkpoint until the red part is accepted. One that was answered before, and is repeated since that report was lost, does
+    /// not take the place of one that was not.
+    pub(crate) fn answer_later(&mut self, checkpoint: Option<Checkpoint>) {
+        let is_open = |at: &Checkpoint| !self.answers.contains_key(&at.serial);
+        self.unanswered = checkpoint
+            .filter(|at| is_open(at) || self.unanswered.is_none())
+            .or(self.unanswered);
     }
 
-    /// The client service has accepted the red part; returns the reports to send.
+    /// The client service has accepted the red part; returns the reports to send. They tell that all of it is here, whatever was reported
+    /// before: they are the first from which the sender learns that it is stored.
     pub(crate) fn accept(&mut self, most: usize) -> Vec<u64> {
         self.is_held = false;
-        match self.unanswered.take() {
-            Some((at, end)) => self.answer(at, end, most),
-            None => self.report_completion(most),
+        let (first, Some((red, _))) = (self.next_serial, self.red) else {
+            return Vec::new();
+        };
+        let serial = self.unanswered.take().map_or(0, |at| at.serial);
+        self.report(serial, 0, red, most);
+        if serial != 0 {
+            self.answers.insert(serial, (first, self.next_serial));
         }
+        (first..self.next_serial).collect()
     }
 
     /// Whether data agree with those before.
@@ -215,11 +225,14 @@ impl ReceiveSession {
         repair: &Repair<'_>,
         checksum: Option<u32>,
     ) -> Option<u64> {
-        let red = *self.red.get_or_insert((repair.red, repair.is_whole));
+        let red = (repair.red, repair.is_whole);
+        let is_other = self.red.is_some_and(|known| known != red);
+        let is_green = self.green_lowest.is_some_and(|green| repair.red > green);
         let past_end = self.has_received_beyond(repair.red);
-        if repair.service != self.service || red != (repair.red, repair.is_whole) || past_end {
+        if repair.service != self.service || is_other || is_green || past_end {
             return None;
         }
+        self.red = Some(red);
         self.checksum = self.checksum.or(checksum);
         if self.is_delivered
             || self

@@ -23,6 +23,9 @@ const LONG_COPY: u64 = 2 << 10;
 /// Greatest number of separate runs of report serial numbers remembered; a peer counts them up by one.
 const MOST_REPORT_RUNS: usize = 1024;
 
+/// Greatest number of reports whose gaps wait to be repaired; a receiver has far fewer without acknowledgement.
+const MOST_REPAIRS: usize = 4096;
+
 /// A block under way.
 #[derive(Debug)]
 pub(crate) struct SendSession {
@@ -46,6 +49,8 @@ pub(crate) struct SendSession {
     /// Serial numbers used are from the first to below the next.
     serials: (u64, u64),
     reports_seen: RangeSet,
+    /// Bytes that reports left out, in all.
+    left_out: u64,
     /// The number of the reception that the reports are of, if the receiver tells it.
     reception: Option<u32>,
     /// The first checkpoint serial number used after bytes were last acknowledged.
@@ -86,6 +91,8 @@ pub(crate) struct SentCheckpoint {
     cycle: u32,
     pub(crate) attempts: u32,
     pub(crate) sent: PeerTime,
+    /// How often the peer's clock had been stopped then.
+    pub(crate) stops: u32,
     /// What was sent to the peer in all when it left.
     pub(crate) mark: Mark,
     /// When it is sent again; `None` while it waits to leave.
@@ -148,6 +155,7 @@ impl SendSession {
             checkpoints: BTreeMap::new(),
             serials: (serial, serial),
             reports_seen: RangeSet::default(),
+            left_out: 0,
             reception: None,
             acked_before: serial,
             solicitations: 0,
@@ -284,8 +292,8 @@ impl SendSession {
         Some(self.plan((self.next, end), (0, 0), is_due || asks, Source::Fresh))
     }
 
-    /// The next segment of the oldest repair. Bytes that were acknowledged meanwhile are left out.
-    pub(crate) fn plan_repair(&mut self, most: usize) -> Option<Plan> {
+    /// The next segment of the oldest repair; a checkpoint at its end, and if `asks`. Bytes that were acknowledged meanwhile are left out.
+    pub(crate) fn plan_repair(&mut self, most: usize, asks: bool) -> Option<Plan> {
         loop {
             let repair = self.repairs.front_mut()?;
             let Some((start, end)) = repair.gaps.pop_front() else {
@@ -300,7 +308,8 @@ impl SendSession {
                 let end = gap_end.min(start.saturating_add(most as u64));
                 let is_last = repair.gaps.len() == 1 && end == gap_end;
                 let (report, cycle) = (repair.report, repair.cycle);
-                return Some(self.plan((start, end), (report, cycle), is_last, Source::Repair));
+                let is_due = is_last || asks;
+                return Some(self.plan((start, end), (report, cycle), is_due, Source::Repair));
             }
         }
     }
@@ -386,6 +395,7 @@ impl SendSession {
                 cycle: plan.cycle,
                 attempts: 0,
                 sent: now,
+                stops: 0,
                 mark: Mark::default(),
                 timer: Some(due(0)),
             },
@@ -447,7 +457,10 @@ impl SendSession {
         if gaps.is_empty() {
             return (ReportOutcome::Noted, answered);
         }
-        if cycle > cycle_limit {
+        self.left_out += gaps.iter().map(|(start, end)| end - start).sum::<u64>();
+        // Reports that answer no checkpoint know no cycle, but no cycle leaves out more than all.
+        let most = self.red.saturating_mul(cycle_limit.into());
+        if cycle > cycle_limit || self.left_out > most || self.repairs.len() >= MOST_REPAIRS {
             return (ReportOutcome::TooManyCycles, answered);
         }
         self.repairs.push_back(Repair {

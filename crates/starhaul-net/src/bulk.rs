@@ -213,11 +213,11 @@ impl BulkSocket {
         match sendmmsg(self.socket.as_fd(), &mut messages, SendFlags::empty()) {
             Ok(sent) => Ok(datagrams.iter().take(sent).map(|slice| slice.len()).sum()),
             Err(Errno::AGAIN | Errno::NOBUFS) => Ok(0),
-            // An error that an earlier datagram met: it is collected by this call, and the datagrams count as lost.
-            Err(errno) if errno == Errno::CONNREFUSED || errno == Errno::MSGSIZE => {
+            // Of this destination, of the way there, or of an earlier datagram, which this call collects: these count as lost.
+            Err(errno) => {
+                self.socket.take_refusal(errno.into(), datagrams.len())?;
                 Ok(datagrams.iter().map(|slice| slice.len()).sum())
             }
-            Err(errno) => Err(Error::System(errno.into())),
         }
     }
 }
@@ -237,6 +237,12 @@ mod tests {
         sender.try_send(nowhere, &[7; 2000], 1000).unwrap();
         let discovery = ip_mtu_discover(sender.socket()).unwrap();
         assert_eq!(discovery, Ipv4PathMtuDiscovery::DONT);
+        // Nor does it end who sends to others, too.
+        for mode in IoMode::ALL {
+            let sender = BulkSocket::bind("127.0.0.1:0".parse().unwrap(), mode).unwrap();
+            let sent = sender.try_send(nowhere, &[7; 2000], 1000);
+            assert_eq!(sent.unwrap(), 2000, "{mode:?}");
+        }
     }
 
     #[test]

@@ -257,6 +257,18 @@ impl UdpSocket {
             .max(1)
     }
 
+    /// Takes an error of a send beside [`UdpSocket::try_send`].
+    ///
+    /// # Errors
+    /// [`Error::SocketGone`] when this socket can never send again.
+    pub(crate) fn take_refusal(&self, error: io::Error, datagrams: usize) -> Result<(), Error> {
+        if is_gone(&error) && self.is_stranded() {
+            return Err(Error::SocketGone(error));
+        }
+        self.count_refused(&error, datagrams);
+        Ok(())
+    }
+
     fn count_refused(&self, error: &io::Error, datagrams: usize) {
         // Path-MTU discovery finds the limit by datagrams that are too large.
         if !noq_udp::is_msg_size_err(error) {

@@ -19,8 +19,9 @@ use crate::{
 
 /// Bytes of blocks under way at a time, at least; the rate and light time of a path ask for more.
 const LEAST_UNDER_WAY: u64 = 4 * CHUNK_BYTES;
-/// What the far side may need to write a large file and to read it again.
-const HASHING: Duration = Duration::from_secs(60);
+/// What the far side may need to write a file to its disk: at first, and for each byte on a slow one.
+const WRITING: Duration = Duration::from_secs(60);
+const SLOW_DISK_BYTES_PER_S: u64 = 20_000_000;
 /// How often progress is told.
 const TELL_EVERY: Duration = Duration::from_millis(100);
 
@@ -136,7 +137,8 @@ impl FileSender {
             progress.is_verifying = progress.acknowledged == self.length;
             if progress.is_verifying {
                 let since = *acknowledged_at.get_or_insert_with(Instant::now);
-                if since.elapsed() > self.patience + HASHING {
+                let writing = WRITING + Duration::from_secs(self.length / SLOW_DISK_BYTES_PER_S);
+                if since.elapsed() > self.patience + writing {
                     return Err(Error::FarSide("it did not tell its hash in time".into()));
                 }
             }

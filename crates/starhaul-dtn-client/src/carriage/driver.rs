@@ -25,17 +25,21 @@ const OVERHEAD: u64 = 4096;
 
 /// Runs until it is dropped, or has told the far sides that the gateway ends.
 pub(super) async fn run(shared: Arc<Shared>, config: BundleConfig) {
-    let mut is_news = true;
+    let mut told: Option<(String, Instant)> = None;
     loop {
         let error = match serve(&shared, &config).await {
             Ok(Ended) => break,
             Err(error) => error,
         };
         let was_there = shared.drive(|state| state.endpoint.take().is_some());
-        if is_news || was_there {
+        let text = error.to_string();
+        let is_known = told
+            .as_ref()
+            .is_some_and(|(last, at)| *last == text && *at + TELL_AGAIN > now());
+        if was_there || !is_known {
             tracing::warn!(%error, "the bundle node does not serve this gateway; will try again");
+            told = Some((text, now()));
         }
-        is_news = false;
         if shared.drive(|state| state.is_closing) {
             break;
         }
@@ -121,7 +125,12 @@ impl Link<'_> {
         }
         let is_closing = self.shared.drive(|state| state.is_closing);
         if is_closing {
-            return Ok(Some(Ended));
+            // What tells the far sides waits for a node that had no room.
+            let Some(until) = self.paused_until else {
+                return Ok(Some(Ended));
+            };
+            tokio::time::sleep(until.saturating_duration_since(now())).await;
+            return Ok(None);
         }
         let wait = self.wait();
         tokio::select! {

@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, VecDeque};
 
 use bytes::{Bytes, BytesMut};
 
-/// Pieces behind holes that are kept: so many holes are no accident.
-const MOST_PIECES: usize = 4096;
+/// Pieces behind holes that are kept at least, and the least bytes of a piece of a larger window: so many holes are no accident.
+const LEAST_PIECES: u64 = 4096;
+const PIECE: u64 = 8 << 10;
 /// A piece that has so much is not added to.
 const LARGE: usize = 16 << 10;
 
@@ -92,7 +93,8 @@ impl Inbox {
                 self.keep(at - part.len() as u64, part, payload);
             }
         }
-        match self.behind.len() > MOST_PIECES {
+        let most = LEAST_PIECES.max(limit.saturating_sub(self.next) / PIECE);
+        match self.behind.len() as u64 > most {
             true => Err(Violation),
             false => Ok(self.next > before || self.has_ended() && !was_ended),
         }
@@ -210,8 +212,21 @@ mod tests {
             inbox.insert(at, one(), false, u64::MAX).unwrap();
         }
         assert!(inbox.behind.len() < 10);
-        let holes = (0..100_000).map(|at| inbox.insert(60_000 + 2 * at, one(), false, u64::MAX));
+        let limit = 32 << 20;
+        let holes = (0..100_000).map(|at| inbox.insert(60_000 + 2 * at, one(), false, limit));
         assert!(holes.into_iter().any(|inserted| inserted.is_err()));
+    }
+
+    #[test]
+    fn a_large_window_takes_as_many_parts_behind_a_hole() {
+        let mut inbox = Inbox::default();
+        let part = Bytes::from(vec![1; 20_000]);
+        for number in 1..=5000 {
+            let taken = inbox.insert(20_000 * number, part.clone(), false, 200 << 20);
+            assert_eq!(taken, Ok(false));
+        }
+        assert_eq!(inbox.insert(0, part, false, 200 << 20), Ok(true));
+        assert_eq!(inbox.next, 20_000 * 5001);
     }
 
     #[test]

@@ -22,8 +22,8 @@ use super::{
 
 /// Resets that wait for the bundle node at most; the far side of others ends by its own time-out.
 const MOST_FAREWELLS: usize = 1024;
-/// Lives of far gateways of which it is remembered what has ended.
-const MOST_LIVES: usize = 64;
+/// Lives of each far gateway of which it is remembered what has ended, if none of their streams is open.
+const MOST_LIVES: usize = 8;
 
 /// A bundle that the node is to take.
 #[derive(Debug)]
@@ -68,6 +68,8 @@ pub struct Machine {
     streams: BTreeMap<FlowId, Held>,
     flows: BTreeMap<FlowId, Flow>,
     lives: HashMap<(usize, u64), Life>,
+    /// The last lives of each far gateway that were heard.
+    heard: HashMap<usize, VecDeque<u64>>,
     farewells: VecDeque<Transmit>,
     flight: Option<Flight>,
     /// Whose turn it was.
@@ -91,6 +93,7 @@ impl Machine {
             streams: BTreeMap::new(),
             flows: BTreeMap::new(),
             lives: HashMap::new(),
+            heard: HashMap::new(),
             farewells: VecDeque::new(),
             flight: None,
             turn: None,
@@ -281,11 +284,33 @@ impl Machine {
             lifetime: message.lifetime,
             header: message.header,
         };
+        let far = if id.is_ours {
+            message.accepter
+        } else {
+            message.opener
+        };
+        self.hear_life(peer, far);
         match message.body {
             Body::Part(part) => self.handle_part(now, id, &head, part),
             Body::Batch(batch) => self.handle_batch(now, id, head, batch),
         }
         Ok(())
+    }
+
+    /// A far gateway that lives anew knows nothing of the streams of its former lives: they are asked for at once, and end.
+    fn hear_life(&mut self, peer: usize, life: u64) {
+        let heard = self.heard.entry(peer).or_default();
+        if life == 0 || heard.contains(&life) {
+            return;
+        }
+        if heard.len() >= MOST_LIVES {
+            heard.pop_front();
+        }
+        heard.push_back(life);
+        let streams = self.streams.iter_mut().filter(|(id, _)| id.peer == peer);
+        for (_, held) in streams.filter(|(_, held)| held.far != 0 && held.far != life) {
+            held.stream.ask();
+        }
     }
 
     fn handle_part(&mut self, now: Instant, id: FlowId, message: &Head, mut part: Part) {
@@ -695,13 +720,16 @@ impl Machine {
     /// What is known of the life that opened a flow.
     fn life_of(&mut self, now: Instant, id: FlowId) -> &mut Life {
         let key = (id.peer, id.opener);
-        if !self.lives.contains_key(&key) && self.lives.len() >= MOST_LIVES {
+        let of_peer = |(peer, _): &&(usize, u64)| *peer == id.peer;
+        if !self.lives.contains_key(&key) && self.lives.keys().filter(of_peer).count() >= MOST_LIVES
+        {
             let in_use = |(peer, opener): &(usize, u64)| {
                 let streams = self.streams.keys();
                 let mut streams = streams.filter(|id| !id.is_ours);
                 streams.any(|id| (id.peer, id.opener) == (*peer, *opener))
             };
-            let idle = self.lives.iter().filter(|(key, _)| !in_use(key));
+            let idle = self.lives.iter();
+            let idle = idle.filter(|(key, _)| of_peer(key) && !in_use(key));
             if let Some(oldest) = idle.min_by_key(|(_, life)| life.last).map(|(key, _)| *key) {
                 self.lives.remove(&oldest);
             }

@@ -233,6 +233,11 @@ impl Stream {
         (header, part)
     }
 
+    /// The far gateway may have begun anew, and know nothing of the stream: it is asked.
+    pub(super) fn ask(&mut self) {
+        self.asks = true;
+    }
+
     /// Whether both directions have come to their ends.
     pub(super) fn is_done(&self) -> bool {
         self.fin == Fin::Sent && (self.inbox.is_done() || self.discards && self.inbox.has_ended())
@@ -240,7 +245,9 @@ impl Stream {
 
     /// When the silence of the far side, or a hole, must be looked at; `None` when nothing more is to come or to leave.
     pub(super) fn due(&self) -> Option<Instant> {
-        if self.failed.is_some() || self.is_done() {
+        // A reader that is slow waits for nobody.
+        let is_over = self.fin == Fin::Sent && self.inbox.has_ended();
+        if self.failed.is_some() || is_over || self.is_done() {
             return None;
         }
         let lifetimes = if self.asked { SILENT_LIFETIMES } else { 1 };

@@ -142,12 +142,12 @@ static LTP_PEER: Definition = Definition {
             .such_as("2")
             .means("Number of its engine."),
         Key::text("address", "address, or a name and a port")
-            .or_none("where its first data come from")
+            .or_none("where its data come from")
             .such_as("\"127.0.0.1:1114\"")
-            .means("Where it receives segments. A name is looked up until it has an address, and again each minute."),
+            .means("Where it receives segments. A name is looked up until it has an address, and again each minute. Without either, it may come from elsewhere when it was silent for longer than it tries itself."),
         LIGHT_TIME,
         Key::rate("rate")
-            .or_none("unknown")
+            .or_none("the greatest of the contact plan from here to it, else unknown")
             .such_as("\"155mbit\"")
             .means("How fast the link is. Where it is not known, reports limit what is under way."),
         Key::text("key", "file")

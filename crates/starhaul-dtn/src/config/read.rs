@@ -51,8 +51,10 @@ pub(super) fn read(document: &Document<'_>, name: &Path, start: Moment) -> Resul
         let ends = [(&config.node, &peer.node), (&peer.node, &config.node)];
         let contacts = config.plan.contacts().iter();
         let own = contacts.filter(|contact| ends.contains(&(&contact.from, &contact.to)));
-        let longest = own.map(|contact| contact.light_time).max();
+        let longest = own.clone().map(|contact| contact.light_time).max();
         peer.light_time = peer.light_time.max(longest.unwrap_or_default());
+        let sends = own.filter(|contact| contact.from == config.node);
+        peer.rate = peer.rate.or(sends.map(|contact| contact.rate).max());
     }
     if config.ltp.is_none() && config.tcp.is_none() {
         return Err(top

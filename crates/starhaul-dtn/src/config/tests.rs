@@ -106,6 +106,13 @@ fn what_a_plan_says_of_the_way_to_a_neighbour_holds_for_its_link() {
     let config = parsed(&contact(""));
     let light = config.ltp.as_ref().unwrap().peers[0].light_time;
     assert_eq!(light, std::time::Duration::from_secs(600));
+    let rate = |config: &Config| config.ltp.as_ref().unwrap().peers[0].rate;
+    assert_eq!(rate(&config), Some(starhaul_units::Bandwidth::from_mbit(1)));
+    let own = contact("").replace("1113\"\n", "1113\"\nrate = \"5mbit\"\n");
+    assert_eq!(
+        rate(&parsed(&own)),
+        Some(starhaul_units::Bandwidth::from_mbit(5))
+    );
     assert!(!config.describe(Moment::default()).contains("never answers"));
     let config = parsed(&contact("both_ways = false"));
     let told = config.describe(Moment::default());

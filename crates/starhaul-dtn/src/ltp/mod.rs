@@ -74,6 +74,8 @@ impl Counters {
             + dropped.false_report
             + dropped.contradiction
             + dropped.no_room;
+        // Of an engine that no neighbour has.
+        let strangers = strangers + dropped.unknown_peer;
         self.segments
             .store(stats.data_segments_sent, Ordering::Relaxed);
         self.resent
@@ -113,7 +115,8 @@ impl LtpLayer {
         for peer in &config.peers {
             let mut settings = PeerConfig::new(peer.light_time, peer.rate);
             settings.auth = peer.key.clone();
-            settings.block_bytes = settings.block_bytes.max(block_bytes);
+            // What is longer is refused as it begins to come.
+            settings.block_bytes = block_bytes;
             settings.receive_memory = settings.receive_memory.max(memory);
             engine
                 .add_peer(now, peer.engine, settings)

@@ -16,6 +16,10 @@ use crate::{
     schedule::Schedule,
 };
 
+/// Destinations of which a status tells one by one what is stored for them, and the name of the row for all others.
+const MOST_ROWS: usize = 1000;
+const OTHERS: &str = "others";
+
 /// Binds the address for metrics.
 pub(super) async fn bind(address: SocketAddr) -> Result<Server, Error> {
     let bound = Server::bind(address).await;
@@ -134,8 +138,19 @@ impl Parts {
 
     fn stored(&self, now: Moment) -> Vec<StoredFor> {
         let routes = self.schedule.routes(now);
-        let stored = self.stock.by_node().into_iter();
-        let stored = stored.map(|(node, amount)| {
+        let mut amounts: Vec<_> = self.stock.by_node().into_iter().collect();
+        let mut others = StoredFor {
+            node: OTHERS.to_owned(),
+            ..StoredFor::default()
+        };
+        if amounts.len() > MOST_ROWS {
+            amounts.sort_by_key(|(_, amount)| std::cmp::Reverse(amount.bytes));
+            for (_, amount) in amounts.drain(MOST_ROWS..) {
+                others.bundles += amount.bundles;
+                others.bytes += amount.bytes;
+            }
+        }
+        let stored = amounts.into_iter().map(|(node, amount)| {
             let route = routes.get(&node);
             let first = route.and_then(|route| route.first(self.schedule.plan()));
             // Where no contact is planned, nobody knows when the neighbour is there.
@@ -163,6 +178,8 @@ impl Parts {
                 node: node.to_string(),
             }
         });
-        stored.collect()
+        stored
+            .chain(Some(others).filter(|others| others.bundles > 0))
+            .collect()
     }
 }

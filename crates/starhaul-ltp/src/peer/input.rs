@@ -156,6 +156,12 @@ impl Peer {
         cx.events.truncate(before);
     }
 
+    /// Cancels a session whose block is longer than any that is taken: its sender would repeat it, and hear nothing.
+    fn refuse_length(&mut self, cx: &mut Context<'_>, number: u64) {
+        cx.stats.dropped.no_room += 1;
+        self.cancel_receive(cx, number, CancelReason::System);
+    }
+
     fn handle_red(
         &mut self,
         cx: &mut Context<'_>,
@@ -167,8 +173,11 @@ impl Peer {
         let Some(session) = self.receives.get_mut(&id.number) else {
             return;
         };
+        if end > self.config.longest_block() && !session.is_delivered() {
+            return self.refuse_length(cx, id.number);
+        }
         let (cost, held) = (session.cost(data), session.held());
-        if !has_room(&self.config, self.memory, cx, cost, end) && !session.is_delivered() {
+        if !has_room(&self.config, self.memory, cx, cost) && !session.is_delivered() {
             cx.stats.dropped.no_room += 1;
             return;
         }
@@ -204,10 +213,13 @@ impl Peer {
             cx.stats.dropped.late += 1;
             return;
         };
+        if repair.red > self.config.longest_block() && !session.is_delivered() {
+            return self.refuse_length(cx, id.number);
+        }
         session.heard = now;
         // A symbol, and the data that it may recover.
         let cost = repair.payload.len() * (1 + usize::from(repair.repairs)) + SYMBOL_COST;
-        if !has_room(&self.config, self.memory, cx, cost, repair.red) && !session.is_delivered() {
+        if !has_room(&self.config, self.memory, cx, cost) && !session.is_delivered() {
             cx.stats.dropped.no_room += 1;
             return;
         }
@@ -216,7 +228,10 @@ impl Peer {
         let now_held = session.held();
         match taken {
             Some(recovered) => self.note_red(cx, (held, now_held), 0, recovered),
-            None => cx.stats.dropped.contradiction += 1,
+            None => {
+                cx.stats.dropped.contradiction += 1;
+                return;
+            }
         }
         self.report_on(cx, id, None, repair.red);
         self.end_if_finished(cx, id.number);
@@ -259,7 +274,7 @@ impl Peer {
         }
         let reports = match checkpoint {
             _ if self.config.is_one_way => return,
-            _ if session.is_held() => return session.answer_later(checkpoint, end),
+            _ if session.is_held() => return session.answer_later(checkpoint),
             Some(at) => session.answer(at, end, claims),
             // The checkpoint was answered before, or its repair symbols came first and it may be lost.
             None if completes => session.report_completion(claims),
@@ -362,7 +377,9 @@ impl Peer {
             // and the time since it was first sent is too long at most.
             let was_sent_once = checkpoint.attempts == 0 && checkpoint.timer.is_some();
             let is_measured = self.answer.smoothed().is_some();
-            let took = (was_sent_once || !is_measured).then(|| now.since(checkpoint.sent));
+            let has_run = checkpoint.stops == self.clock.stops();
+            let took = has_run && (was_sent_once || !is_measured);
+            let took = took.then(|| now.since(checkpoint.sent));
             took.into_iter().for_each(|took| self.answer.measure(took));
             if let Some(window) = &mut self.window {
                 window.settle(checkpoint.mark, took);
@@ -446,11 +463,10 @@ impl Peer {
     }
 }
 
-/// Whether a peer may hold `cost` more bytes, of a block that reaches to `end`.
-fn has_room(config: &PeerConfig, held: usize, cx: &Context<'_>, cost: usize, end: u64) -> bool {
+/// Whether a peer may hold `cost` more bytes.
+fn has_room(config: &PeerConfig, held: usize, cx: &Context<'_>, cost: usize) -> bool {
     cx.memory.receiving.saturating_add(cost) <= cx.memory.receive_limit
         && held.saturating_add(cost) <= config.receive_memory
-        && end <= config.block_bytes
 }
 
 fn handle_green(

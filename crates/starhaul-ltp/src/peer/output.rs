@@ -136,9 +136,10 @@ impl Peer {
             if !self.may_send_data() {
                 return false;
             }
+            let asks = self.window.as_ref().is_some_and(Window::wants_report);
             let session = self.sends.get_mut(&number);
             let most = self.config.segment_data;
-            match session.and_then(|session| session.plan_repair(most)) {
+            match session.and_then(|session| session.plan_repair(most, asks)) {
                 Some(plan) if !self.write_data(cx, number, &plan, batch) => return false,
                 Some(_) => {}
                 None => {
@@ -262,6 +263,9 @@ impl Peer {
             serial.and_then(|serial| Some((serial, session.checkpoints.get_mut(&serial)?)))
         {
             sent.mark = window.map_or(sent.mark, Window::mark);
+            if is_new {
+                sent.stops = self.clock.stops();
+            }
             if let Some(at) = sent.timer.filter(|_| !is_one_way) {
                 self.timers.set(at, Timer::Checkpoint(number, serial));
             }

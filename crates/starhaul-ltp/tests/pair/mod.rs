@@ -2,6 +2,8 @@
 
 #![allow(dead_code, unreachable_pub, reason = "each test uses its part")]
 
+pub mod direct;
+
 use std::{
     collections::VecDeque,
     time::{Duration, Instant},

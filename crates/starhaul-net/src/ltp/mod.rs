@@ -37,6 +37,8 @@ pub struct LtpDriver {
     rest: Option<(SocketAddr, usize)>,
     addresses: BTreeMap<EngineId, SocketAddr>,
     engines: BTreeMap<SocketAddr, EngineId>,
+    /// When those were last believed that were found where they sent from.
+    heard: BTreeMap<EngineId, Instant>,
     from_nobody: u64,
 }
 
@@ -60,6 +62,7 @@ impl LtpDriver {
             rest: None,
             addresses: BTreeMap::new(),
             engines: BTreeMap::new(),
+            heard: BTreeMap::new(),
             from_nobody: 0,
         })
     }
@@ -81,6 +84,7 @@ impl LtpDriver {
 
     /// Tells where a peer of the engine is. Segments of it from elsewhere are dropped from now on.
     pub fn set_address(&mut self, peer: EngineId, address: SocketAddr) {
+        self.heard.remove(&peer);
         learn(
             &mut self.addresses,
             &mut self.engines,
@@ -120,8 +124,12 @@ impl LtpDriver {
     /// The next notice of the engine.
     pub fn poll_event(&mut self) -> Option<Event> {
         let event = self.engine.poll_event()?;
+        if let Event::PeerForgotten { peer } = event {
+            self.heard.remove(&peer);
+        }
         if let Event::PeerForgotten { peer } = event
             && let Some(address) = self.addresses.remove(&peer)
+            && self.engines.get(&address) == Some(&peer)
         {
             self.engines.remove(&address);
         }
@@ -177,8 +185,8 @@ impl LtpDriver {
                     .unwrap_or_default();
                 let remote = canonical(message.remote);
                 let known = self.engines.get(&remote).copied();
-                let is_placed =
-                    |peer| self.addresses.contains_key(&peer) || self.named.contains(&peer);
+                let known = known.filter(|known| !is_replaced(&self.engine, *known, first));
+                let is_placed = |peer| self.is_placed(now, peer);
                 let Some(from) = known.or_else(|| introduced(&self.engine, is_placed, first))
                 else {
                     self.from_nobody += 1;
@@ -189,10 +197,27 @@ impl LtpDriver {
                 // Whoever has not the key of a peer is not told what is for it.
                 if known.is_none() && is_believed {
                     learn(&mut self.addresses, &mut self.engines, from, remote);
+                    self.heard.insert(from, now);
+                } else if is_believed && let Some(heard) = self.heard.get_mut(&from) {
+                    *heard = now;
                 }
             }
         }
         Ok(true)
+    }
+
+    /// Whether a peer is where the configuration says, or was found elsewhere and is not silent for longer than it would try itself: then
+    /// its address may have changed.
+    fn is_placed(&self, now: Instant, peer: EngineId) -> bool {
+        if !self.addresses.contains_key(&peer) {
+            return self.named.contains(&peer);
+        }
+        let (Some(heard), Some(silence)) =
+            (self.heard.get(&peer), self.engine.longest_silence(peer))
+        else {
+            return true;
+        };
+        now.saturating_duration_since(*heard) <= silence
     }
 
     /// Returns whether anything was sent.
@@ -262,6 +287,14 @@ fn introduced(
     (is_data && (!is_placed(id) || engine.may_move(id))).then_some(id)
 }
 
+/// Whether another engine is now where this one was, which no configuration says to be there: ports are used again.
+fn is_replaced(engine: &Engine, known: EngineId, datagram: &[u8]) -> bool {
+    engine.may_move(known)
+        && parse(datagram).is_ok_and(|(segment, _)| {
+            matches!(segment.body, Body::Data(_)) && segment.session.originator != known
+        })
+}
+
 /// Notes where an engine is.
 fn learn(
     addresses: &mut BTreeMap<EngineId, SocketAddr>,
@@ -269,7 +302,9 @@ fn learn(
     engine: EngineId,
     address: SocketAddr,
 ) {
-    if let Some(previous) = addresses.insert(engine, address) {
+    if let Some(previous) = addresses.insert(engine, address)
+        && engines.get(&previous) == Some(&engine)
+    {
         engines.remove(&previous);
     }
     engines.insert(address, engine);
@@ -297,7 +332,10 @@ fn of_socket(address: SocketAddr, local: SocketAddr) -> SocketAddr {
 mod tests {
     use std::time::Duration;
 
-    use starhaul_ltp::{EngineConfig, Outgoing, PeerConfig};
+    use starhaul_ltp::{
+        Checkpoint, Data, DataKind, EngineConfig, Extensions, Outgoing, PeerConfig, Segment,
+        SessionId,
+    };
 
     use super::*;
 
@@ -429,6 +467,112 @@ mod tests {
                         .unwrap();
                     while driver.poll_event().is_some() {}
                 }
+            }
+        }
+    }
+
+    /// A red segment that is a whole block, of an engine without a driver.
+    fn whole_block(of: u64, number: u64) -> Vec<u8> {
+        let segment = Segment {
+            session: SessionId {
+                originator: EngineId(of),
+                number,
+            },
+            header: Extensions::default(),
+            body: Body::Data(Data {
+                kind: DataKind::RedEndOfBlock,
+                service: 1,
+                offset: 0,
+                checkpoint: Some(Checkpoint {
+                    serial: 1,
+                    report: 0,
+                }),
+                payload: b"block",
+            }),
+            trailer: Extensions::default(),
+        };
+        let mut bytes = Vec::new();
+        segment.write(&mut bytes);
+        bytes
+    }
+
+    /// Turns a driver until a block of this engine has come whole.
+    fn until_delivered(driver: &mut LtpDriver, of: u64) {
+        let limit = Instant::now() + Duration::from_secs(20);
+        loop {
+            assert!(Instant::now() < limit, "no block of {of}");
+            let soon = Instant::now() + Duration::from_millis(1);
+            driver.turn(Some(soon)).unwrap();
+            let whole = |event: Event| match event {
+                Event::RedPart { session, .. } => session.originator == EngineId(of),
+                _ => false,
+            };
+            if std::iter::from_fn(|| driver.poll_event()).any(whole) {
+                return;
+            }
+        }
+    }
+
+    /// A port that one engine had has another one later.
+    #[test]
+    fn another_engine_is_heard_at_the_address_of_a_guest() {
+        let mut host = host();
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.connect(host.local_addr()).unwrap();
+        for (engine, number) in [(5, 1), (6, 2), (5, 3)] {
+            socket.send(&whole_block(engine, number)).unwrap();
+            until_delivered(&mut host, engine);
+            // The report is acknowledged, after which nothing is under way with it.
+            let limit = Instant::now() + Duration::from_secs(20);
+            while host.engine().sessions() != (0, 0) {
+                assert!(Instant::now() < limit, "a session stays");
+                let soon = Instant::now() + Duration::from_millis(1);
+                host.turn(Some(soon)).unwrap();
+                let mut buffer = [0; 2000];
+                let length = socket.recv(&mut buffer).unwrap();
+                let (told, _) = parse(&buffer[..length]).unwrap();
+                let Body::Report(report) = told.body else {
+                    continue;
+                };
+                let acknowledged = Segment {
+                    session: told.session,
+                    header: Extensions::default(),
+                    body: Body::ReportAck {
+                        report: report.serial,
+                    },
+                    trailer: Extensions::default(),
+                };
+                let mut bytes = Vec::new();
+                acknowledged.write(&mut bytes);
+                socket.send(&bytes).unwrap();
+                host.turn(Some(Instant::now() + Duration::from_millis(1)))
+                    .unwrap();
+            }
+        }
+    }
+
+    /// A peer whose address the configuration leaves open gets another one, as behind NAT.
+    #[test]
+    fn a_silent_peer_without_an_address_may_come_from_elsewhere() {
+        let mut host = driver(2, 1);
+        for round in 0..2 {
+            // As if it had been silent since.
+            let silence = host.engine().longest_silence(EngineId(1)).unwrap();
+            for heard in host.heard.values_mut() {
+                *heard = heard.checked_sub(silence + Duration::from_secs(1)).unwrap();
+            }
+            let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+            let to = host.local_addr();
+            socket.send_to(&whole_block(1, 10 + round), to).unwrap();
+            until_delivered(&mut host, 1);
+            // Another one is not believed meanwhile.
+            let other = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+            other.send_to(&whole_block(1, 20 + round), to).unwrap();
+            let limit = Instant::now() + Duration::from_secs(20);
+            while host.from_nobody() <= round {
+                assert!(Instant::now() < limit, "the other one is believed");
+                let soon = Instant::now() + Duration::from_millis(1);
+                host.turn(Some(soon)).unwrap();
             }
         }
     }

@@ -1,0 +1,164 @@
+//! What a receiver refuses or holds back, and what its sender learns of it.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod pair;
+
+use std::time::{Duration, Instant};
+
+use pair::{
+    RECEIVER, SENDER, SERVICE, content,
+    direct::{converse, delivered, engine, output, red, sdnv},
+};
+use starhaul_ltp::{
+    Body, CancelReason, End, Engine, EngineConfig, Event, Extensions, Outgoing, PeerConfig, Repair,
+    Segment, SessionId,
+};
+
+/// The sender of a held block learns that it is stored although an older checkpoint, whose report was lost, came again last.
+#[test]
+fn a_stored_block_is_reported_whichever_checkpoint_came_last() {
+    let now = Instant::now();
+    let mut config = PeerConfig::new(Duration::ZERO, None);
+    config.checkpoint_every = Some(2);
+    let mut sender = engine(SENDER, 1, &[RECEIVER], &config, now);
+    let mut receiver = Engine::new(EngineConfig {
+        awaits_acceptance: true,
+        ..EngineConfig::new(RECEIVER, [2; 32])
+    });
+    receiver.add_peer(now, SENDER, config).unwrap();
+    receiver.open_service(SERVICE);
+    let session = sender.send(now, outgoing(5 * 1360)).unwrap();
+    let give = |receiver: &mut Engine, segments: &[Vec<u8>]| {
+        for segment in segments {
+            receiver.handle_datagrams(now, SENDER, segment, segment.len());
+        }
+    };
+    give(&mut receiver, &output(&mut sender, now));
+    // The reports on the first two checkpoints are lost, and of what is repeated only the first arrives.
+    assert!(!output(&mut receiver, now).is_empty());
+    let later = now + Duration::from_millis(250);
+    sender.handle_timeout(later);
+    let repeated = output(&mut sender, later);
+    assert_eq!(repeated.len(), 3);
+    give(&mut receiver, &repeated[..1]);
+    receiver.accept(later, session);
+    converse(&mut sender, &mut receiver, later);
+    let events = std::iter::from_fn(|| sender.poll_event());
+    assert_eq!(events.last(), Some(Event::Sent { session }));
+    // The lost reports are repeated, and acknowledged.
+    let later = later + Duration::from_millis(250);
+    receiver.handle_timeout(later);
+    converse(&mut sender, &mut receiver, later);
+    assert_eq!((sender.sessions(), receiver.sessions()), ((0, 0), (0, 0)));
+}
+
+fn outgoing(bytes: usize) -> Outgoing {
+    Outgoing {
+        to: RECEIVER,
+        service: SERVICE,
+        block: content(bytes, 1),
+        red: bytes as u64,
+    }
+}
+
+#[test]
+fn a_block_that_is_too_long_is_refused_at_once() {
+    let now = Instant::now();
+    let config = PeerConfig::new(Duration::ZERO, None);
+    let mut sender = engine(SENDER, 1, &[RECEIVER], &config, now);
+    let small = PeerConfig {
+        block_bytes: 10_000,
+        ..config.clone()
+    };
+    let little = PeerConfig {
+        receive_memory: 10_000,
+        ..config
+    };
+    for config in [small, little] {
+        let mut receiver = engine(RECEIVER, 2, &[SENDER], &config, now);
+        let session = sender.send(now, outgoing(20_000)).unwrap();
+        converse(&mut sender, &mut receiver, now);
+        let (by, reason) = (End::Receiver, CancelReason::System);
+        let cancelled = Event::SendCancelled {
+            session,
+            by,
+            reason,
+        };
+        assert_eq!(
+            std::iter::from_fn(|| sender.poll_event()).last(),
+            Some(cancelled)
+        );
+        assert_eq!(
+            (receiver.sessions(), receiver.receive_memory()),
+            ((0, 0), 0)
+        );
+    }
+}
+
+#[test]
+fn endless_reports_that_answer_no_checkpoint_end_the_session() {
+    let now = Instant::now();
+    let config = PeerConfig::new(Duration::ZERO, None);
+    let mut sender = engine(SENDER, 1, &[RECEIVER], &config, now);
+    let session = sender.send(now, outgoing(4080)).unwrap();
+    output(&mut sender, now);
+    let mut sent = 0;
+    for serial in 1..10_000 {
+        let mut report = vec![8];
+        for number in [SENDER.0, session.number] {
+            sdnv(number, &mut report);
+        }
+        report.push(0);
+        [serial, 0, 4080, 0, 1, 1360, 2720]
+            .iter()
+            .for_each(|number| sdnv(*number, &mut report));
+        sender.handle_datagrams(now, RECEIVER, &report, report.len());
+        sent += output(&mut sender, now).len();
+    }
+    assert!(
+        sent < 10_000 + 200,
+        "{sent} segments, one an acknowledgement of each report"
+    );
+    let (by, reason) = (End::Sender, CancelReason::RetransmissionCycles);
+    let cancelled = Event::SendCancelled {
+        session,
+        by,
+        reason,
+    };
+    assert!(std::iter::from_fn(|| sender.poll_event()).any(|event| event == cancelled));
+}
+
+/// What a refused symbol says of the block does not hold.
+#[test]
+fn a_refused_symbol_changes_nothing() {
+    let now = Instant::now();
+    let config = PeerConfig::new(Duration::ZERO, None);
+    let mut receiver = engine(RECEIVER, 1, &[SENDER], &config, now);
+    let block = content(3000, 1);
+    let data = |offset: usize, end| red(7, offset as u64, &block[offset..][..1500], end);
+    let symbol = Segment {
+        session: SessionId {
+            originator: SENDER,
+            number: 7,
+        },
+        header: Extensions::default(),
+        body: Body::Repair(Repair {
+            service: SERVICE,
+            offset: 0,
+            red: 1000,
+            is_whole: true,
+            symbols: 2,
+            repairs: 1,
+            index: 2,
+            payload: b"x",
+        }),
+        trailer: Extensions::default(),
+    };
+    let mut forged = Vec::new();
+    symbol.write(&mut forged);
+    for segment in [data(0, false), forged, data(1500, true)] {
+        receiver.handle_datagrams(now, SENDER, &segment, segment.len());
+    }
+    assert_eq!(delivered(&mut receiver), [block]);
+}
