@@ -162,3 +162,30 @@ fn a_refused_symbol_changes_nothing() {
     }
     assert_eq!(delivered(&mut receiver), [block]);
 }
+
+/// Repairs of one block leave before the rest of the next: over a slow link that takes longer than a sender is waited for.
+#[test]
+fn a_block_waits_while_its_sender_is_busy_with_another() {
+    let mut now = Instant::now();
+    let config = PeerConfig::new(Duration::ZERO, None);
+    let patience = config.longest_silence();
+    let mut receiver = engine(RECEIVER, 1, &[SENDER], &config, now);
+    let mut give = |receiver: &mut Engine, now, number, offset: u64| {
+        let segment = red(number, offset, b"x", false);
+        receiver.handle_datagrams(now, SENDER, &segment, segment.len());
+    };
+    give(&mut receiver, now, 1, 0);
+    give(&mut receiver, now, 2, 0);
+    let mut left_after = None;
+    for round in 1..100 {
+        now += patience / 2;
+        give(&mut receiver, now, 1, round);
+        receiver.handle_timeout(now);
+        if receiver.sessions() != (0, 2) {
+            left_after = left_after.or(Some(round));
+        }
+    }
+    // One of a former life of the sender does not stay for good.
+    let left_after = left_after.unwrap();
+    assert!((10..30).contains(&left_after), "{left_after}");
+}

@@ -246,6 +246,9 @@ fn receive(arguments: &ReceiveArguments) -> anyhow::Result<()> {
         most: MOST_PEERS,
         config: Box::new(config),
     };
+    // Whoever sends may begin blocks without end.
+    let most = host_memory().map_or(usize::MAX, |bytes| bytes / 4);
+    engine_config.receive_memory = engine_config.receive_memory.min(most);
     let mut engine = Engine::new(engine_config);
     engine.open_service(starhaul_transfer::SERVICE);
     let mut driver = LtpDriver::bind(arguments.listen, arguments.link.mode.into(), engine)?;
@@ -272,6 +275,16 @@ fn receive(arguments: &ReceiveArguments) -> anyhow::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Bytes of memory of this host.
+fn host_memory() -> Option<usize> {
+    let told = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = told
+        .lines()
+        .find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let kib: usize = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kib.checked_mul(1024)
 }
 
 fn bench(arguments: &BenchArguments) -> anyhow::Result<()> {

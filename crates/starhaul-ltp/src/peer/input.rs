@@ -101,7 +101,7 @@ impl Peer {
                 return;
             }
         }
-        session.heard = now;
+        (session.heard, self.heard) = (now, now);
         match data.kind.is_red() {
             true => self.handle_red(cx, id, data, integrity::checksum(trailer)),
             false => {
@@ -216,7 +216,7 @@ impl Peer {
         if repair.red > self.config.longest_block() && !session.is_delivered() {
             return self.refuse_length(cx, id.number);
         }
-        session.heard = now;
+        (session.heard, self.heard) = (now, now);
         // A symbol, and the data that it may recover.
         let cost = repair.payload.len() * (1 + usize::from(repair.repairs)) + SYMBOL_COST;
         if !has_room(&self.config, self.memory, cx, cost) && !session.is_delivered() {

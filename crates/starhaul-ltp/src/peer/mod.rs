@@ -93,6 +93,8 @@ pub(crate) struct Peer {
     may_transmit: bool,
     sends: BTreeMap<u64, SendSession>,
     receives: BTreeMap<u64, ReceiveSession>,
+    /// When data of any of its blocks last arrived.
+    heard: PeerTime,
     ended: Ended,
     control: VecDeque<Control>,
     /// Sessions with something to repair, each once.
@@ -115,6 +117,7 @@ impl Peer {
             is_ready: false,
             wake: None,
             clock: Clock::started(now),
+            heard: PeerTime::default(),
             timers: Timers::default(),
             pacer: Pacer::new(config.rate),
             may_transmit: true,

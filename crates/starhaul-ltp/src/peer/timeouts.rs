@@ -3,6 +3,9 @@
 use super::{Context, Control, Peer};
 use crate::{CancelReason, End, Event, clock::Timer};
 
+/// So many times its patience a block waits, too, while data of others come.
+const BUSY_ELSEWHERE: u32 = 7;
+
 impl Peer {
     /// Handles all timers that are due.
     pub(crate) fn handle_timeout(&mut self, cx: &mut Context<'_>) {
@@ -102,7 +105,11 @@ impl Peer {
         // A session whose client has not decided yet, or whose reports the sender has not acknowledged, is not over: the client decides
         // always, and the reports have timers of their own.
         let is_over = !session.is_held() && session.reports.is_empty();
-        let due = session.heard.plus(self.patience(session));
+        let patience = self.patience(session);
+        // A sender repairs one block before it goes on with the next: over a slow link the next is silent for long. One that began anew
+        // does not go on with what it left, so that this has an end.
+        let latest = session.heard.plus(patience * BUSY_ELSEWHERE);
+        let due = session.heard.max(self.heard.min(latest)).plus(patience);
         let due = match is_over {
             true => due,
             false => due.max(now.plus(self.answer.timeout(0))),
