@@ -3,9 +3,16 @@
 use ipnet::IpNet;
 use starhaul_net::Prefix;
 
+/// Networks of earlier configurations that are remembered at most: connections do not last for ever.
+const MOST_FORMER: usize = 1024;
+
 /// These networks, and those of connections that may be open since an earlier configuration.
 pub(crate) fn with_open(networks: &[IpNet], open: &[IpNet]) -> Vec<IpNet> {
-    IpNet::aggregate(&[networks, open].concat())
+    let all = IpNet::aggregate(&[networks, open].concat());
+    match all.len() > networks.len() + MOST_FORMER {
+        true => IpNet::aggregate(&networks.to_vec()),
+        false => all,
+    }
 }
 
 /// Networks as nftables takes them into one set: none within another.

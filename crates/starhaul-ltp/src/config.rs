@@ -105,6 +105,8 @@ const RETRANSMISSION_LIMIT: u32 = 20;
 /// With half of all segments lost, a million segments are complete after 40 rounds but for one time in a million.
 const CYCLE_LIMIT: u32 = 40;
 const GIBIBYTE: u64 = 1 << 30;
+/// Memory that a block takes beside its bytes, but for many losses.
+const BESIDE_BLOCK: usize = 1 << 17;
 /// Round trips for which blocks are under way: the first transmission, two repairs, and the last report.
 const ROUND_TRIPS: u32 = 4;
 /// Bytes of a typical block, for the number of sessions that fill a link.
@@ -155,9 +157,11 @@ impl PeerConfig {
         }
     }
 
-    /// Greatest length of a block that is taken: it fits into the memory, too.
-    pub(crate) fn longest_block(&self) -> u64 {
-        self.block_bytes.min(self.receive_memory as u64)
+    /// Greatest length of a block that is taken: it fits into the memory, too, of which an engine has so much for all.
+    pub(crate) fn longest_block(&self, engine_memory: usize) -> u64 {
+        let memory = self.receive_memory.min(engine_memory);
+        self.block_bytes
+            .min(memory.saturating_sub(BESIDE_BLOCK) as u64)
     }
 
     /// How long the peer may be silent before nothing more is expected of it: as long as it tries itself.

@@ -453,7 +453,7 @@ impl SendSession {
         if new > 0 {
             self.acked_before = self.serials.1;
         }
-        let gaps = self.acked.gaps(report.lower, report.upper);
+        let gaps = self.not_queued(self.acked.gaps(report.lower, report.upper));
         if gaps.is_empty() {
             return (ReportOutcome::Noted, answered);
         }
@@ -469,6 +469,21 @@ impl SendSession {
             cycle,
         });
         (ReportOutcome::Repair, answered)
+    }
+
+    /// What of these gaps no report has left out before that waits to be repaired: several checkpoints of one repair are answered with all
+    /// that is missing before them.
+    fn not_queued(&self, gaps: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
+        if self.repairs.is_empty() {
+            return gaps;
+        }
+        let mut queued = RangeSet::default();
+        for (start, end) in self.repairs.iter().flat_map(|repair| &repair.gaps) {
+            queued.insert(*start, *end);
+        }
+        let gaps = gaps.into_iter();
+        gaps.flat_map(|(start, end)| queued.gaps(start, end))
+            .collect()
     }
 
     /// Whether a report leaves out bytes that were acknowledged before the checkpoint that it answers was sent. Claims of

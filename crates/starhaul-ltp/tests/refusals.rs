@@ -170,7 +170,7 @@ fn a_block_waits_while_its_sender_is_busy_with_another() {
     let config = PeerConfig::new(Duration::ZERO, None);
     let patience = config.longest_silence();
     let mut receiver = engine(RECEIVER, 1, &[SENDER], &config, now);
-    let mut give = |receiver: &mut Engine, now, number, offset: u64| {
+    let give = |receiver: &mut Engine, now, number, offset: u64| {
         let segment = red(number, offset, b"x", false);
         receiver.handle_datagrams(now, SENDER, &segment, segment.len());
     };

@@ -53,6 +53,8 @@ struct Unfinished {
     /// The hash of the bytes before `hashed`: a long file would take too long at its end.
     hash: Sha256,
     hashed: u64,
+    /// Whether a chunk came for what was hashed.
+    is_rewritten: bool,
     /// When the last one came.
     heard: Instant,
 }
@@ -164,6 +166,7 @@ impl FileReceiver {
             chunks: BTreeMap::new(),
             hash: Sha256::new(),
             hashed: 0,
+            is_rewritten: false,
             heard: Instant::now(),
         })
     }
@@ -207,6 +210,9 @@ impl Unfinished {
 
     /// Adds to the hash what follows on it: this chunk, and those behind it that came before.
     fn hash_on(&mut self, chunk: &Chunk) -> io::Result<()> {
+        if chunk.offset < self.hashed {
+            self.is_rewritten = true;
+        }
         if chunk.offset != self.hashed {
             return Ok(());
         }
@@ -225,10 +231,10 @@ impl Unfinished {
     /// Writes all to the disk, and returns the hash of what came.
     fn finish(&mut self) -> io::Result<[u8; 32]> {
         self.file.sync_all()?;
-        if self.hashed == self.length {
+        if self.hashed == self.length && !self.is_rewritten {
             return Ok(self.hash.clone().finalize().into());
         }
-        // Its chunks overlap.
+        // Its chunks overlap: what is there counts.
         self.file.seek(SeekFrom::Start(0))?;
         let (mut hash, mut buffer) = (Sha256::new(), vec![0; 1 << 20]);
         loop {
@@ -271,6 +277,27 @@ mod tests {
             assert_eq!(fs::read(&stored.path).unwrap(), whole);
             assert_eq!(stored.hash, <[u8; 32]>::from(Sha256::digest(&whole)));
         }
+    }
+
+    #[test]
+    fn the_hash_is_of_what_is_there_when_a_chunk_comes_again_with_other_bytes() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut receiver = FileReceiver::new(folder.path()).unwrap();
+        let mut stored = None;
+        for (offset, byte) in [(0, 1), (0, 2), (10, 3)] {
+            let chunk = Chunk {
+                transfer: 1,
+                name: "file".into(),
+                length: 20,
+                offset,
+                data: vec![byte; 10].into(),
+            };
+            stored = receiver.store(EngineId(1), &chunk).unwrap().or(stored);
+        }
+        let stored = stored.unwrap();
+        let there = fs::read(&stored.path).unwrap();
+        assert_eq!(there[..10], [2; 10]);
+        assert_eq!(stored.hash, <[u8; 32]>::from(Sha256::digest(&there)));
     }
 
     /// Parts of transfers that had not ended stayed in the folder for ever.

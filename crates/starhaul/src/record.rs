@@ -187,7 +187,8 @@ fn record(arguments: &ClientArguments) -> anyhow::Result<()> {
             files::remove_empty(&arguments.out);
             // A direction that was recorded before has its traces all the same.
             if let Ok(summary) = files::finish(&arguments.out, arguments.json) {
-                print(summary)?;
+                // The error is told whoever reads this.
+                let _ = print(summary);
             }
         }
         recorded.with_context(|| format!("recording {} {}", direction.name(), arguments.server))?;
@@ -195,10 +196,10 @@ fn record(arguments: &ClientArguments) -> anyhow::Result<()> {
     // That of a direction that was not begun.
     files::remove_empty(&arguments.out);
     let interrupted = stop.is_stopped();
-    print(files::finish(&arguments.out, arguments.json)?)?;
+    let printed = print(files::finish(&arguments.out, arguments.json)?);
     match interrupted {
         true => bail!("interrupted; the traces hold what was recorded until then"),
-        false => Ok(()),
+        false => printed,
     }
 }
 

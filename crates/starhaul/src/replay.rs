@@ -93,7 +93,8 @@ pub(crate) fn run(args: Arguments) -> anyhow::Result<ExitCode> {
         .map(|(number, written)| parse(written, args.seed, number))
         .collect::<anyhow::Result<Vec<_>>>()?;
     let outputs = [&args.plot, &args.log].into_iter().flatten();
-    let new: Vec<&PathBuf> = outputs.filter(|file| !file.exists()).collect();
+    let new = outputs.filter(|file| !file.exists());
+    let _new = NewFiles(new.cloned().collect());
     let plot = args.plot.as_deref().map(Plot::begin).transpose()?;
     let log = args.log.as_deref();
     let log = log.map(|file| Log::begin(file, &written, args.seed));
@@ -108,16 +109,7 @@ pub(crate) fn run(args: Arguments) -> anyhow::Result<ExitCode> {
         tcp_window_bytes: None,
         keep_passages: false,
         supervisor: vec![SUPERVISOR.into()],
-    });
-    if report.is_err() {
-        // Files of a run that was not are none; those of an earlier one stay.
-        new.into_iter()
-            .filter(|file| is_empty(file))
-            .for_each(|file| {
-                let _ = std::fs::remove_file(file);
-            });
-    }
-    let report = report?;
+    })?;
     if let Some(log) = &mut log {
         log.finish()?;
     }
@@ -232,6 +224,18 @@ struct Plot {
     name: PathBuf,
     file: File,
     kind: Picture,
+}
+
+/// Files that were made for a run; those that are still empty at its end, since there was none, go again.
+struct NewFiles(Vec<PathBuf>);
+
+impl Drop for NewFiles {
+    fn drop(&mut self) {
+        for file in self.0.iter().filter(|file| is_empty(file)) {
+            // It does no harm.
+            let _ = std::fs::remove_file(file);
+        }
+    }
 }
 
 /// What was in it stays until there is another.

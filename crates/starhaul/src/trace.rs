@@ -366,7 +366,7 @@ impl Target {
             return Err(usage("this trace has no capacity: add --out-format delay"));
         }
         if let Some(file) = &self.out_delay {
-            if *file == self.out {
+            if is_same(file, &self.out) {
                 return Err(usage(
                     "--out-delay names the file of --out: both are written",
                 ));
@@ -400,6 +400,17 @@ impl Target {
             Format::Leoem => Err(usage("leoem is only read: write csv, mahimahi or delay")),
         }
     }
+}
+
+/// Whether two names are of one file.
+fn is_same(one: &Path, other: &Path) -> bool {
+    let place = |file: &Path| {
+        let folder = file.parent().filter(|folder| *folder != Path::new(""));
+        let folder = folder.unwrap_or(Path::new(".")).canonicalize().ok()?;
+        let file = folder.join(file.file_name()?);
+        Some(file.canonicalize().unwrap_or(file))
+    };
+    one == other || place(one).is_some_and(|place_of| Some(place_of) == place(other))
 }
 
 /// Writes to a file, or to standard output where its name is `-`.

@@ -289,7 +289,10 @@ impl Machine {
         } else {
             message.opener
         };
-        self.hear_life(peer, far);
+        // Answers of datagrams carry a name of their flow in that place.
+        if !id.is_ours || matches!(message.body, Body::Part(_)) {
+            self.hear_life(peer, far);
+        }
         match message.body {
             Body::Part(part) => self.handle_part(now, id, &head, part),
             Body::Batch(batch) => self.handle_batch(now, id, head, batch),

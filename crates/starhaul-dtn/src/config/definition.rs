@@ -147,13 +147,13 @@ static LTP_PEER: Definition = Definition {
             .means("Where it receives segments. A name is looked up until it has an address, and again each minute. Without either, it may come from elsewhere when it was silent for longer than it tries itself."),
         LIGHT_TIME,
         Key::rate("rate")
-            .or_none("the greatest of the contact plan from here to it, else unknown")
+            .or_none("that of all contacts of the plan from here to it if they agree, else unknown")
             .such_as("\"155mbit\"")
             .means("How fast the link is. Where it is not known, reports limit what is under way."),
         Key::text("key", "file")
             .or_none("none")
             .such_as("\"orbiter.key\"")
-            .means("The same file at both ends: only its holder is heard (RFC 5327)."),
+            .means("The same file at both ends: only its holder is heard (RFC 5327). Without it and without `address`, who speaks with this engine's number gets its bundles."),
     ]],
     examples: &[Example {
         comment: "",

@@ -53,8 +53,11 @@ pub(super) fn read(document: &Document<'_>, name: &Path, start: Moment) -> Resul
         let own = contacts.filter(|contact| ends.contains(&(&contact.from, &contact.to)));
         let longest = own.clone().map(|contact| contact.light_time).max();
         peer.light_time = peer.light_time.max(longest.unwrap_or_default());
-        let sends = own.filter(|contact| contact.from == config.node);
-        peer.rate = peer.rate.or(sends.map(|contact| contact.rate).max());
+        // Of links whose contacts differ, reports tell what they carry.
+        let mut sends = own.filter(|contact| contact.from == config.node);
+        let first = sends.next().map(|contact| contact.rate);
+        let planned = first.filter(|rate| sends.all(|contact| contact.rate == *rate));
+        peer.rate = peer.rate.or(planned);
     }
     if config.ltp.is_none() && config.tcp.is_none() {
         return Err(top

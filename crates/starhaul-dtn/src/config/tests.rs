@@ -108,6 +108,8 @@ fn what_a_plan_says_of_the_way_to_a_neighbour_holds_for_its_link() {
     assert_eq!(light, std::time::Duration::from_secs(600));
     let rate = |config: &Config| config.ltp.as_ref().unwrap().peers[0].rate;
     assert_eq!(rate(&config), Some(starhaul_units::Bandwidth::from_mbit(1)));
+    let differing = "[[contact]]\nfrom = \"ipn:1.0\"\nto = \"ipn:2.0\"\nstart = \"+20s\"\nend = \"+30s\"\nrate = \"9mbit\"\n";
+    assert_eq!(rate(&parsed(&contact(differing))), None);
     let own = contact("").replace("1113\"\n", "1113\"\nrate = \"5mbit\"\n");
     assert_eq!(
         rate(&parsed(&own)),

@@ -22,6 +22,7 @@ pub(super) static LEOTP: Definition = Definition {
             .means("UDP address toward the neighbours."),
         Key::whole("packet_bytes", *PACKET_BYTES.start() as u64..=*PACKET_BYTES.end() as u64)
             .or_none("1472; 1452 if `listen` is an IPv6 address")
+            .such_as("1400")
             .means("UDP payload of the packets that this end sends along the whole chain. Less for a hop whose MTU is below 1500: IPv4 adds 28 bytes and IPv6 48."),
         Key::text("secret", "file")
             .such_as("\"chain.key\"")

@@ -111,6 +111,7 @@ fn inflow(
         session: session.clone(),
         outlet: outlet.clone(),
         slots: slots.clone(),
+        is_refused: false,
         rule,
     }
 }

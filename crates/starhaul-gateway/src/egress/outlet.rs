@@ -65,14 +65,21 @@ impl Outlet {
 impl Slots {
     /// A slot for one more stream; counts if there is none.
     pub(super) fn take(self: &Arc<Self>, permit: &Permit, peer: &str) -> Option<Slot> {
+        let taken = self.take_if_free(permit);
+        if taken.is_none() {
+            let most = permit.policy.limits.max_streams;
+            permit.limits().peer_streams.reach(peer, most);
+        }
+        taken
+    }
+
+    /// The same for one that has waited, which is counted already.
+    pub(super) fn take_if_free(self: &Arc<Self>, permit: &Permit) -> Option<Slot> {
         let most = permit.policy.limits.max_streams;
         let one_more = |held: usize| (held < most).then_some(held + 1);
         let taken = self
             .0
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more);
-        if taken.is_err() {
-            permit.limits().peer_streams.reach(peer, most);
-        }
         taken.is_ok().then(|| Slot(self.clone()))
     }
 }

@@ -25,6 +25,8 @@ pub(super) struct Inflow {
     pub(super) rule: String,
     pub(super) slots: Arc<Slots>,
     pub(super) slot: Option<Slot>,
+    /// Whether that was counted and told.
+    pub(super) is_refused: bool,
 }
 
 impl Inflow {
@@ -45,10 +47,12 @@ impl Inflow {
     fn tunnel(&mut self) -> Option<Arc<Tunnel>> {
         let peer = &self.session.peer;
         if self.slot.is_none() {
-            self.slot = self.slots.take(&self.outlet.permit(), peer);
+            self.slot = self.slots.take_if_free(&self.outlet.permit());
         }
         if self.slot.is_none() {
-            refuse(&self.session, FULL);
+            if !std::mem::replace(&mut self.is_refused, true) {
+                refuse(&self.session, FULL);
+            }
             return None;
         }
         self.outlet.tunnels.find(peer, &self.rule)

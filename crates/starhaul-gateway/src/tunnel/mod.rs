@@ -272,7 +272,7 @@ impl Tunnel {
             let (rule, peer, to) = (&self.rule.name, &self.rule.peer, headers.destination);
             tracing::warn!(
                 rule, peer, %to, others,
-                "packets of the session itself are led into its tunnel: give its path, or [accept], an \"interface\", or take their address out of \"networks\""
+                "packets of the session itself are led into its tunnel: give its path an \"interface\", take their address out of \"networks\", or add a longer route to it"
             );
         }
     }
@@ -311,6 +311,11 @@ impl Tunnel {
             return;
         };
         if !self.rule.device.accepts(&headers) {
+            count(&counters.forbidden, 1);
+            return;
+        }
+        if self.rule.device.has(headers.source) {
+            // An address of ours: nothing of the peer comes from it.
             count(&counters.forbidden, 1);
             return;
         }

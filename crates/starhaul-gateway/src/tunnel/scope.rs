@@ -17,6 +17,11 @@ impl DeviceRule {
         })
     }
 
+    /// Whether this is an address of this end.
+    pub(super) fn has(&self, address: IpAddr) -> bool {
+        self.addresses.iter().any(|own| own.addr() == address)
+    }
+
     /// Whether this is an address of the tunnel's own network, as the peer's is and those that neither end has.
     pub(super) fn shares(&self, address: IpAddr) -> bool {
         self.addresses.iter().any(|own| own.contains(&address))

@@ -173,7 +173,7 @@ impl Peer {
         let Some(session) = self.receives.get_mut(&id.number) else {
             return;
         };
-        if end > self.config.longest_block() && !session.is_delivered() {
+        if end > self.config.longest_block(cx.memory.receive_limit) && !session.is_delivered() {
             return self.refuse_length(cx, id.number);
         }
         let (cost, held) = (session.cost(data), session.held());
@@ -213,7 +213,8 @@ impl Peer {
             cx.stats.dropped.late += 1;
             return;
         };
-        if repair.red > self.config.longest_block() && !session.is_delivered() {
+        let longest = self.config.longest_block(cx.memory.receive_limit);
+        if repair.red > longest && !session.is_delivered() {
             return self.refuse_length(cx, id.number);
         }
         (session.heard, self.heard) = (now, now);

@@ -39,6 +39,8 @@ pub struct LtpDriver {
     engines: BTreeMap<SocketAddr, EngineId>,
     /// When those were last believed that were found where they sent from.
     heard: BTreeMap<EngineId, Instant>,
+    /// Where those were before that were found elsewhere.
+    former: BTreeMap<EngineId, SocketAddr>,
     from_nobody: u64,
 }
 
@@ -63,6 +65,7 @@ impl LtpDriver {
             addresses: BTreeMap::new(),
             engines: BTreeMap::new(),
             heard: BTreeMap::new(),
+            former: BTreeMap::new(),
             from_nobody: 0,
         })
     }
@@ -85,6 +88,7 @@ impl LtpDriver {
     /// Tells where a peer of the engine is. Segments of it from elsewhere are dropped from now on.
     pub fn set_address(&mut self, peer: EngineId, address: SocketAddr) {
         self.heard.remove(&peer);
+        self.former.remove(&peer);
         learn(
             &mut self.addresses,
             &mut self.engines,
@@ -126,6 +130,7 @@ impl LtpDriver {
         let event = self.engine.poll_event()?;
         if let Event::PeerForgotten { peer } = event {
             self.heard.remove(&peer);
+            self.former.remove(&peer);
         }
         if let Event::PeerForgotten { peer } = event
             && let Some(address) = self.addresses.remove(&peer)
@@ -186,7 +191,7 @@ impl LtpDriver {
                 let remote = canonical(message.remote);
                 let known = self.engines.get(&remote).copied();
                 let known = known.filter(|known| !is_replaced(&self.engine, *known, first));
-                let is_placed = |peer| self.is_placed(now, peer);
+                let is_placed = |peer| self.is_placed(now, peer, remote);
                 let Some(from) = known.or_else(|| introduced(&self.engine, is_placed, first))
                 else {
                     self.from_nobody += 1;
@@ -196,8 +201,14 @@ impl LtpDriver {
                 let is_believed = self.engine.handle_datagrams(now, from, contents, stride);
                 // Whoever has not the key of a peer is not told what is for it.
                 if known.is_none() && is_believed {
+                    let before = self.addresses.get(&from).copied();
                     learn(&mut self.addresses, &mut self.engines, from, remote);
                     self.heard.insert(from, now);
+                    // One that was moved comes back as soon as it speaks, and whoever moved it does not.
+                    let has_returned = self.former.remove(&from) == Some(remote);
+                    if let Some(before) = before.filter(|_| !has_returned) {
+                        self.former.insert(from, before);
+                    }
                 } else if is_believed && let Some(heard) = self.heard.get_mut(&from) {
                     *heard = now;
                 }
@@ -208,7 +219,10 @@ impl LtpDriver {
 
     /// Whether a peer is where the configuration says, or was found elsewhere and is not silent for longer than it would try itself: then
     /// its address may have changed.
-    fn is_placed(&self, now: Instant, peer: EngineId) -> bool {
+    fn is_placed(&self, now: Instant, peer: EngineId, remote: SocketAddr) -> bool {
+        if self.former.get(&peer) == Some(&remote) {
+            return false;
+        }
         if !self.addresses.contains_key(&peer) {
             return self.named.contains(&peer);
         }
@@ -519,6 +533,8 @@ mod tests {
         let mut host = host();
         let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         socket.connect(host.local_addr()).unwrap();
+        let patience = Some(Duration::from_secs(20));
+        socket.set_read_timeout(patience).unwrap();
         for (engine, number) in [(5, 1), (6, 2), (5, 3)] {
             socket.send(&whole_block(engine, number)).unwrap();
             until_delivered(&mut host, engine);
@@ -555,6 +571,7 @@ mod tests {
     #[test]
     fn a_silent_peer_without_an_address_may_come_from_elsewhere() {
         let mut host = driver(2, 1);
+        let mut before = None;
         for round in 0..2 {
             // As if it had been silent since.
             let silence = host.engine().longest_silence(EngineId(1)).unwrap();
@@ -565,6 +582,12 @@ mod tests {
             let to = host.local_addr();
             socket.send_to(&whole_block(1, 10 + round), to).unwrap();
             until_delivered(&mut host, 1);
+            // The one before comes back at once, as one that somebody else took the place of; who had taken it does not.
+            if let Some(before) = &before {
+                let before: &std::net::UdpSocket = before;
+                before.send_to(&whole_block(1, 30), to).unwrap();
+                until_delivered(&mut host, 1);
+            }
             // Another one is not believed meanwhile.
             let other = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
             other.send_to(&whole_block(1, 20 + round), to).unwrap();
@@ -574,6 +597,7 @@ mod tests {
                 let soon = Instant::now() + Duration::from_millis(1);
                 host.turn(Some(soon)).unwrap();
             }
+            before = Some(socket);
         }
     }
 

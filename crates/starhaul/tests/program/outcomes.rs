@@ -83,6 +83,10 @@ fn what_is_not_replaced_stays_as_it_was() {
     let twice = ["--out", path(&same), "--out-delay", path(&same)];
     convert("rate=10mbit,delay=5ms", &twice, 2, "--out-delay");
     assert!(!same.exists());
+    let also_same = site.file("./same.txt");
+    let twice = ["--out", path(&same), "--out-delay", path(&also_same)];
+    convert("rate=10mbit,delay=5ms", &twice, 2, "--out-delay");
+    assert!(!same.exists());
     assert_eq!(fs::read_to_string(&kept).unwrap(), "what was there\n");
     // What the trace of a link leaves out is said.
     let out = site.file("bw.txt");

@@ -113,8 +113,8 @@ fn mistakes_are_named_with_file_line_and_key() {
         ("synth loe --out a.csv", 2, "did you mean \"leo\"?"),
         (
             "convert delay.txt --out a.csv --out-format csv",
-            1,
-            "needs a capacity",
+            2,
+            "has no capacity",
         ),
         (
             "convert delay.txt --out a.txt --out-format mahimahi",
