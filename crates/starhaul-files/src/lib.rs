@@ -17,7 +17,11 @@ use rustix::{
 /// [`io::ErrorKind::AlreadyExists`] if another file has it, and those of the system. The file keeps its name then.
 pub fn give_name(file: &Path, name: &Path) -> io::Result<()> {
     // FAT, exFAT and shares of other hosts have no links; some of them cannot say what a rename may replace.
-    give_name_by(link, rename_without_replacing, file, name)
+    give_name_by(link, rename_without_replacing, file, name)?;
+    // The name is there after a loss of power, too. Some file systems sync no folders; it has the name all the same.
+    let folder = name.parent().filter(|folder| *folder != Path::new(""));
+    let _ = fs::File::open(folder.unwrap_or(Path::new("."))).and_then(|folder| folder.sync_all());
+    Ok(())
 }
 
 type Step = fn(&Path, &Path) -> io::Result<()>;

@@ -16,10 +16,10 @@ use ring::rand::{SecureRandom as _, SystemRandom};
 use starhaul_gateway::config::IdentitySource;
 use starhaul_net::{
     BindOptions, UdpSocket,
-    record::{LightChoice, Runner},
+    record::{LightChoice, RecordError, Runner},
 };
 use starhaul_record::{
-    ClientConfig, Direction, Key, PACKET_BYTES, Request, ServerConfig, ServerEvent,
+    ClientConfig, Direction, Error, Key, PACKET_BYTES, Request, ServerConfig, ServerEvent,
 };
 use starhaul_units::Bandwidth;
 
@@ -150,7 +150,7 @@ fn serve(arguments: &ServerArguments) -> anyhow::Result<()> {
 fn record(arguments: &ClientArguments) -> anyhow::Result<()> {
     check_folder("--out", &arguments.out)?;
     let key = load(&arguments.key)?;
-    let server = resolve(&arguments.server)?;
+    let mut servers = resolve(&arguments.server)?;
     std::fs::create_dir_all(&arguments.out)
         .with_context(|| format!("cannot make the folder {}", arguments.out.display()))?;
     let mut runner = Runner::new()?;
@@ -177,10 +177,19 @@ fn record(arguments: &ClientArguments) -> anyhow::Result<()> {
             break;
         }
         let mut bar = progress::Bar::new(*direction);
-        let config = config(arguments, key.clone(), *direction)?;
-        let recorded = runner.record(server, config, choice, &mut journal, |progress| {
-            bar.show(progress)
-        });
+        let mut recorded = Ok(());
+        for server in std::mem::take(&mut servers) {
+            let config = config(arguments, key.clone(), *direction)?;
+            let each = |progress| bar.show(progress);
+            recorded = runner
+                .record(server, config, choice, &mut journal, each)
+                .map(drop);
+            // The next address of the name may be the one where it listens.
+            if !matches!(&recorded, Err(RecordError::Record(Error::NoAnswer))) {
+                servers = vec![server];
+                break;
+            }
+        }
         bar.finish();
         if recorded.is_err() {
             drop(journal);
@@ -234,13 +243,14 @@ fn load(file: &Path) -> anyhow::Result<Key> {
     Ok(Key::new(&identity.derive_key(PURPOSE)))
 }
 
-fn resolve(server: &str) -> anyhow::Result<SocketAddr> {
-    let mut addresses = server.to_socket_addrs().with_context(|| {
+/// All addresses of a server.
+fn resolve(server: &str) -> anyhow::Result<Vec<SocketAddr>> {
+    let addresses = server.to_socket_addrs().with_context(|| {
         format!("{server:?} is no server: write host:port, for example dish.example:4710")
     })?;
-    addresses
-        .next()
-        .with_context(|| format!("{server:?} has no address"))
+    let addresses: Vec<_> = addresses.collect();
+    anyhow::ensure!(!addresses.is_empty(), "{server:?} has no address");
+    Ok(addresses)
 }
 
 fn random<const N: usize>() -> anyhow::Result<[u8; N]> {

@@ -2,6 +2,7 @@
 // Follows /events, each of which is the object of `starhaul status --json` without its lists of streams.
 
 const SPAN = 120; // seconds that a plot shows
+const PATIENCE = 10000; // ms without an event after which the connection is made anew
 const RECENT = 300; // seconds for which "what is wrong" counts
 const counts = new Map(); // values of counters at earlier times, by name
 const paths = new Map(); // what is drawn of each path, by peer, side and name
@@ -300,8 +301,8 @@ function carrierProblems(status) {
 /// By how much a counter rose in the last minutes, as far as this page has seen.
 function recent(name, value, at) {
   let kept = counts.get(name);
-  // A gateway that was started again counts from 0.
-  if (!kept || value < kept.at(-1).value) counts.set(name, kept = [{ at, value }]);
+  // A gateway that was started again counts from 0. What rose while nothing came is of nobody knows when.
+  if (!kept || value < kept.at(-1).value || at - kept.at(-1).at > RECENT) counts.set(name, kept = [{ at, value }]);
   if (at - kept.at(-1).at >= 2) kept.push({ at, value });
   while (kept.length > 1 && at - kept[1].at > RECENT) kept.shift();
   return value - kept[0].value;
@@ -341,6 +342,11 @@ function showProblems(status, entries) {
     const opens = peer.configured_paths.length > 0;
     if (opens && peer.sessions === 0) problems.push(`no session with ${peer.name}: ${peer.last_error ?? 'not tried yet'}`);
   }
+  // A side to which its peers come.
+  const opens = peer => peer.configured_paths.length > 0 || (peer.service ?? []).length > 0;
+  if (status.peers.length > 0 && !status.peers.some(opens) && status.sessions.length === 0) {
+    problems.push(`no session is open: nothing has come from ${status.peers.map(peer => peer.name).join(', ')}`);
+  }
   for (const { totals, peer, now, configured } of entries) {
     if (!now && configured && peer.sessions > 0) problems.push(`path ${totals.name} to ${peer.name} is not there`);
     if (now && now.state === 'down') problems.push(`path ${totals.name} to ${peer.name} is down: ${now.last_error ?? 'no answer'}`);
@@ -358,6 +364,8 @@ function showProblems(status, entries) {
 // --- events
 
 function show(status) {
+  // Another version has another page.
+  if (latest && latest.version !== status.version) return location.reload();
   latest = status;
   heard = performance.now();
   const entries = [...pathsOf(status)];
@@ -382,6 +390,7 @@ function tell() {
   const summary = $('#summary');
   const silent = heard && performance.now() - heard > 2500;
   summary.classList.toggle('lost', silent);
+  document.body.classList.toggle('stale', silent);
   if (silent) summary.textContent = `no answer from the gateway for ${age((performance.now() - heard) / 1000)}`;
   else if (latest) {
     const { version, uptime_s, process, sessions } = latest;
@@ -391,16 +400,29 @@ function tell() {
   }
 }
 
+let events = null;
+let asked = 0;
+
 function follow() {
-  const events = new EventSource('events');
-  events.onmessage = event => show(JSON.parse(event.data));
+  events?.close();
+  const own = events = new EventSource('events');
+  asked = performance.now();
+  own.onmessage = event => show(JSON.parse(event.data));
   // Where the server refused, the browser does not try again by itself.
-  events.onerror = () => {
-    if (events.readyState === EventSource.CLOSED) setTimeout(follow, 2000);
+  own.onerror = () => {
+    if (own !== events || own.readyState !== EventSource.CLOSED) return;
+    if (!heard) $('#summary').textContent = 'the gateway refuses another page: it has as many as it may';
+    setTimeout(() => { if (own === events) follow(); }, 2000);
   };
 }
 
-setInterval(tell, 1000);
+/// A connection that was cut without a word is never ended by the browser.
+function look() {
+  tell();
+  if (performance.now() - Math.max(heard, asked) > PATIENCE) follow();
+}
+
+setInterval(look, 1000);
 addEventListener('resize', draw);
 matchMedia('(prefers-color-scheme: dark)').addEventListener('change', draw);
 follow();

@@ -66,7 +66,7 @@ fn results_are_printed_although_the_report_cannot_be_written() {
 #[cfg(feature = "dtn")]
 #[test]
 fn the_demo_in_space_leaves_nothing_behind_when_it_is_told_to_end() {
-    for signal in ["INT", "TERM"] {
+    for signal in ["INT", "TERM", "HUP"] {
         let place = tempfile::tempdir().unwrap();
         let mut demo = starhaul(&["demo", "--space", "--json"]);
         demo.env("TMPDIR", place.path());

@@ -306,6 +306,20 @@ fn a_packet_to_an_address_of_the_tunnel_that_nobody_has_does_not_go_round() {
         });
     }
     assert_eq!(tunnel(&pair.field)["dropped"]["forbidden"], 0);
+
+    // One that claims to be the ground itself does not turn the ground's own packets away.
+    network.ip(Side::Field, "address add 10.9.0.1/32 dev lo");
+    let forger = network
+        .field
+        .inside(|| UdpSocket::bind("10.9.0.1:0"))
+        .unwrap();
+    forger.send_to(b"forged", "10.9.0.3:9").unwrap();
+    wait_for("the forged packet", || {
+        let dropped = &tunnel(&pair.ground)["dropped"];
+        (dropped["forbidden"] == 3).then_some(())
+    });
+    network.ip(Side::Field, "address del 10.9.0.1/32 dev lo");
+    Echo::start(&network, "10.9.0.1:9010").wait_for_answers(b"still here");
 }
 
 #[test]
