@@ -198,6 +198,16 @@ status {status:#}"
             .unwrap()
             .contains("1 session")
     );
+    // A side to which its peers come has no paths of its own that could be missing.
+    let accepting = "(() => { const none = { configured_paths: [], service: [], sessions: 0 };\
+        const peers = latest.peers.map(peer => ({ ...peer, ...none }));\
+        showProblems({ ...latest, sessions: [], peers }, []);\
+        return document.querySelector('#problems').innerText; })()";
+    let told = browser.evaluate(accepting);
+    assert!(
+        told.as_str().unwrap().contains("no session is open"),
+        "{told}"
+    );
     drop(pair);
     wait_for("the page says that the gateway is gone", || {
         browser
@@ -206,6 +216,8 @@ status {status:#}"
             .contains("no answer")
             .then_some(())
     });
+    let is_grey = browser.evaluate("document.body.classList.contains('stale')");
+    assert_eq!(is_grey, true);
 }
 
 /// All that was loaded is below 100 kB, and a phone shows it without scrolling sideways.
