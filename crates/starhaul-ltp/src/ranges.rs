@@ -52,13 +52,14 @@ impl RangeSet {
         range.map_or(value, |(_, &end)| end.max(value))
     }
 
-    /// The parts of `start..end` in the set, ascending.
+    /// The parts of `start..end` in the set, ascending; none of them is empty.
     pub(crate) fn within(&self, start: u64, end: u64) -> impl Iterator<Item = (u64, u64)> {
         let before = self.ranges.range(..start).next_back();
         let first = before
             .filter(|(_, to)| **to > start)
             .map_or(start, |(&from, _)| from);
-        let ranges = self.ranges.range(first..end.max(first));
+        let behind = if start < end { end } else { first };
+        let ranges = self.ranges.range(first..behind.max(first));
         ranges.map(move |(&from, &to)| (from.max(start), to.min(end)))
     }
 
@@ -117,6 +118,7 @@ mod tests {
                     let missing: Vec<u64> = gaps.iter().flat_map(|&(from, to)| from..to).collect();
                     let expected: Vec<u64> = (start..end).filter(|value| !is_in(*value)).collect();
                     prop_assert_eq!(missing, expected);
+                    prop_assert!(set.within(start, end).all(|(from, to)| from < to));
                     let held: Vec<u64> = set.within(start, end).flat_map(|(from, to)| from..to).collect();
                     let expected: Vec<u64> = (start..end).filter(|value| is_in(*value)).collect();
                     prop_assert_eq!(held, expected);

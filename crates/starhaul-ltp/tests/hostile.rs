@@ -9,12 +9,11 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use pair::{
     Pair, RECEIVER, SENDER, SERVICE, content,
-    direct::{converse, delivered, engine, output, red, sdnv},
+    direct::{converse, delivered, engine, output, red, sdnv, segment},
 };
 use starhaul_ltp::{
     AuthKey, Batch, Body, CancelReason, Checkpoint, Data, DataKind, End, Engine, EngineConfig,
-    EngineId, Event, Extensions, LinkState, NumberWidth, Outgoing, PeerConfig, Repair, Segment,
-    SessionId, UnknownPeers,
+    EngineId, Event, LinkState, NumberWidth, Outgoing, PeerConfig, Repair, SessionId, UnknownPeers,
 };
 
 #[test]
@@ -578,13 +577,9 @@ fn tiny_repair_symbols_cost_what_they_hold() {
     let config = PeerConfig::new(Duration::ZERO, None);
     let mut receiver = engine(RECEIVER, 1, &[SENDER], &config, now);
     for number in 0..10_000_u64 {
-        let segment = Segment {
-            session: SessionId {
-                originator: SENDER,
-                number: 7,
-            },
-            header: Extensions::default(),
-            body: Body::Repair(Repair {
+        let bytes = segment(
+            7,
+            Body::Repair(Repair {
                 service: SERVICE,
                 offset: 2 * number,
                 red: 1 << 20,
@@ -594,10 +589,7 @@ fn tiny_repair_symbols_cost_what_they_hold() {
                 index: 2,
                 payload: b"x",
             }),
-            trailer: Extensions::default(),
-        };
-        let mut bytes = Vec::new();
-        segment.write(&mut bytes);
+        );
         receiver.handle_datagrams(now, SENDER, &bytes, bytes.len());
     }
     let held = receiver.receive_memory();
@@ -615,23 +607,16 @@ fn endless_checkpoints_make_few_reports() {
         receiver.handle_datagrams(now, SENDER, &segment, segment.len());
     }
     for serial in 1..=4096 {
-        let segment = Segment {
-            session: SessionId {
-                originator: SENDER,
-                number: 7,
-            },
-            header: Extensions::default(),
-            body: Body::Data(Data {
+        let bytes = segment(
+            7,
+            Body::Data(Data {
                 kind: DataKind::RedCheckpoint,
                 service: SERVICE,
                 offset: 1198,
                 checkpoint: Some(Checkpoint { serial, report: 0 }),
                 payload: b"x",
             }),
-            trailer: Extensions::default(),
-        };
-        let mut bytes = Vec::new();
-        segment.write(&mut bytes);
+        );
         receiver.handle_datagrams(now, SENDER, &bytes, bytes.len());
     }
     let reports: usize = output(&mut receiver, now).iter().map(Vec::len).sum();

@@ -73,6 +73,32 @@ fn a_red_or_mixed_block_survives_any_single_loss() {
     }
 }
 
+/// Also one behind a checkpoint: its repair is reported from there on, within what was acknowledged before.
+#[test]
+fn a_block_survives_the_loss_of_any_of_its_segments() {
+    for lost in 0..LENGTH.div_ceil(1360) {
+        let mut pair = pair();
+        let mut sent = 0;
+        pair.sender().passes = Box::new(move |segment| {
+            let is_data = matches!(
+                Kind::of(segment),
+                Kind::Red | Kind::Checkpoint | Kind::RedEnd
+            );
+            sent += usize::from(is_data);
+            !is_data || sent != lost + 1
+        });
+        pair.send(&content(LENGTH, 3), LENGTH);
+        pair.finish();
+        assert_eq!(pair.receiver().delivered(), [content(LENGTH, 3)], "{lost}");
+        let events = pair.sender().happened();
+        let last = events.last();
+        assert!(
+            matches!(last, Some(Event::Sent { .. })),
+            "{lost}: {events:?}"
+        );
+    }
+}
+
 #[test]
 fn a_lost_green_segment_is_missed_and_no_session_hangs() {
     use Kind::*;

@@ -8,11 +8,10 @@ use std::time::{Duration, Instant};
 
 use pair::{
     RECEIVER, SENDER, SERVICE, content,
-    direct::{converse, delivered, engine, output, red, sdnv},
+    direct::{converse, delivered, engine, output, red, sdnv, segment},
 };
 use starhaul_ltp::{
-    Body, CancelReason, End, Engine, EngineConfig, Event, Extensions, Outgoing, PeerConfig, Repair,
-    Segment, SessionId,
+    Body, CancelReason, End, Engine, EngineConfig, Event, Outgoing, PeerConfig, Repair,
 };
 
 /// The sender of a held block learns that it is stored although an older checkpoint, whose report was lost, came again last.
@@ -137,13 +136,9 @@ fn a_refused_symbol_changes_nothing() {
     let mut receiver = engine(RECEIVER, 1, &[SENDER], &config, now);
     let block = content(3000, 1);
     let data = |offset: usize, end| red(7, offset as u64, &block[offset..][..1500], end);
-    let symbol = Segment {
-        session: SessionId {
-            originator: SENDER,
-            number: 7,
-        },
-        header: Extensions::default(),
-        body: Body::Repair(Repair {
+    let forged = segment(
+        7,
+        Body::Repair(Repair {
             service: SERVICE,
             offset: 0,
             red: 1000,
@@ -153,10 +148,7 @@ fn a_refused_symbol_changes_nothing() {
             index: 2,
             payload: b"x",
         }),
-        trailer: Extensions::default(),
-    };
-    let mut forged = Vec::new();
-    symbol.write(&mut forged);
+    );
     for segment in [data(0, false), forged, data(1500, true)] {
         receiver.handle_datagrams(now, SENDER, &segment, segment.len());
     }
@@ -188,4 +180,79 @@ fn a_block_waits_while_its_sender_is_busy_with_another() {
     // One of a former life of the sender does not stay for good.
     let left_after = left_after.unwrap();
     assert!((10..30).contains(&left_after), "{left_after}");
+}
+
+/// What is to be repaired may be more than the window, which has become smaller since: reports are asked for on the way.
+#[test]
+fn a_repair_larger_than_the_window_goes_on() {
+    let mut now = Instant::now();
+    let config = PeerConfig::new(Duration::ZERO, None);
+    let mut sender = engine(SENDER, 1, &[RECEIVER], &config, now);
+    let mut receiver = engine(RECEIVER, 2, &[SENDER], &config, now);
+    let give =
+        |now: Instant, sender: &mut Engine, receiver: &mut Engine, segments: &[Vec<u8>], took| {
+            for segment in segments {
+                receiver.handle_datagrams(now, SENDER, segment, segment.len());
+            }
+            let now = now + took;
+            receiver.handle_timeout(now);
+            for segment in output(receiver, now) {
+                sender.handle_datagrams(now, RECEIVER, &segment, segment.len());
+            }
+            sender.handle_timeout(now);
+            while receiver.poll_event().is_some() {}
+            now
+        };
+    // Quick answers let the window grow.
+    let session = sender.send(now, outgoing(54_000_000)).unwrap();
+    let mut sent = 0;
+    while sent < 34_000_000 {
+        let segments = output(&mut sender, now);
+        sent += segments.iter().map(Vec::len).sum::<usize>();
+        now = give(
+            now,
+            &mut sender,
+            &mut receiver,
+            &segments,
+            Duration::from_millis(2),
+        );
+    }
+    // The rest is lost, and slow answers to small blocks make it shrink.
+    let rest: usize = output(&mut sender, now).iter().map(Vec::len).sum();
+    assert!(rest > 16 << 20, "{rest} bytes at once");
+    for _ in 0..200 {
+        sender.send(now, outgoing(1000)).unwrap();
+    }
+    let small = output(&mut sender, now);
+    now = give(
+        now,
+        &mut sender,
+        &mut receiver,
+        &small,
+        Duration::from_millis(50),
+    );
+    // Of the checkpoints that are repeated only the last one arrives: one report tells all that is missing.
+    let mut is_first = true;
+    for _ in 0..2000 {
+        let segments = output(&mut sender, now);
+        let has_data = segments.iter().any(|segment| segment.len() > 1000);
+        let lost = match is_first && has_data {
+            true => segments.len() - 1,
+            false => 0,
+        };
+        is_first &= !has_data;
+        let arrives = &segments[lost..];
+        now = give(
+            now,
+            &mut sender,
+            &mut receiver,
+            arrives,
+            Duration::from_millis(60),
+        );
+        let done = Event::Sent { session };
+        if std::iter::from_fn(|| sender.poll_event()).any(|event| event == done) {
+            return;
+        }
+    }
+    panic!("nothing more leaves");
 }

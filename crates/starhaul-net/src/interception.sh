@@ -43,6 +43,7 @@ rule() { ip $family rule add fwmark $number lookup $number; }
 # A rule goes before those that are there: a VPN that starts later, and takes all that it has not marked, goes before ours, which moves to the front
 # again. Prints the place of ours if others are before it.
 behind() {
+    others=
     ip $family rule show | while read -r place what; do
         case "$place $what" in
         0:* | *" lookup "$ours*) ;;

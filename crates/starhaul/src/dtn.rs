@@ -273,7 +273,7 @@ async fn receive(arguments: ReceiveArguments) -> anyhow::Result<()> {
                 printable(&file.path.display().to_string()),
                 file.length,
                 file.sha256,
-                printable(&file.from.to_string())
+                printable(&file.from)
             ))?;
             count += 1;
         }

@@ -144,7 +144,12 @@ pub(crate) fn run(args: Arguments) -> anyhow::Result<ExitCode> {
     match report.exit_code {
         0 if !report.is_valid() => Ok(INVALID.into()),
         0 => printed.map(|()| ExitCode::SUCCESS),
-        code => Ok(code.into()),
+        code => {
+            if let Err(error) = printed.map_err(|error| format!("{error:#}")) {
+                eprintln!("warning: the result is not printed: {error}");
+            }
+            Ok(code.into())
+        }
     }
 }
 

@@ -238,7 +238,7 @@ impl Tunnel {
         };
         if self.circles(&headers) {
             count(&counters.forbidden, 1);
-            self.answer(now, device, &headers, packet, Unreachable::NoRoute);
+            self.answer(now, device, &headers, packet, Unreachable::Nobody);
             return;
         }
         if !self.rule.device.sends(&headers) {

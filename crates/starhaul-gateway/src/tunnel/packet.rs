@@ -42,6 +42,8 @@ pub struct Headers {
 pub enum Unreachable {
     /// There is no session with the peer.
     NoRoute,
+    /// The destination is of the tunnel's own network, and neither end has it (RFC 4443 §3.1).
+    Nobody,
     /// The destination is in none of the networks behind the peer.
     Prohibited,
 }
@@ -135,7 +137,9 @@ impl Headers {
         let written = match (self.destination, self.source) {
             (IpAddr::V4(from), IpAddr::V4(to)) => {
                 let reason = match why {
-                    Unreachable::NoRoute => icmpv4::DestUnreachableHeader::Host,
+                    Unreachable::NoRoute | Unreachable::Nobody => {
+                        icmpv4::DestUnreachableHeader::Host
+                    }
                     Unreachable::Prohibited => icmpv4::DestUnreachableHeader::FilterProhibited,
                 };
                 let quoted = packet.get(..MAX_ICMP4_BYTES - IPV4_ICMP_HEADERS);
@@ -146,6 +150,7 @@ impl Headers {
             (IpAddr::V6(from), IpAddr::V6(to)) => {
                 let reason = match why {
                     Unreachable::NoRoute => icmpv6::DestUnreachableCode::NoRoute,
+                    Unreachable::Nobody => icmpv6::DestUnreachableCode::Address,
                     Unreachable::Prohibited => icmpv6::DestUnreachableCode::Prohibited,
                 };
                 let quoted = packet.get(..MAX_ICMP6_BYTES - IPV6_ICMP_HEADERS);
@@ -292,7 +297,11 @@ mod tests {
     fn a_sender_is_told_what_became_of_its_packet_and_errors_are_not_answered() {
         for (packet, most) in [(udp4(0), MAX_ICMP4_BYTES), (udp6(), MAX_ICMP6_BYTES)] {
             let headers = Headers::read(&packet).unwrap();
-            for why in [Unreachable::NoRoute, Unreachable::Prohibited] {
+            for why in [
+                Unreachable::NoRoute,
+                Unreachable::Nobody,
+                Unreachable::Prohibited,
+            ] {
                 let answer = headers.unreachable(&packet, why).unwrap();
                 assert!(answer.len() <= most);
                 assert!(SlicedPacket::from_ip(&answer).is_ok());

@@ -25,33 +25,39 @@ pub fn engine(
     engine
 }
 
-/// A red data segment of a sender, which needs no engine.
-pub fn red(number: u64, offset: u64, payload: &[u8], end: bool) -> Vec<u8> {
+/// A segment of a sender's session, which needs no engine.
+pub fn segment(number: u64, body: Body<'_>) -> Vec<u8> {
     let segment = Segment {
         session: SessionId {
             originator: SENDER,
             number,
         },
         header: Extensions::default(),
-        body: Body::Data(Data {
-            kind: if end {
-                DataKind::RedEndOfBlock
-            } else {
-                DataKind::Red
-            },
-            service: SERVICE,
-            offset,
-            checkpoint: end.then_some(Checkpoint {
-                serial: 1,
-                report: 0,
-            }),
-            payload,
-        }),
+        body,
         trailer: Extensions::default(),
     };
     let mut bytes = Vec::new();
     segment.write(&mut bytes);
     bytes
+}
+
+/// A red data segment.
+pub fn red(number: u64, offset: u64, payload: &[u8], end: bool) -> Vec<u8> {
+    let data = Data {
+        kind: if end {
+            DataKind::RedEndOfBlock
+        } else {
+            DataKind::Red
+        },
+        service: SERVICE,
+        offset,
+        checkpoint: end.then_some(Checkpoint {
+            serial: 1,
+            report: 0,
+        }),
+        payload,
+    };
+    segment(number, Body::Data(data))
 }
 
 /// Everything that an engine wants to send now.

@@ -83,7 +83,8 @@ fn what_is_not_replaced_stays_as_it_was() {
     let twice = ["--out", path(&same), "--out-delay", path(&same)];
     convert("rate=10mbit,delay=5ms", &twice, 2, "--out-delay");
     assert!(!same.exists());
-    let also_same = site.file("./same.txt");
+    fs::create_dir(site.file("x")).unwrap();
+    let also_same = site.file("x/../same.txt");
     let twice = ["--out", path(&same), "--out-delay", path(&also_same)];
     convert("rate=10mbit,delay=5ms", &twice, 2, "--out-delay");
     assert!(!same.exists());
