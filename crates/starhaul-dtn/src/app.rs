@@ -348,7 +348,7 @@ mod tests {
     use crate::{config::Storage, schedule::Schedule};
 
     fn desk() -> Arc<Desk> {
-        let journal = Journal::open(None, Schedule::now()).unwrap();
+        let journal = Journal::open(None, true, Schedule::now()).unwrap();
         Arc::new(Desk::new(
             Arc::new(Keys::default()),
             journal,

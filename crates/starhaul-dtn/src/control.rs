@@ -34,6 +34,8 @@ use starhaul_net::LocalSocketFile;
 
 /// Bundles that an application has and has not acknowledged.
 const MOST_DELIVERIES: usize = 16;
+/// How long a connection that is refused may take to hear why.
+const SAY_NO: Duration = Duration::from_secs(1);
 /// The least lifetime of a bundle is a millisecond, the greatest ten years.
 const LIFETIMES_MS: std::ops::RangeInclusive<u64> = 1..=315_576_000_000;
 
@@ -96,11 +98,20 @@ fn listen_at_one_of(paths: Vec<PathBuf>) -> Result<(LocalSocketFile, UnixListene
 async fn accept(listener: UnixListener, node: Handle) {
     let connections = Arc::new(Semaphore::new(MOST_APPLICATIONS));
     loop {
-        let Ok(permit) = connections.clone().acquire_owned().await else {
-            return;
-        };
         match listener.accept().await {
-            Ok((stream, _)) => {
+            Ok((mut stream, _)) => {
+                let Ok(permit) = connections.clone().try_acquire_owned() else {
+                    let reason = format!(
+                        "the node serves {MOST_APPLICATIONS} applications at a time, and all are connected"
+                    );
+                    let reply = Reply::NotNow { reason };
+                    tokio::spawn(tokio::time::timeout(SAY_NO, async move {
+                        let _ = write(&mut stream, &reply, &[]).await;
+                        // Whoever asks into a connection that has ended does not read the reason.
+                        let _ = stream.readable().await;
+                    }));
+                    continue;
+                };
                 let node = node.clone();
                 tokio::spawn(async move {
                     let mut connection = Connection::new(node, stream);
@@ -187,6 +198,10 @@ impl Connection {
             expiry,
             acknowledged,
         } = delivery;
+        // Whoever waited for this application has given up: it comes again.
+        if acknowledged.is_closed() {
+            return Ok(());
+        }
         let reply = Reply::Bundle {
             id: id.clone(),
             source: source.to_string(),
@@ -242,11 +257,12 @@ impl Connection {
                 let open = self.open.remove(&id);
                 let (expiry, acknowledged) =
                     open.ok_or_else(|| refused("no such bundle is open here"))?;
-                let recorded = self
-                    .node
-                    .desk()
-                    .journal
-                    .record(&id, expiry, Schedule::now());
+                // It waits for the medium.
+                let (node, name) = (self.node.clone(), id.clone());
+                let recording = tokio::task::spawn_blocking(move || {
+                    node.desk().journal.record(&name, expiry, Schedule::now())
+                });
+                let recorded = recording.await.map_err(io::Error::other).flatten();
                 recorded.map_err(|error| {
                     ClientError::Refused(format!("the acknowledgement cannot be kept: {error}"))
                 })?;

@@ -118,7 +118,9 @@ impl EgressPolicy for Window {
 impl EgressController for Controller {
     async fn forward(&self, _: Option<u32>, mut bundle: Bundle) {
         let neighbour = self.neighbour.as_ref();
-        if neighbour.is_some_and(|neighbour| has_passed(&bundle, neighbour)) {
+        // One that has expired ends where it leaves (`filters`).
+        let is_here_still = !bundle.has_expired();
+        if is_here_still && neighbour.is_some_and(|neighbour| has_passed(&bundle, neighbour)) {
             // It is looked at again when a route changes.
             bundle.metadata.status = BundleStatus::Waiting;
             if let Err(error) = self.store.update_status(&bundle).await {

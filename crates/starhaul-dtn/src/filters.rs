@@ -11,6 +11,7 @@ use hardy_bpa::{
 use hardy_bpv7::{
     block::Flags,
     editor::{Chunk, Editor},
+    status_report::ReasonCode,
 };
 
 /// The agent's own check, under its name.
@@ -32,7 +33,11 @@ pub(crate) fn register(agent: &Bpa) -> Result<(), filter::Error> {
     let checks = Filter::Write(Arc::new(Checks(checks)));
     agent.register_filter(Hook::Ingress, VALIDITY, &[], checks)?;
     let quiet = Filter::Write(Arc::new(Quiet));
-    agent.register_filter(Hook::Egress, "quiet-blocks", &[], quiet)
+    agent.register_filter(Hook::Egress, "quiet-blocks", &[], quiet)?;
+    let expired = Filter::Write(Arc::new(Expired));
+    agent.register_filter(Hook::Egress, "expired", &[], expired)?;
+    let expired = Filter::Write(Arc::new(Expired));
+    agent.register_filter(Hook::Deliver, "expired", &[], expired)
 }
 
 /// A check that only reads, among those that may write: of two that only read, the agent gives each a task for each bundle.
@@ -44,6 +49,19 @@ impl WriteFilter for Checks {
         Ok(match self.0.filter(bundle, data).await? {
             ReadResult::Continue => WriteResult::Continue(None, None),
             ReadResult::Drop(reason) => WriteResult::Drop(reason),
+        })
+    }
+}
+
+/// Ends bundles whose lifetime is over where they would leave or be delivered: the agent looks at those that wait for a route alone.
+struct Expired;
+
+#[async_trait]
+impl WriteFilter for Expired {
+    async fn filter(&self, bundle: &Bundle, _: &[u8]) -> Result<WriteResult, hardy_bpa::Error> {
+        Ok(match bundle.has_expired() {
+            true => WriteResult::Drop(Some(ReasonCode::LifetimeExpired)),
+            false => WriteResult::Continue(None, None),
         })
     }
 }

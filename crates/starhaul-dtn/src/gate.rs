@@ -7,7 +7,7 @@ use std::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use hardy_bpa::{
@@ -44,6 +44,8 @@ struct Door {
     is_closed: AtomicBool,
     agent: OnceLock<Box<dyn Sink>>,
     neighbours: Mutex<BTreeMap<ClaAddress, Neighbour>>,
+    /// How many bundles are on their way to each node.
+    leaving: Mutex<BTreeMap<NodeId, usize>>,
     /// Only one at a time tells the agent of neighbours.
     telling: tokio::sync::Mutex<()>,
     sent: AtomicU64,
@@ -91,6 +93,7 @@ impl Gate {
             is_closed: AtomicBool::new(false),
             agent: OnceLock::new(),
             neighbours: Mutex::default(),
+            leaving: Mutex::default(),
             telling: tokio::sync::Mutex::default(),
             sent: AtomicU64::new(0),
             received: AtomicU64::new(0),
@@ -130,7 +133,54 @@ impl Gate {
     }
 }
 
+/// How long a bundle of a node waits for room while others are on their way to it. Where one connection carries both ways, what waits
+/// keeps those from leaving, and room may come of nothing else: one is taken beyond the limits then.
+const HEAD_ON_PATIENCE: Duration = Duration::from_secs(2);
+
+/// A bundle on its way to a node.
+struct Leaving<'a> {
+    door: &'a Door,
+    node: NodeId,
+}
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        let mut leaving = self.door.leaving();
+        if let Some(count) = leaving.get_mut(&self.node) {
+            *count -= 1;
+            if *count == 0 {
+                leaving.remove(&self.node);
+            }
+        }
+    }
+}
+
 impl Door {
+    fn leaving(&self) -> MutexGuard<'_, BTreeMap<NodeId, usize>> {
+        self.leaving.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn leave_to(&self, node: &NodeId) -> Leaving<'_> {
+        *self.leaving().entry(node.clone()).or_default() += 1;
+        Leaving {
+            door: self,
+            node: node.clone(),
+        }
+    }
+
+    /// Whether a bundle of a node goes on waiting for room.
+    fn may_wait(&self, node: Option<&NodeId>, since: Instant) -> bool {
+        self.waits
+            && !self.is_closed.load(Ordering::SeqCst)
+            && (since.elapsed() < HEAD_ON_PATIENCE || !self.meets(node))
+    }
+
+    /// Whether bundles are on their way to the node that gives one.
+    fn meets(&self, node: Option<&NodeId>) -> bool {
+        !self.is_closed.load(Ordering::SeqCst)
+            && node.is_some_and(|node| self.leaving().contains_key(node))
+    }
+
     fn neighbours(&self) -> MutexGuard<'_, BTreeMap<ClaAddress, Neighbour>> {
         self.neighbours
             .lock()
@@ -247,27 +297,27 @@ impl Cla for Gate {
             .map(|neighbour| neighbour.node.clone());
         let now = Schedule::now();
         let schedule = &self.door.schedule;
-        let booking = match &node {
-            Some(node) => match schedule.book(node, now, bundle.len() as u64) {
-                Some(booking) => Some(booking),
-                None => {
-                    self.door.stock.changes.again();
-                    return Ok(ForwardBundleResult::NoNeighbour);
-                }
-            },
-            None => None,
+        let booked = node.and_then(|node| {
+            let booking = schedule.book(&node, now, bundle.len() as u64)?;
+            Some((node, booking))
+        });
+        let (node, booking) = match booked {
+            Some(booked) => booked,
+            // Its contact is over, or it has left: who answers there now, if anyone, is not this neighbour.
+            None => {
+                self.door.stock.changes.again();
+                return Ok(ForwardBundleResult::NoNeighbour);
+            }
         };
+        let leaving = self.door.leave_to(&node);
         let forwarded = self.layer.forward(queue, address, bundle).await;
-        if let Some(node) = &node {
-            let is_tcp = self.layer.address_type() == Some(ClaAddressType::Tcp);
-            self.door.note(node, &forwarded, is_tcp);
-        }
+        drop(leaving);
+        let is_tcp = self.layer.address_type() == Some(ClaAddressType::Tcp);
+        self.door.note(&node, &forwarded, is_tcp);
         match forwarded {
             Ok(ForwardBundleResult::Sent) => drop(self.door.sent.fetch_add(1, Ordering::Relaxed)),
             _ => {
-                if let Some(booking) = &booking {
-                    schedule.give_back(booking, Schedule::now());
-                }
+                schedule.give_back(&booking, Schedule::now());
                 self.door.stock.changes.again();
             }
         }
@@ -305,13 +355,23 @@ impl Sink for Entrance {
             return Err(Error::Disconnected);
         }
         let bytes = bundle.len() as u64;
+        let began = Instant::now();
         let _room = loop {
-            match door.stock.admit(bytes) {
+            match door.stock.room(bytes) {
                 Ok(room) => break room,
-                Err(NoRoom::Full) if door.waits && !door.is_closed.load(Ordering::SeqCst) => {
+                Err(NoRoom::Full) if door.may_wait(node, began) => {
                     door.stock.wait_for_room().await;
                 }
-                Err(error) => return Err(Error::Internal(error.into())),
+                Err(NoRoom::Full) if door.waits && door.meets(node) => {
+                    match door.stock.room_beyond(bytes) {
+                        Ok(room) => break room,
+                        Err(_) => door.stock.wait_for_room().await,
+                    }
+                }
+                Err(error) => {
+                    door.stock.refused();
+                    return Err(Error::Internal(error.into()));
+                }
             }
         };
         let taken = steady::accept(agent.dispatch(bundle, node, address)).await;

@@ -14,15 +14,17 @@ use crate::plan::Moment;
 /// The acknowledged bundles that have not expired; in a file, if there is a folder for it.
 #[derive(Debug)]
 pub struct Journal {
+    /// When each expires: from then on the agent hands it out no more. Whoever asks does not wait for the medium.
+    until: Mutex<HashMap<String, Moment>>,
     held: Mutex<Held>,
     path: Option<PathBuf>,
 }
 
 #[derive(Debug)]
 struct Held {
-    /// When each expires: from then on the agent hands it out no more.
-    until: HashMap<String, Moment>,
     file: Option<File>,
+    /// Whether what is written is brought to the medium.
+    syncs: bool,
     /// Lines in the file.
     lines: usize,
     /// Whether the last line may be incomplete, since it could not be written.
@@ -40,15 +42,16 @@ const TRY_AGAIN: usize = 1000;
 
 impl Journal {
     /// Reads the journal of a former life. A line that a crash has cut off was not confirmed to its application. The file is written
-    /// anew without what has expired, if the disk has room for that.
+    /// anew without what has expired, if the disk has room for that. With `syncs`, what is recorded is on the medium.
     ///
     /// # Errors
     /// The file cannot be read or written.
-    pub fn open(folder: Option<&Path>, now: Moment) -> io::Result<Self> {
+    pub fn open(folder: Option<&Path>, syncs: bool, now: Moment) -> io::Result<Self> {
         let path = folder.map(|folder| folder.join("delivered"));
+        let mut until = HashMap::new();
         let mut held = Held {
-            until: HashMap::new(),
             file: None,
+            syncs,
             lines: 0,
             is_torn: false,
             is_named: true,
@@ -62,8 +65,8 @@ impl Journal {
             };
             let text = String::from_utf8_lossy(&text);
             let lines = text.split_inclusive('\n').filter_map(parse);
-            held.until = lines.filter(|(_, until)| *until > now).collect();
-            match held.write_anew(path) {
+            until = lines.filter(|(_, until)| *until > now).collect();
+            match held.write_anew(path, &until) {
                 Err(error) if held.file.is_none() => {
                     tracing::warn!(%error, "the journal of delivered bundles is not written anew, but goes on");
                     held.go_on(path, &text)?;
@@ -72,6 +75,7 @@ impl Journal {
             }
         }
         Ok(Self {
+            until: Mutex::new(until),
             held: Mutex::new(held),
             path,
         })
@@ -79,10 +83,10 @@ impl Journal {
 
     /// Whether a bundle was acknowledged.
     pub fn contains(&self, id: &str) -> bool {
-        self.held().until.contains_key(id)
+        self.until().contains_key(id)
     }
 
-    /// Notes that a bundle was acknowledged; it is on its way to the medium when this returns.
+    /// Notes that a bundle was acknowledged: whoever calls this waits for the medium.
     ///
     /// # Errors
     /// The file cannot be written: the application must not be told that its acknowledgement counts.
@@ -95,26 +99,40 @@ impl Journal {
             // One call, so that a crash leaves at most the last line incomplete.
             let line = format!("{end_of_torn}{id} {}\n", until.0.as_millis());
             file.write_all(line.as_bytes())?;
-            file.sync_data()?;
+            if held.syncs {
+                file.sync_data()?;
+            }
             held.is_torn = false;
         }
         if let Some(path) = &self.path {
             held.name(path)?;
         }
-        held.until.insert(id.to_owned(), until);
+        let known = {
+            let mut all = self.until();
+            all.insert(id.to_owned(), until);
+            all.len()
+        };
         held.lines += 1;
-        let most = MOST_USELESS + 2 * held.until.len();
+        let most = MOST_USELESS + 2 * known;
         if held.lines > most.max(held.lines_to_try) {
-            held.until.retain(|_, until| *until > now);
+            let all = {
+                let mut all = self.until();
+                all.retain(|_, until| *until > now);
+                all.clone()
+            };
             match &self.path {
                 // The bundle is in the old file, or in the new one, whose name the next call brings to the medium.
-                Some(path) => held.write_anew(path).unwrap_or_else(|error| {
+                Some(path) => held.write_anew(path, &all).unwrap_or_else(|error| {
                     tracing::warn!(%error, "the journal of delivered bundles stays longer than it need be");
                 }),
-                None => held.lines = held.until.len(),
+                None => held.lines = all.len(),
             }
         }
         Ok(())
+    }
+
+    fn until(&self) -> MutexGuard<'_, HashMap<String, Moment>> {
+        self.until.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn held(&self) -> MutexGuard<'_, Held> {
@@ -123,9 +141,9 @@ impl Journal {
 }
 
 impl Held {
-    fn write_anew(&mut self, path: &Path) -> io::Result<()> {
+    fn write_anew(&mut self, path: &Path, until: &HashMap<String, Moment>) -> io::Result<()> {
         let new = path.with_extension("new");
-        let renamed = self.write_to(&new).and_then(|file| {
+        let renamed = self.write_to(&new, until).and_then(|file| {
             std::fs::rename(&new, path)?;
             Ok(file)
         });
@@ -135,17 +153,19 @@ impl Held {
             self.lines_to_try = self.lines + TRY_AGAIN;
         })?;
         // What is written from now on would be lost in the old one, which has no name any more.
-        (self.file, self.lines, self.is_torn) = (Some(file), self.until.len(), false);
+        (self.file, self.lines, self.is_torn) = (Some(file), until.len(), false);
         self.is_named = false;
         self.name(path)
     }
 
-    fn write_to(&self, new: &Path) -> io::Result<File> {
-        let all = self.until.iter();
+    fn write_to(&self, new: &Path, until: &HashMap<String, Moment>) -> io::Result<File> {
+        let all = until.iter();
         let lines = all.map(|(id, until)| format!("{id} {}\n", until.0.as_millis()));
         std::fs::write(new, lines.collect::<String>())?;
         let file = OpenOptions::new().append(true).open(new)?;
-        file.sync_all()?;
+        if self.syncs {
+            file.sync_all()?;
+        }
         Ok(file)
     }
 
@@ -153,7 +173,9 @@ impl Held {
     fn go_on(&mut self, path: &Path, text: &str) -> io::Result<()> {
         let file = OpenOptions::new().append(true).create(true).open(path)?;
         // What that life was killed in the middle of may not be there yet.
-        file.sync_all()?;
+        if self.syncs {
+            file.sync_all()?;
+        }
         self.file = Some(file);
         self.lines = text.lines().count();
         self.lines_to_try = self.lines + TRY_AGAIN;
@@ -164,7 +186,7 @@ impl Held {
 
     /// Brings the name of the file to the medium.
     fn name(&mut self, path: &Path) -> io::Result<()> {
-        if let Some(folder) = path.parent().filter(|_| !self.is_named) {
+        if let Some(folder) = path.parent().filter(|_| self.syncs && !self.is_named) {
             File::open(folder)?.sync_all()?;
             self.is_named = true;
         }
@@ -189,7 +211,7 @@ mod tests {
     fn acknowledged_bundles_are_known_in_the_next_life_until_they_expire() {
         let folder = tempfile::tempdir().unwrap();
         let at = |seconds| Moment(Duration::from_secs(seconds));
-        let open = |now| Journal::open(Some(folder.path()), now).unwrap();
+        let open = |now| Journal::open(Some(folder.path()), true, now).unwrap();
         let journal = open(at(0));
         journal.record("one", at(10), at(0)).unwrap();
         journal.record("two", at(100), at(0)).unwrap();
@@ -209,7 +231,7 @@ mod tests {
     fn a_line_on_the_medium_counts_although_the_file_cannot_be_written_anew() {
         let folder = tempfile::tempdir().unwrap();
         let at = |seconds| Moment(Duration::from_secs(seconds));
-        let journal = Journal::open(Some(folder.path()), at(0)).unwrap();
+        let journal = Journal::open(Some(folder.path()), true, at(0)).unwrap();
         // Nothing can be written there.
         let new = folder.path().join("delivered.new");
         std::fs::create_dir(&new).unwrap();
@@ -223,7 +245,7 @@ mod tests {
         journal.record("three", at(100), at(0)).unwrap();
         assert_eq!(journal.held().lines, 3);
         drop(journal);
-        let journal = Journal::open(Some(folder.path()), at(50)).unwrap();
+        let journal = Journal::open(Some(folder.path()), true, at(50)).unwrap();
         let is_there = |id| journal.contains(id);
         assert!(["one", "two", "three"].into_iter().all(is_there));
     }
@@ -239,7 +261,7 @@ mod tests {
         std::fs::write(&file, "one 100000\ntwo 10000\nthree 99").unwrap();
         // A device that is always full.
         std::os::unix::fs::symlink("/dev/full", &new).unwrap();
-        let journal = Journal::open(Some(folder.path()), at(50)).unwrap();
+        let journal = Journal::open(Some(folder.path()), true, at(50)).unwrap();
         assert!(!new.is_symlink(), "the new file stays");
         assert!(journal.contains("one") && !journal.contains("two") && !journal.contains("three"));
         assert_eq!(journal.held().lines, 3);
@@ -247,7 +269,7 @@ mod tests {
         drop(journal);
         let text = std::fs::read_to_string(&file).unwrap();
         assert!(text.starts_with("one 100000\n"), "it is written anew");
-        let journal = Journal::open(Some(folder.path()), at(60)).unwrap();
+        let journal = Journal::open(Some(folder.path()), true, at(60)).unwrap();
         assert!(journal.contains("one") && journal.contains("four"));
         assert_eq!(journal.held().lines, 2);
     }

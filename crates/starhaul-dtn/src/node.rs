@@ -56,6 +56,8 @@ const WINDOW_ROUND_TRIPS: u32 = 3;
 const MOST_SHUTDOWN: Duration = Duration::from_secs(5);
 /// How long the node waits before it tries again what failed.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
+/// How long an address of a peer may take to answer before the next is tried.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
 /// The same at most, for a neighbour that takes connections under another name: each may stay open.
 const MOST_DELAY: Duration = Duration::from_secs(60);
 /// All that waits is tried again this often: each time costs a search of the store.
@@ -383,10 +385,14 @@ async fn connect(layer: &hardy_tcpclv4::Cla, address: &PeerAddress) -> Result<()
         }
     };
     let mut failed = "the name has no address".to_owned();
-    for address in addresses {
-        match layer.connect(&address).await {
-            Ok(()) => return Ok(()),
-            Err(error) => failed = error.to_string(),
+    let mut addresses = addresses.into_iter().peekable();
+    while let Some(address) = addresses.next() {
+        // The last one has as long as the library gives it.
+        let patience = addresses.peek().map_or(Duration::MAX, |_| CONNECT_PATIENCE);
+        match tokio::time::timeout(patience, layer.connect(&address)).await {
+            Ok(Ok(())) => return Ok(()),
+            Ok(Err(error)) => failed = error.to_string(),
+            Err(_) => failed = format!("{address} does not answer"),
         }
     }
     Err(failed)

@@ -26,8 +26,10 @@ pub(crate) struct Schedule {
     plan: ContactPlan,
     /// The nodes that this one has planned contacts with, in either direction.
     planned: BTreeSet<NodeId>,
-    /// The nodes to which a contact leads from here.
-    neighbours: BTreeSet<NodeId>,
+    /// The contacts that lead from here to each neighbour.
+    neighbours: BTreeMap<NodeId, Ways>,
+    /// When what the last contact with a node carries, in either direction, has arrived.
+    ends: BTreeMap<NodeId, Moment>,
     /// The nodes to which the configuration sends bundles, whatever the plan says.
     configured: BTreeSet<NodeId>,
     bookings: Mutex<Bookings>,
@@ -44,6 +46,53 @@ pub(crate) struct Booking {
     bytes: u64,
 }
 
+/// The contacts from here to one node, by their begin: a plan may have a million.
+#[derive(Debug, Default)]
+struct Ways(Vec<Way>);
+
+#[derive(Debug)]
+struct Way {
+    start: Moment,
+    /// The place in the plan.
+    place: usize,
+    /// The latest end of this one and all that begin earlier.
+    latest_end: Moment,
+}
+
+impl Ways {
+    /// `places`, ordered by when they begin.
+    fn of(plan: &ContactPlan, mut places: Vec<usize>) -> Self {
+        let contact = |place: usize| plan.contacts().get(place);
+        places.sort_by_key(|place| contact(*place).map(|contact| contact.start));
+        let mut latest_end = Moment::default();
+        let ways = places.into_iter().filter_map(|place| {
+            let contact = contact(place)?;
+            latest_end = latest_end.max(contact.end);
+            Some(Way {
+                start: contact.start,
+                place,
+                latest_end,
+            })
+        });
+        Self(ways.collect())
+    }
+
+    /// Those that have begun and may be open.
+    fn begun(&self, now: Moment) -> impl Iterator<Item = usize> + '_ {
+        let begun = self.0.partition_point(|way| way.start <= now);
+        let begun = self.0.get(..begun).unwrap_or_default().iter().rev();
+        begun
+            .take_while(move |way| way.latest_end > now)
+            .map(|way| way.place)
+    }
+
+    /// The next that begins.
+    fn next(&self, now: Moment) -> Option<usize> {
+        let begun = self.0.partition_point(|way| way.start <= now);
+        self.0.get(begun).map(|way| way.place)
+    }
+}
+
 impl Schedule {
     /// The plan as seen from `node`, and contacts that are always open.
     pub(crate) fn new(node: NodeId, plan: ContactPlan, always: Vec<Contact>) -> Self {
@@ -54,11 +103,24 @@ impl Schedule {
         };
         let planned = plan.contacts().iter().filter_map(other).collect();
         let plan = plan.with(always);
-        let contacts = plan.contacts().iter();
-        let from_here = contacts.filter(|contact| contact.from == node);
+        let (mut places, mut ends) = (BTreeMap::<_, Vec<_>>::new(), BTreeMap::new());
+        for (place, contact) in plan.contacts().iter().enumerate() {
+            if contact.from == node {
+                places.entry(contact.to.clone()).or_default().push(place);
+            }
+            if let Some(other) = other(contact) {
+                let end = contact.end.plus(contact.light_time);
+                let last = ends.entry(other).or_insert(end);
+                *last = end.max(*last);
+            }
+        }
+        let ways = places.into_iter();
         Self {
             planned,
-            neighbours: from_here.map(|contact| contact.to.clone()).collect(),
+            neighbours: ways
+                .map(|(to, places)| (to, Ways::of(&plan, places)))
+                .collect(),
+            ends,
             configured: BTreeSet::new(),
             node,
             plan,
@@ -103,10 +165,8 @@ impl Schedule {
 
     /// The next contact that begins to a neighbour.
     pub(crate) fn next_contact(&self, neighbour: &NodeId, now: Moment) -> Option<&Contact> {
-        let contacts = self.plan.contacts().iter();
-        let mut own =
-            contacts.filter(|contact| contact.from == self.node && contact.to == *neighbour);
-        own.find(|contact| contact.start > now)
+        let place = self.neighbours.get(neighbour)?.next(now)?;
+        self.plan.contacts().get(place)
     }
 
     /// When the next contact begins or ends here.
@@ -118,8 +178,12 @@ impl Schedule {
     /// How each node of the plan is reached first: over neighbours that answer, if there is such a way.
     pub(crate) fn routes(&self, now: Moment) -> BTreeMap<NodeId, Route> {
         let silent = self.silent().clone();
-        let mut bookings = self.bookings();
-        bookings.forget_past(&self.plan, now);
+        let bookings = {
+            let mut bookings = self.bookings();
+            bookings.forget_past(&self.plan, now);
+            // Bundles leave while routes are looked for.
+            bookings.clone()
+        };
         let (bytes, expiry) = (TYPICAL_BYTES, Moment::MAX);
         let query = Query {
             from: &self.node,
@@ -155,7 +219,7 @@ impl Schedule {
 
     /// Whether the agent may know of a neighbour: it sends to one that it knows whatever arrives earlier over another.
     pub(crate) fn is_shown(&self, neighbour: &NodeId, now: Moment) -> bool {
-        let is_wanted = !self.neighbours.contains(neighbour)
+        let is_wanted = !self.neighbours.contains_key(neighbour)
             || self.configured.contains(neighbour)
             || self.firsts().contains(neighbour);
         is_wanted && self.is_open(neighbour, now)
@@ -169,21 +233,21 @@ impl Schedule {
 
     /// A neighbour did not answer.
     pub(crate) fn failed(&self, neighbour: &NodeId, now: Moment) {
-        if self.neighbours.contains(neighbour) {
+        if self.neighbours.contains_key(neighbour) {
             self.silent().failed(neighbour, now);
         }
     }
 
     /// A neighbour did not take a bundle.
     pub(crate) fn refused(&self, neighbour: &NodeId, now: Moment) {
-        if self.neighbours.contains(neighbour) {
+        if self.neighbours.contains_key(neighbour) {
             self.silent().refused(neighbour, now);
         }
     }
 
     /// A neighbour is not connected. Returns whether routes may be others now.
     pub(crate) fn absent(&self, neighbour: &NodeId, now: Moment) -> bool {
-        self.neighbours.contains(neighbour) && self.silent().absent(neighbour, now)
+        self.neighbours.contains_key(neighbour) && self.silent().absent(neighbour, now)
     }
 
     /// A neighbour is there. Returns whether routes may be others now.
@@ -218,21 +282,15 @@ impl Schedule {
 
     /// Whether no contact with a neighbour is left in either direction.
     pub(crate) fn is_over(&self, neighbour: &NodeId, now: Moment) -> bool {
-        let own = [(&self.node, neighbour), (neighbour, &self.node)];
-        let mut all = self.plan.contacts().iter();
-        self.is_planned(neighbour)
-            && !all.any(|contact| {
-                own.contains(&(&contact.from, &contact.to))
-                    && contact.end.plus(contact.light_time) > now
-            })
+        self.is_planned(neighbour) && self.ends.get(neighbour).is_none_or(|end| *end <= now)
     }
 
     /// The open contacts with a neighbour, and their places in the plan: links may overlap.
     fn open(&self, neighbour: &NodeId, now: Moment) -> impl Iterator<Item = (usize, &Contact)> {
-        let contacts = self.plan.contacts().iter().enumerate();
-        contacts.filter(move |(_, contact)| {
-            contact.from == self.node && contact.to == *neighbour && contact.is_open(now)
-        })
+        let ways = self.neighbours.get(neighbour).into_iter();
+        let begun = ways.flat_map(move |ways| ways.begun(now));
+        let contacts = begun.filter_map(|place| Some((place, self.plan.contacts().get(place)?)));
+        contacts.filter(move |(_, contact)| contact.is_open(now))
     }
 
     /// The place in the plan of the open contact over which a bundle arrives first.

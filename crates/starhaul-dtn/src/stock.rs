@@ -126,6 +126,9 @@ pub(crate) struct Busy {
     id: Id,
 }
 
+/// Bundles that may be here beyond the limits, as many as neighbours that are as full.
+const BEYOND: u64 = 8;
+
 impl Stock {
     /// An empty one with these limits, of the node `own`.
     pub fn new(own: NodeId, limits: Storage) -> Arc<Self> {
@@ -163,11 +166,35 @@ impl Stock {
         (held.expired, held.refused)
     }
 
+    /// Whether a node is this one.
+    pub(crate) fn is_own(&self, node: &NodeId) -> bool {
+        *node == self.own || *node == NodeId::LocalNode
+    }
+
+    /// The greatest bundle that is taken.
+    pub(crate) const fn most_bundle_bytes(&self) -> u64 {
+        self.limits.bundle_bytes
+    }
+
     /// Room for a bundle of this size; what is known of it is added.
     ///
     /// # Errors
     /// All of [`NoRoom`].
     pub fn admit(&self, bytes: u64) -> std::result::Result<Room<'_>, NoRoom> {
+        self.room(bytes).inspect_err(|_| self.refused())
+    }
+
+    /// The same for one that may wait where there is none: it is not refused yet.
+    pub(crate) fn room(&self, bytes: u64) -> std::result::Result<Room<'_>, NoRoom> {
+        self.room_within(bytes, 0)
+    }
+
+    /// The same somewhat beyond the limits, for one without which nothing would leave either.
+    pub(crate) fn room_beyond(&self, bytes: u64) -> std::result::Result<Room<'_>, NoRoom> {
+        self.room_within(bytes, BEYOND)
+    }
+
+    fn room_within(&self, bytes: u64, beyond: u64) -> std::result::Result<Room<'_>, NoRoom> {
         let mut held = self.held();
         let (bundles, all) = (
             held.total.bundles + held.coming.bundles,
@@ -176,10 +203,13 @@ impl Stock {
         let is_large = bytes > self.limits.bundle_bytes.saturating_add(OVERHEAD)
             || bytes.saturating_add(KNOWN) > self.limits.bytes;
         let bytes = bytes.saturating_add(KNOWN);
-        let is_full =
-            bundles >= self.limits.bundles as u64 || all.saturating_add(bytes) > self.limits.bytes;
+        let most_bytes = self
+            .limits
+            .bytes
+            .saturating_add(bytes.saturating_mul(beyond));
+        let is_full = bundles >= (self.limits.bundles as u64).saturating_add(beyond)
+            || all.saturating_add(bytes) > most_bytes;
         if is_full || is_large {
-            held.refused += 1;
             return Err(if is_large {
                 NoRoom::TooLarge
             } else {

@@ -303,9 +303,79 @@ async fn a_node_ends_while_others_wait_for_it() {
     for number in 0..8_u8 {
         sender.send("ipn:2.5", &[number], LIFETIME).await.unwrap();
     }
-    until(&station, "it is full", |status| status.counters.refused > 0).await;
+    until(&station, "it is full", |status| {
+        !status.limits_met.is_empty()
+    })
+    .await;
     assert!(receiver.has_bundle(LIFETIME).await.unwrap());
     stop([station, lander]).await;
+}
+
+/// Each of two nodes is full of bundles for the other, and one connection carries both ways.
+#[tokio::test(flavor = "multi_thread")]
+async fn two_full_nodes_empty_each_other() {
+    let address = tcp();
+    let text = |number: u32, peer: u32, more: &str| {
+        format!(
+            "node = \"ipn:{number}.0\"\n[storage]\nsync = false\nmax_bundles = 4\n[tcp]\n{more}\
+             [[tcp.peer]]\nnode = \"ipn:{peer}.0\"\n"
+        )
+    };
+    let listens = format!("listen = \"{address}\"\n");
+    let first = Running::start(&text(1, 2, &listens)).await;
+    // It is filled before it connects.
+    let waits = format!("listen = \"{}\"\n", tcp());
+    let second = Running::start(&text(2, 1, &waits)).await;
+    for (running, to) in [(&first, "ipn:2.5"), (&second, "ipn:1.5")] {
+        let mut client = running.client().await;
+        client.open(None).await.unwrap();
+        for number in 0..4_u8 {
+            client.send(to, &[number], LIFETIME).await.unwrap();
+        }
+    }
+    let folder = second.stop().await;
+    let connects = text(2, 1, "") + &format!("address = \"{address}\"\n");
+    let second = Running::start_in(folder, &connects).await;
+    let mut clients = Vec::new();
+    for running in [&first, &second] {
+        let mut client = running.client().await;
+        client.open(Some("5")).await.unwrap();
+        clients.push(client);
+    }
+    for client in &mut clients {
+        for number in 0..4 {
+            let has_come = client.has_bundle(Duration::from_secs(20)).await.unwrap();
+            assert!(has_come, "{number} of 4 came");
+            let bundle = client.next_bundle().await.unwrap();
+            client.acknowledge(&bundle.id).await.unwrap();
+        }
+    }
+    stop([first, second]).await;
+}
+
+/// The neighbour is not there, and the agent may send to it at any time: nothing waits for a route.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bundle_for_a_neighbour_that_is_away_expires() {
+    let (a, b) = (udp(), udp());
+    let lander = Running::start(&over_ltp(1, a, 2, b, "")).await;
+    let mut sender = lander.client().await;
+    sender.open(None).await.unwrap();
+    let short = Duration::from_millis(300);
+    for number in 0..5_u8 {
+        sender.send("ipn:2.5", &[number], short).await.unwrap();
+    }
+    sender.send("ipn:2.5", b"lives", LIFETIME).await.unwrap();
+    tokio::time::sleep(3 * short).await;
+    let station = Running::start(&over_ltp(2, b, 1, a, "")).await;
+    let mut client = station.client().await;
+    client.open(Some("5")).await.unwrap();
+    assert!(client.has_bundle(Duration::from_secs(20)).await.unwrap());
+    assert_eq!(client.next_bundle().await.unwrap().payload, b"lives");
+    until(&lander, "they expire", |status| {
+        status.counters.expired == 5 && status.storage.bundles <= 1
+    })
+    .await;
+    stop([lander, station]).await;
 }
 
 /// More bundles than a node delivers at a time are for an application that takes none of them.

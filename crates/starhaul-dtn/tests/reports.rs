@@ -2,9 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod kit;
+
 use std::{
     path::Path,
-    time::{Duration, Instant, SystemTime},
+    time::{Duration, SystemTime},
 };
 
 use hardy_bpv7::{
@@ -14,58 +16,11 @@ use hardy_bpv7::{
     creation_timestamp::CreationTimestamp,
     dtn_time::DtnTime,
 };
-use starhaul_dtn::{Config, Node, blocks};
-use starhaul_ltp::{Engine, EngineConfig, EngineId, Event, Outgoing, PeerConfig};
-use starhaul_net::{IoMode, ltp::LtpDriver};
+use kit::source::{NODE, Source};
+use starhaul_dtn::{Config, Node};
 
 const LIFETIME: Duration = Duration::from_millis(500);
 const PATIENCE: Duration = Duration::from_secs(20);
-const NODE: EngineId = EngineId(2);
-
-/// An engine of LTP in place of the source's node, and what it receives.
-struct Source {
-    driver: LtpDriver,
-    received: Vec<bytes::Bytes>,
-}
-
-impl Source {
-    fn new() -> Self {
-        let mut engine = Engine::new(EngineConfig::new(EngineId(1), [7; 32]));
-        let peer = PeerConfig::new(Duration::ZERO, None);
-        engine.add_peer(Instant::now(), NODE, peer).unwrap();
-        engine.open_service(blocks::BUNDLE);
-        let local = "127.0.0.1:0".parse().unwrap();
-        Self {
-            driver: LtpDriver::bind(local, IoMode::default(), engine).unwrap(),
-            received: Vec::new(),
-        }
-    }
-
-    fn send(&mut self, bundle: Vec<u8>) {
-        let outgoing = Outgoing {
-            to: NODE,
-            service: blocks::BUNDLE,
-            red: bundle.len() as u64,
-            block: bundle.into(),
-        };
-        self.driver.engine().send(Instant::now(), outgoing).unwrap();
-    }
-
-    /// Receives until `count` bundles have come, or for `patience`.
-    fn receive(&mut self, count: usize, patience: Duration) {
-        let limit = Instant::now() + patience;
-        while self.received.len() < count && Instant::now() < limit {
-            self.driver.turn(Some(limit)).unwrap();
-            while let Some(event) = self.driver.poll_event() {
-                if let Event::RedPart { block, .. } = event {
-                    self.received.push(block.into_bytes());
-                }
-            }
-        }
-        // The report of the last block leaves.
-        self.driver.turn(Some(Instant::now())).unwrap();
-    }
-}
 
 /// A bundle for a node without a route, whose number tells it from others.
 fn bundle(number: u64, asks: bool, report_to: &str) -> Vec<u8> {

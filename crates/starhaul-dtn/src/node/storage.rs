@@ -54,10 +54,11 @@ impl Drop for Lock {
 pub(super) async fn open(config: &Storage, stock: &Arc<Stock>) -> Result<Stores, Error> {
     let folder = config.folder.as_deref();
     let lock = folder.map(lock).transpose()?.map(Arc::new);
-    let journal = Journal::open(folder, Schedule::now()).map_err(|reason| Error::Write {
-        file: folder.unwrap_or(Path::new("")).join("delivered"),
-        reason,
-    })?;
+    let journal =
+        Journal::open(folder, config.sync, Schedule::now()).map_err(|reason| Error::Write {
+            file: folder.unwrap_or(Path::new("")).join("delivered"),
+            reason,
+        })?;
     let mut log = None;
     let (metadata, bundles): (Arc<dyn MetadataStorage>, Arc<dyn BundleStorage>) =
         match (folder, &config.database) {

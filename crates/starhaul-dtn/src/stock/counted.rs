@@ -3,7 +3,10 @@
 use std::{
     collections::HashSet,
     io,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use hardy_bpa::{
@@ -26,6 +29,8 @@ pub(crate) struct Counted {
     stock: Arc<Stock>,
     /// Bundles of a former life whose data were not found yet.
     unconfirmed: Mutex<HashSet<Id>>,
+    /// Held while a fragment is noted, and its siblings are looked for.
+    fragments: tokio::sync::Mutex<()>,
 }
 
 impl Counted {
@@ -35,12 +40,33 @@ impl Counted {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Notes a fragment that waits for others. Of two that came together the agent may have looked for each before the other was noted,
+    /// and would not look again: the second one noted goes back to it.
+    async fn note_fragment(&self, fragment: &Bundle, status: &BundleStatus) {
+        let _alone = self.fragments.lock().await;
+        until_done("note a fragment", || self.store.update_status(fragment)).await;
+        let whole = fragment.bundle.id.fragment_info.as_ref();
+        let whole = whole.map_or(u64::MAX, |info| info.total_adu_length);
+        let here = until_done("find fragments", || async {
+            let payloads = Payloads::default();
+            self.store.poll_adu_fragments(&payloads, status).await?;
+            Ok(payloads.0.into_inner())
+        });
+        if here.await >= whole {
+            let mut last = fragment.clone();
+            last.metadata.status = BundleStatus::Waiting;
+            until_done("note a status", || self.store.update_status(&last)).await;
+            self.stock.changes.again();
+        }
+    }
+
     /// Counts what goes through `store`.
     pub(crate) fn new(store: Arc<dyn MetadataStorage>, stock: Arc<Stock>) -> Arc<Self> {
         Arc::new(Self {
             store,
             stock,
             unconfirmed: Mutex::default(),
+            fragments: tokio::sync::Mutex::default(),
         })
     }
 }
@@ -69,6 +95,23 @@ impl Sender<Bundle> for AllIds {
     }
 }
 
+/// Sums up the payloads of fragments.
+#[derive(Default)]
+struct Payloads(AtomicU64);
+
+fn payload_bytes(bundle: &Bundle) -> u64 {
+    let payload = bundle.bundle.blocks.get(&1);
+    payload.map_or(0, |block| block.payload_range().len() as u64)
+}
+
+#[async_trait]
+impl Sender<Bundle> for Payloads {
+    async fn send(&self, bundle: Bundle) -> std::result::Result<(), SendError<Bundle>> {
+        self.0.fetch_add(payload_bytes(&bundle), Ordering::Relaxed);
+        Ok(())
+    }
+}
+
 /// Passes on bundles with which nothing is being done.
 struct Idle<'a> {
     stream: &'a dyn Sender<Bundle>,
@@ -85,6 +128,24 @@ impl Sender<Bundle> for Idle<'_> {
             true => self.stream.send(bundle).await,
             false => Ok(()),
         }
+    }
+}
+
+/// Passes on such bundles as long as they live. The agent would pass over those that have expired, and ask for no more.
+struct Living<'a> {
+    idle: Idle<'a>,
+    expired: Mutex<Vec<Bundle>>,
+}
+
+#[async_trait]
+impl Sender<Bundle> for Living<'_> {
+    async fn send(&self, bundle: Bundle) -> std::result::Result<(), SendError<Bundle>> {
+        if !bundle.has_expired() {
+            return self.idle.send(bundle).await;
+        }
+        let mut expired = self.expired.lock().unwrap_or_else(PoisonError::into_inner);
+        expired.push(bundle);
+        Ok(())
     }
 }
 
@@ -106,6 +167,22 @@ impl MetadataStorage for Counted {
 
     async fn insert(&self, bundle: &Bundle) -> Result<bool> {
         if is_refused() {
+            return Ok(false);
+        }
+        // It would be put together in memory.
+        let is_own = bundle
+            .bundle
+            .destination
+            .to_node_id()
+            .is_ok_and(|node| self.stock.is_own(&node));
+        let whole = bundle
+            .bundle
+            .id
+            .fragment_info
+            .as_ref()
+            .map(|info| info.total_adu_length);
+        if is_own && whole.is_some_and(|bytes| bytes > self.stock.most_bundle_bytes()) {
+            refuse(&"it is a part of more than max_bundle_bytes");
             return Ok(false);
         }
         let attempt = || async {
@@ -143,6 +220,8 @@ impl MetadataStorage for Counted {
             let mut waiting = bundle.clone();
             waiting.metadata.status = BundleStatus::Waiting;
             until_done("note a status", || self.store.update_status(&waiting)).await;
+        } else if let status @ BundleStatus::AduFragment { .. } = &bundle.metadata.status {
+            self.note_fragment(bundle, status).await;
         } else {
             until_done("note a status", || self.store.update_status(bundle)).await;
         }
@@ -255,11 +334,21 @@ impl MetadataStorage for Counted {
         }
         // The first ones may all be busy.
         let limit = limit.saturating_add(stock.busy());
-        let idle = Idle { stream, stock };
+        let living = Living {
+            idle: Idle { stream, stock },
+            expired: Mutex::default(),
+        };
         until_done("find what is to be sent", || {
-            self.store.poll_pending(&idle, status, limit)
+            self.store.poll_pending(&living, status, limit)
         })
         .await;
+        let expired = living.expired.into_inner();
+        for mut bundle in expired.unwrap_or_else(PoisonError::into_inner) {
+            // It is looked at with all that waits, and ends where it would leave.
+            bundle.metadata.status = BundleStatus::Waiting;
+            until_done("note a status", || self.store.update_status(&bundle)).await;
+            stock.changes.again();
+        }
         Ok(())
     }
 }

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each file of tests needs a part of it")]
 
+pub(crate) mod source;
+
 use std::{
     fs,
     net::{SocketAddr, TcpListener, UdpSocket},

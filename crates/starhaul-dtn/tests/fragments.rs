@@ -1,0 +1,113 @@
+//! Bundles that other nodes cut into fragments (RFC 9171 §5.8, §5.9).
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod kit;
+
+use std::{collections::BTreeSet, time::Duration};
+
+use hardy_bpv7::{
+    builder::Builder,
+    bundle::FragmentInfo,
+    creation_timestamp::CreationTimestamp,
+    dtn_time::DtnTime,
+    editor::{Chunk, Editor},
+};
+use kit::{
+    LIFETIME, Running, content,
+    source::{NODE, Source},
+    stop, until,
+};
+
+/// Bytes `from` on of the payload with this number, of `whole` bytes in all.
+fn fragment(number: u64, stamp: DtnTime, from: usize, part: &[u8], whole: u64) -> Vec<u8> {
+    let builder = Builder::new("ipn:1.5".parse().unwrap(), "ipn:2.5".parse().unwrap());
+    let builder = builder
+        .with_lifetime(LIFETIME)
+        .with_payload(part.to_vec().into());
+    let stamp = CreationTimestamp::from_parts(Some(stamp), number);
+    let (bundle, data) = builder.build(stamp).unwrap();
+    let info = FragmentInfo {
+        offset: from as u64,
+        total_adu_length: whole,
+    };
+    let editor = Editor::new(&bundle, &data).with_fragment_info(Some(info));
+    let chunks = editor
+        .map_err(|(_, error)| error)
+        .unwrap()
+        .rebuild()
+        .unwrap();
+    Chunk::flatten(chunks, &data).into_vec()
+}
+
+fn node(source: &Source, more: &str) -> String {
+    format!(
+        "node = \"ipn:2.0\"\n[storage]\nkind = \"memory\"\n{more}[ltp]\nlisten = \"127.0.0.1:0\"\n\
+         [[ltp.peer]]\nnode = \"ipn:1.0\"\naddress = \"{}\"\n",
+        source.driver.local_addr()
+    )
+}
+
+/// Half a second of turns for what leaves and is answered.
+async fn turn(mut source: Source) -> Source {
+    let turning = tokio::task::spawn_blocking(move || {
+        source.receive(1, Duration::from_millis(500));
+        source
+    });
+    turning.await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fragments_that_come_together_are_put_together() {
+    const PAYLOADS: u64 = 60;
+    let mut source = Source::new();
+    let running = Running::start(&node(&source, "")).await;
+    let address = running.node.handle().ltp_address().unwrap();
+    source.driver.set_address(NODE, address);
+    let stamp = DtnTime::now();
+    let payload = |number| content(3_000, number);
+    for number in 0..PAYLOADS {
+        let whole = payload(number);
+        for (index, part) in whole.chunks(1_000).enumerate() {
+            source.send(fragment(number, stamp, index * 1_000, part, 3_000));
+        }
+    }
+    let source = turn(source).await;
+    let mut client = running.client().await;
+    client.open(Some("5")).await.unwrap();
+    let mut missing: BTreeSet<Vec<u8>> = (0..PAYLOADS).map(payload).collect();
+    while !missing.is_empty() {
+        let has_come = client.has_bundle(Duration::from_secs(10)).await.unwrap();
+        assert!(has_come, "{} of {PAYLOADS} do not come", missing.len());
+        let bundle = client.next_bundle().await.unwrap();
+        assert!(
+            missing.remove(&bundle.payload),
+            "another payload, or one twice"
+        );
+        client.acknowledge(&bundle.id).await.unwrap();
+    }
+    drop(source);
+    stop([running]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fragments_of_more_than_a_bundle_may_have_are_refused() {
+    let mut source = Source::new();
+    let limits = "max_bundle_bytes = \"64KiB\"\n";
+    let running = Running::start(&node(&source, limits)).await;
+    let address = running.node.handle().ltp_address().unwrap();
+    source.driver.set_address(NODE, address);
+    let part = content(30_000, 1);
+    source.send(fragment(1, DtnTime::now(), 0, &part, 1 << 32));
+    let source = turn(source).await;
+    until(&running, "it is refused", |status| {
+        status.counters.refused > 0
+    })
+    .await;
+    until(&running, "nothing is kept", |status| {
+        status.storage.bundles == 0
+    })
+    .await;
+    drop(source);
+    stop([running]).await;
+}

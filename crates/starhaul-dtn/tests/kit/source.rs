@@ -1,0 +1,55 @@
+//! An engine of LTP that sends bundles as blocks.
+
+use std::time::{Duration, Instant};
+
+use starhaul_dtn::blocks;
+use starhaul_ltp::{Engine, EngineConfig, EngineId, Event, Outgoing, PeerConfig};
+use starhaul_net::{IoMode, ltp::LtpDriver};
+
+/// The node that it talks to.
+pub(crate) const NODE: EngineId = EngineId(2);
+
+/// An engine of LTP in place of the source's node, and what it receives.
+pub(crate) struct Source {
+    pub(crate) driver: LtpDriver,
+    pub(crate) received: Vec<bytes::Bytes>,
+}
+
+impl Source {
+    pub(crate) fn new() -> Self {
+        let mut engine = Engine::new(EngineConfig::new(EngineId(1), [7; 32]));
+        let peer = PeerConfig::new(Duration::ZERO, None);
+        engine.add_peer(Instant::now(), NODE, peer).unwrap();
+        engine.open_service(blocks::BUNDLE);
+        let local = "127.0.0.1:0".parse().unwrap();
+        Self {
+            driver: LtpDriver::bind(local, IoMode::default(), engine).unwrap(),
+            received: Vec::new(),
+        }
+    }
+
+    pub(crate) fn send(&mut self, bundle: Vec<u8>) {
+        let outgoing = Outgoing {
+            to: NODE,
+            service: blocks::BUNDLE,
+            red: bundle.len() as u64,
+            block: bundle.into(),
+        };
+        self.driver.engine().send(Instant::now(), outgoing).unwrap();
+    }
+
+    /// Receives until `count` bundles have come, or for `patience`.
+    pub(crate) fn receive(&mut self, count: usize, patience: Duration) {
+        let limit = Instant::now() + patience;
+        while self.received.len() < count && Instant::now() < limit {
+            self.driver.turn(Some(limit)).unwrap();
+            while let Some(event) = self.driver.poll_event() {
+                if let Event::RedPart { block, .. } = event {
+                    self.received.push(block.into_bytes());
+                }
+            }
+        }
+        // The report of the last block leaves.
+        self.driver.turn(Some(Instant::now())).unwrap();
+    }
+}
