@@ -419,6 +419,10 @@ impl Controller for LeoCc {
     fn on_congestion_event(&mut self, event: CongestionEvent) {
         if event.persistent {
             self.cwnd_bytes = self.min_cwnd();
+            // The rounds of an outage show no full pipe.
+            if self.mode == Mode::Startup {
+                self.full_pipe.restart();
+            }
         }
     }
 

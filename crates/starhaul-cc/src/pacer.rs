@@ -13,11 +13,14 @@ const BIT: i128 = 1_000_000_000;
 const BURST: Duration = Duration::from_millis(2);
 const MIN_BURST_PACKETS: u64 = 2;
 const MAX_BURST_PACKETS: u64 = 64;
+/// … or what the rate carries in this time, up to so many packets: timers are late by as much at any rate.
+const FAST_BURST: Duration = Duration::from_millis(1);
+const FAST_BURST_PACKETS: u64 = 256;
 /// Upper bound of a wait; a caller that returns then gets the rest.
 const MAX_WAIT: Duration = Duration::from_secs(60);
 
 /// Computes when the next packet may leave. Packets of one burst may leave together: 2 ms of the rate, at least 2 and
-/// at most 64 packets.
+/// at most 64 packets or 1 ms of the rate, whichever is more, and never more than 256.
 ///
 /// ```
 /// use std::time::{Duration, Instant};
@@ -59,6 +62,7 @@ impl Pacer {
     pub fn next_send(&mut self, now: Instant, rate: Bandwidth, bytes: u64) -> Option<Instant> {
         self.refill(now);
         self.rate = rate.min(MAX_PACING_RATE);
+        self.forget_saved();
         // A packet larger than the bucket leaves when the bucket is full; the rest is debt.
         let needed = packet_bytes(bytes).min(burst_bytes(self.rate, self.max_datagram_bytes));
         let missing = tokens(needed) - self.tokens;
@@ -77,6 +81,7 @@ impl Pacer {
     pub fn allowance(&mut self, now: Instant, rate: Bandwidth) -> u64 {
         self.refill(now);
         self.rate = rate.min(MAX_PACING_RATE);
+        self.forget_saved();
         u64::try_from(self.tokens / (8 * BIT)).unwrap_or(0)
     }
 
@@ -97,6 +102,13 @@ impl Pacer {
         burst_bytes(rate, max_datagram_bytes(mtu_bytes))
     }
 
+    /// What was saved up at a higher rate is no burst of this one, beyond what any may be.
+    fn forget_saved(&mut self) {
+        let any = MAX_BURST_PACKETS * self.max_datagram_bytes;
+        let full = burst_bytes(self.rate, self.max_datagram_bytes).max(any);
+        self.tokens = self.tokens.min(tokens(full));
+    }
+
     fn refill(&mut self, now: Instant) {
         let elapsed = now.saturating_duration_since(self.refilled);
         if elapsed.is_zero() {
@@ -111,10 +123,11 @@ impl Pacer {
 }
 
 fn burst_bytes(rate: Bandwidth, max_datagram_bytes: u64) -> u64 {
-    rate.bytes_in(BURST).clamp(
-        MIN_BURST_PACKETS * max_datagram_bytes,
-        MAX_BURST_PACKETS * max_datagram_bytes,
-    )
+    let packets = |count: u64| count * max_datagram_bytes;
+    let most = rate
+        .bytes_in(FAST_BURST)
+        .clamp(packets(MAX_BURST_PACKETS), packets(FAST_BURST_PACKETS));
+    rate.bytes_in(BURST).clamp(packets(MIN_BURST_PACKETS), most)
 }
 
 fn tokens(bytes: u64) -> i128 {
@@ -194,7 +207,7 @@ mod tests {
 
     #[test]
     fn idleness_saves_up_one_burst_only() {
-        for (mbit, burst) in [(1, 2), (40, 6), (100_000, 64)] {
+        for (mbit, burst) in [(1, 2), (40, 6), (500, 64), (100_000, 256)] {
             let (start, rate) = (Instant::now(), Bandwidth::from_mbit(mbit));
             let mut pacer = Pacer::new(start, MTU);
             pacer.next_send(start, rate, MTU.into());

@@ -69,6 +69,11 @@ impl PathController {
         self.guard = QueueGuard::default();
     }
 
+    /// After [`PathController::restart`], where packets of the former network may still be acknowledged: they left before `now`.
+    pub fn on_other_network(&mut self, now: Instant) {
+        self.rtt_floor.restart(now);
+    }
+
     /// The controller, to read its state.
     pub fn controller(&self) -> &dyn Controller {
         &*self.controller

@@ -29,6 +29,9 @@ pub(crate) struct Window {
     recovery_start: Option<Instant>,
     sent: SentPackets<Sent>,
     newest_sent: u64,
+    /// The most that was in flight in the last round trip, and in the present one, which ends with this packet.
+    most_in_flight: [u64; 2],
+    round_end: u64,
     rtt: SmoothedRtt,
 }
 
@@ -62,6 +65,8 @@ impl Window {
             recovery_start: None,
             sent: SentPackets::new(),
             newest_sent: 0,
+            most_in_flight: [0; 2],
+            round_end: 0,
             rtt: SmoothedRtt::default(),
         }
     }
@@ -74,6 +79,8 @@ impl Window {
         app_limited: bool,
     ) {
         let bytes = packet_bytes(bytes);
+        let [_, most] = &mut self.most_in_flight;
+        *most = bytes_in_flight.saturating_add(bytes).max(*most);
         // The packet that fills the window is limited by it, whatever the application does next.
         let fills = bytes_in_flight
             .saturating_add(bytes)
@@ -94,13 +101,24 @@ impl Window {
             return Growth::Unknown;
         };
         self.rtt.on_ack(packet);
+        if packet.packet_number >= self.round_end {
+            self.round_end = self.newest_sent.saturating_add(1);
+            self.most_in_flight = [self.most_in_flight[1], 0];
+        }
         if self.in_recovery(packet.sent) {
             Growth::InRecovery
-        } else if sent.underused {
+        } else if sent.underused || self.is_half_empty() {
             Growth::Underused
         } else {
             Growth::Bytes(real(sent.bytes))
         }
+    }
+
+    /// Whether no more than half of the window was in flight for a round trip. A sender that has more to say than fits one batch, but
+    /// less than the window, is limited only at the end of it.
+    fn is_half_empty(&self) -> bool {
+        let most = self.most_in_flight.into_iter().max();
+        most.unwrap_or_default() < self.cwnd() / 2
     }
 
     pub(crate) fn on_end_of_acks(&mut self) {
@@ -226,5 +244,41 @@ impl Window {
 
     fn in_recovery(&self, sent: Instant) -> bool {
         self.recovery_start.is_some_and(|start| sent <= start)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Growth by the last packet of a burst of so many packets in each of ten round trips; no packet says that it is limited.
+    fn growth(packets: u64) -> Growth {
+        let start = Instant::now();
+        let mut window = Window::new(1_250);
+        let (mut number, mut last) = (0, Growth::Unknown);
+        for round in 0..10_u32 {
+            let sent = start + round * Duration::from_millis(100);
+            let first = number;
+            for in_flight in 0..packets {
+                window.on_packet_sent(number, 1_250, in_flight * 1_250, false);
+                number += 1;
+            }
+            for packet_number in first..number {
+                last = window.on_ack(&AckedPacket {
+                    now: sent + Duration::from_millis(50),
+                    sent,
+                    packet_number,
+                    bytes: 1_250,
+                });
+            }
+        }
+        last
+    }
+
+    #[test]
+    fn a_window_of_which_half_is_never_filled_does_not_grow() {
+        // Ten packets are the first window.
+        assert_eq!(growth(4), Growth::Underused);
+        assert_eq!(growth(6), Growth::Bytes(1_250.0));
     }
 }

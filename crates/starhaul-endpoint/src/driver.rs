@@ -170,7 +170,7 @@ impl Driver {
         self.forget_removed(now);
         for (id, local) in &mut self.sockets {
             if local.rebind_when_due(now) {
-                let changed = Input::Network(*id, Impact::Changed);
+                let changed = Input::Network(*id, local.changed());
                 self.shared.inbox().send(changed);
             }
         }
@@ -301,7 +301,8 @@ impl Driver {
                     local.remove(now);
                 }
             }
-            Input::Network(id, Impact::Changed) => node.on_local_change(now, id),
+            Input::Network(id, Impact::Changed) => node.on_local_change(now, id, false),
+            Input::Network(id, Impact::Moved) => node.on_local_change(now, id, true),
             Input::Network(id, Impact::Better) => node.retry_paths(now, id),
             Input::Prober(id, event) => probers.on_event(now, id, event, node),
         }

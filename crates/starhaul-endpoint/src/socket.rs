@@ -55,6 +55,8 @@ pub(crate) struct DrivenSocket {
     toward: Option<SocketAddr>,
     /// The kernel's route there at the last check.
     way: Way,
+    /// The last source address.
+    source: Option<IpAddr>,
     problem: SocketProblem,
     backlog: VecDeque<Transmit>,
     removed_at: Option<Instant>,
@@ -72,8 +74,10 @@ struct Way {
 /// The effect of a change in the network on the paths of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Impact {
-    /// Their packets have another source address or take another route.
+    /// Their packets take another route, or the same one again: the interface was down.
     Changed,
+    /// Their packets have another source address.
+    Moved,
     /// Those that are down may succeed now.
     Better,
 }
@@ -86,6 +90,7 @@ impl DrivenSocket {
             options: new.options,
             toward: new.toward,
             way: Way::default(),
+            source: None,
             problem: new.problem,
             backlog: VecDeque::new(),
             removed_at: None,
@@ -93,6 +98,7 @@ impl DrivenSocket {
             meter: new.meter,
         };
         local.way = local.route();
+        local.source = local.way.source;
         local
     }
 
@@ -138,8 +144,19 @@ impl DrivenSocket {
         let started = way.interface.is_some_and(|own| news.started.contains(&own));
         let changed = way != before && (self.toward.is_none() || way.source.is_some());
         match rebound || started || changed {
-            true => Some(Impact::Changed),
+            true => Some(self.changed()),
             false => news.better.then_some(Impact::Better),
+        }
+    }
+
+    /// The effect of another way: whether it begins at another address than the last that there was.
+    pub(crate) fn changed(&mut self) -> Impact {
+        let Some(source) = self.way.source else {
+            return Impact::Changed;
+        };
+        match self.source.replace(source) {
+            Some(before) if before != source => Impact::Moved,
+            _ => Impact::Changed,
         }
     }
 

@@ -31,6 +31,8 @@ const QUEUED_SHARE: u32 = 4;
 const LEAST_MARGIN: Duration = Duration::from_millis(1);
 /// The margin may always be this large, for scheduling delay at the peer.
 const MOST_LEAST_MARGIN: Duration = Duration::from_millis(10);
+/// So many acknowledged datagrams show how long acknowledgements take over another path than before.
+const SHOWING: u8 = 8;
 /// So many losses in a row leave no later datagram whose acknowledgement would tell of them; an acknowledgement is overdue after as many
 /// variations.
 const TELLING: f64 = 4.0;
@@ -51,6 +53,8 @@ pub struct PathMonitor<T> {
     loss: LossEstimator,
     floor: WindowedMin<Duration>,
     turnaround: Option<Smoothed>,
+    /// The path by which acknowledgements came is gone: of datagrams from this one on, so many are to show how long they take now.
+    answers_move: Option<(u64, u8)>,
     one_way: Option<Smoothed>,
     latest_one_way: Duration,
     least_one_way: WindowedMin<Duration>,
@@ -85,6 +89,7 @@ impl<T: Copy> PathMonitor<T> {
             loss: LossEstimator::default(),
             floor: WindowedMin::new(FLOOR_WINDOW),
             turnaround: None,
+            answers_move: None,
             one_way: None,
             latest_one_way: Duration::ZERO,
             least_one_way: WindowedMin::new(FLOOR_WINDOW),
@@ -211,6 +216,10 @@ impl<T: Copy> PathMonitor<T> {
         }
         let turnaround = self.now.saturating_duration_since(fated.sent);
         self.add_turnaround(turnaround);
+        self.answers_move = self.answers_move.and_then(|(first, left)| {
+            let left = left - u8::from(fated.sequence >= first);
+            (left > 0).then_some((first, left))
+        });
         if let Some(one_way) = one_way.filter(|_| !fated.was_lost) {
             // No datagram arrives later than its acknowledgement, whatever the clocks give.
             let one_way = one_way.min(turnaround);
@@ -356,8 +365,18 @@ impl<T: Copy> PathMonitor<T> {
     pub fn overdue_after(&self) -> Duration {
         let turnaround = self.turnaround();
         let (mean, variation) = (turnaround.mean(), turnaround.variation());
+        let mean = match self.answers_move {
+            Some(_) => mean.max(self.smoothed_rtt()),
+            None => mean,
+        };
         let most = (mean / 2).max(MOST_LEAST_MARGIN);
         mean + (variation * 4).clamp(LEAST_MARGIN, most)
+    }
+
+    /// The path by which acknowledgements came is gone or silent. Until they show how long they take over another, they are waited for
+    /// as if they came over this one, which is the longest way.
+    pub fn on_answers_moved(&mut self) {
+        self.answers_move = Some((self.next_sequence(), SHOWING));
     }
 
     /// When `bytes` would arrive, sent behind `bytes_ahead` that already wait for this path: the window must open, both

@@ -111,6 +111,8 @@ pub(crate) struct PathControl {
     train: TrainFlight,
     /// Bytes of probes, of trains and of too large packets lost since the last congestion event; the controller does not see them.
     lost_unseen: u64,
+    /// Bytes under way that left before this end moved to another network.
+    elsewhere: u64,
     record: Option<PathRecord>,
 }
 
@@ -169,6 +171,7 @@ impl PathControlHandle {
             probe_left: false,
             train: TrainFlight::default(),
             lost_unseen: 0,
+            elsewhere: 0,
             record: None,
         })))
     }
@@ -187,6 +190,34 @@ impl PathControl {
     /// From now on what happens is written there.
     pub(crate) fn set_record(&mut self, record: Option<PathRecord>) {
         self.record = record;
+    }
+
+    /// This end is at another network: nothing is known of its path, and its size is to be found. What is under way over the former
+    /// one may still arrive; it neither fills the window nor tells the new controller anything.
+    pub(crate) fn on_move(&mut self, now: Instant) {
+        self.now = now;
+        self.elsewhere = self.elsewhere.saturating_add(self.bytes_in_flight);
+        self.bytes_in_flight = 0;
+        self.train.leave();
+        self.begin(now);
+        self.path.on_other_network(now);
+    }
+
+    /// A controller that knows nothing, and the least packet size.
+    fn begin(&mut self, now: Instant) {
+        self.packet_size.restart(now);
+        let bytes = self.packet_size.bytes();
+        self.path.restart(self.config.build(now, bytes));
+        self.pacer = Pacer::new(now, bytes);
+        self.shown_from = None;
+    }
+
+    /// The fate of a packet is known: of one that left before this end moved, nothing else counts.
+    fn leaves_flight(&mut self, number: u64, bytes: u64) {
+        match self.elsewhere > 0 && !self.is_shown(number) {
+            true => self.elsewhere = self.elsewhere.saturating_sub(bytes),
+            false => self.bytes_in_flight = self.bytes_in_flight.saturating_sub(bytes),
+        }
     }
 
     /// Changes the controller; the new one does not see packets that have left already.
@@ -389,7 +420,7 @@ impl PathControl {
                 .on_rtt(now, now.saturating_duration_since(sent), bytes);
             return;
         }
-        self.bytes_in_flight = self.bytes_in_flight.saturating_sub(bytes);
+        self.leaves_flight(number, bytes);
         let is_probe = self.packet_size.is_probe(number);
         if self.packet_size.on_acked(now, sent, number, bytes) {
             self.on_packet_size();
@@ -486,13 +517,9 @@ impl congestion::ControllerFactory for PathControlHandle {
             // Migrated to an address that looks like another network, where nothing is known.
             control.abandon_outstanding();
             control.bytes_in_flight = 0;
+            control.elsewhere = 0;
             control.train = TrainFlight::default();
-            control.packet_size.restart(now);
-            let bytes = control.packet_size.bytes();
-            let controller = control.config.build(now, bytes);
-            control.path.restart(controller);
-            control.pacer = Pacer::new(now, bytes);
-            control.shown_from = None;
+            control.begin(now);
         }
         control.built = true;
         drop(control);
@@ -565,7 +592,8 @@ impl congestion::Controller for PathControlHandle {
     ) {
         let control = &mut *self.lock();
         control.now = now;
-        let in_flight = in_flight.saturating_sub(control.train.bytes());
+        let unseen = control.train.bytes() + control.elsewhere;
+        let in_flight = in_flight.saturating_sub(unseen);
         control.bytes_in_flight = in_flight;
         if control.shown_from.is_some() {
             control.path.controller_mut().on_end_of_acks(now, in_flight);
@@ -586,7 +614,7 @@ impl congestion::Controller for PathControlHandle {
             control.lost_unseen += bytes;
             return;
         }
-        control.bytes_in_flight = control.bytes_in_flight.saturating_sub(bytes);
+        control.leaves_flight(pn, bytes);
         let is_probe = control.packet_size.is_probe(pn);
         // The stack added an acknowledgement, or the path became narrower: size is the reason, not congestion.
         let is_too_large = bytes > u64::from(control.packet_size.bytes());
@@ -679,7 +707,7 @@ impl congestion::Controller for PathControlHandle {
         // Only done when the peer's port changed: the network behind it is the same.
         let mut control = self.lock();
         control.abandon_outstanding();
-        control.bytes_in_flight = 0;
+        (control.bytes_in_flight, control.elsewhere) = (0, 0);
         control.train.abandon();
         // The stack reports no fate of older packets.
         let now = control.now;

@@ -59,6 +59,9 @@ pub(crate) fn endpoint(
     Endpoint::new(Arc::new(config), server, true)
 }
 
+/// So many packets that overtake one show that it is lost (RFC 9002 §6.1.1), as many as the session bears at the most.
+const PACKET_THRESHOLD: u32 = 256;
+
 /// Settings of a connection whose sending `control` governs, with packets of at most `packet_bytes`. The sides may have different
 /// `keepalive`: the sooner of both timeouts holds, and so do the probes of the side that probes more often.
 pub(crate) fn connection(
@@ -80,6 +83,9 @@ pub(crate) fn connection(
         .stream_receive_window(VarInt::from_u32(CONTROL_WINDOW))
         .receive_window(VarInt::from_u32(CONTROL_WINDOW))
         .send_window(u64::from(CONTROL_WINDOW))
+        // What is overtaken is lost once it is late by an eighth of the round trip (RFC 9002 §6.1.2): the session sends again sooner what
+        // few have overtaken, and more where the path reorders.
+        .packet_threshold(PACKET_THRESHOLD)
         .datagram_send_buffer_size(DATAGRAM_SEND_BUFFER_BYTES)
         .datagram_receive_buffer_size(Some(DATAGRAM_RECEIVE_BUFFER_BYTES))
         // The stack's own discovery probes three times in a row, which one burst of losses can defeat, and takes bursts of loss

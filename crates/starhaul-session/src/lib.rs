@@ -68,9 +68,10 @@ pub use batch::{Budget, PathDatagram};
 pub use choice::SchedulerChoice;
 pub use class_bytes::ClassBytes;
 pub use facts::{Datagram, Fact, Observer, Purpose};
+pub use paths::LAST_RESORT;
 pub use scheduler::{
-    Class, Coding, Frame, LAST_RESORT, Limit, Load, Offer, PathView, PlannedClass, PlannedWay,
-    Scheduler, SchedulerStatus, Thrift, View,
+    Class, Coding, Frame, Limit, Load, Offer, PathView, PlannedClass, PlannedWay, Scheduler,
+    SchedulerStatus, Thrift, View,
 };
 pub use session::Session;
 pub use stats::{PathStats, StreamStats};

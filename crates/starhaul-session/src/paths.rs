@@ -21,6 +21,8 @@ use crate::{
 const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 /// … after this part of the time for which it has been idle, up to [`SessionConfig::keepalive`](crate::SessionConfig::keepalive).
 const IDLE_SHARE: u32 = 4;
+/// The last resort that brought no data for so long is spared again.
+const SPARED_AFTER: Duration = Duration::from_secs(1);
 /// A silent one is probed at once, and then each time after twice as long.
 const SUSPECT_INTERVALS: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(400)];
 /// A train of which an acknowledgement takes longer met an outage.
@@ -32,6 +34,9 @@ const LEAST_READ_ROUND: Duration = Duration::from_millis(10);
 /// Nor does a round trip that was never measured.
 const MOST_READ_ROUND: Duration = Duration::from_secs(2);
 
+/// The cost from which on a path carries only what no other path brings in time: as a path whose quota is nearly used up.
+pub const LAST_RESORT: f64 = 1e12;
+
 /// Bytes of an acknowledgement or a message.
 const SMALL_DATAGRAM: u64 = 200;
 
@@ -42,6 +47,8 @@ pub(crate) struct Path {
     pub(crate) probe_at: Instant,
     /// When something other than probes and acknowledgements was last sent or received, or the path fell silent.
     pub(crate) busy_at: Instant,
+    /// When data of a stream came over it last.
+    pub(crate) carried_at: Option<Instant>,
     /// Between the next two probes of the silent path.
     suspect_interval: Duration,
     /// Packets under way by whose distances the path is measured, and until when these tell of the present path.
@@ -70,6 +77,7 @@ impl Path {
             received: ReceiveLog::new(),
             probe_at: now,
             busy_at: now,
+            carried_at: None,
             suspect_interval: SUSPECT_INTERVALS[0],
             train: None,
             counters: Counters::default(),
@@ -144,6 +152,12 @@ impl Path {
     fn probe_interval(&self, now: Instant, keepalive: Duration) -> Duration {
         let idle = now.saturating_duration_since(self.busy_at);
         (idle / IDLE_SHARE).min(keepalive).max(PROBE_INTERVAL)
+    }
+
+    /// It is the last resort, and no data of late came over it: what is told of other paths does not make it earn its price.
+    fn is_spared(&self, now: Instant) -> bool {
+        let is_idle = |at: Instant| now.saturating_duration_since(at) > SPARED_AFTER;
+        self.monitor.cost() >= LAST_RESORT && self.carried_at.is_none_or(is_idle)
     }
 
     /// Something other than probes and acknowledgements is sent or received; true when that is news.
@@ -260,12 +274,24 @@ impl Paths {
         self.usable().any(|(usable, _)| usable == id)
     }
 
-    /// The usable path on which a small datagram sent now arrives first.
+    /// The usable path on which a small datagram sent now arrives first; none that is spared while there is another.
     pub(crate) fn fastest(&self, now: Instant) -> Option<PathId> {
         let arrival = |path: &Path| path.monitor.predict_arrival(now, 0, SMALL_DATAGRAM);
         self.usable()
-            .min_by_key(|(id, path)| (arrival(path), *id))
+            .min_by_key(|(id, path)| (path.is_spared(now), arrival(path), *id))
             .map(|(id, _)| id)
+    }
+
+    /// Whether it carries only what no other path brings in time.
+    pub(crate) fn is_last_resort(&self, id: PathId) -> bool {
+        self.get(id)
+            .is_some_and(|path| path.monitor.cost() >= LAST_RESORT)
+    }
+
+    /// Whether what is only said again, or told at any time, leaves over other paths than this one.
+    pub(crate) fn is_spared(&self, now: Instant, id: PathId) -> bool {
+        let is_spared = |path: &Path| path.is_spared(now);
+        self.get(id).is_some_and(is_spared) && self.usable().any(|(_, path)| !is_spared(path))
     }
 
     /// Payload of a fragment that fits every path.

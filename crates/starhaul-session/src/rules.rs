@@ -217,7 +217,8 @@ pub(crate) fn leaves_to_another(view: &View<'_>, bytes: u64, deadline: Instant) 
         })
 }
 
-/// The path other than `path` over which `bytes` arrive first, if they do by the deadline.
+/// The path other than `path` over which `bytes` arrive first, if they do by the deadline; one of the last resort if they do over no
+/// other.
 pub(crate) fn soonest_other(
     view: &View<'_>,
     path: Option<PathId>,
@@ -225,9 +226,12 @@ pub(crate) fn soonest_other(
     deadline: Instant,
 ) -> Option<PathId> {
     let others = view.carrying(bytes).filter(|(id, _)| Some(*id) != path);
-    let arrivals = others.map(|(id, other)| (other.predict_arrival(view.now(), 0, bytes), id));
-    let (arrival, id) = arrivals.min()?;
-    (arrival <= deadline).then_some(id)
+    let arrivals = others.map(|(id, other)| {
+        let arrival = other.predict_arrival(view.now(), 0, bytes);
+        (other.is_last_resort(), arrival, id)
+    });
+    let in_time = arrivals.filter(|(_, arrival, _)| *arrival <= deadline);
+    in_time.min().map(|(_, _, id)| id)
 }
 
 /// Whether something that arrives over `path` at `arrival` keeps the limit, with room for one retransmission where that is
@@ -267,8 +271,8 @@ mod tests {
 
     use super::*;
     use crate::{
-        paths::Paths,
-        scheduler::{Class, LAST_RESORT},
+        paths::{LAST_RESORT, Paths},
+        scheduler::Class,
     };
 
     const MS: Duration = Duration::from_millis(1);

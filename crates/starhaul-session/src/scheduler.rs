@@ -14,7 +14,7 @@ use starhaul_units::Bandwidth;
 
 use crate::{
     batch::Overview,
-    paths::{Path, Paths},
+    paths::{LAST_RESORT, Path, Paths},
 };
 
 /// What waits to be sent, seen from one fragment of a block.
@@ -66,9 +66,6 @@ pub struct Limit {
     /// What leaves may as well not: a retransmission of what is lost would arrive in time, too.
     pub is_spare: bool,
 }
-
-/// The cost from which on a path carries only what no other path brings in time: as a path whose quota is nearly used up.
-pub const LAST_RESORT: f64 = 1e12;
 
 /// A frame of a reliable stream that may leave.
 #[derive(Clone, Copy, Debug)]

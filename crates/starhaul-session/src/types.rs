@@ -89,7 +89,7 @@ pub struct StreamConfig {
     pub deadline: Duration,
     /// 0 is the most important.
     pub priority: u8,
-    /// Rate the application wants, if it knows; it counts as demand before the first block is sent.
+    /// Rate the application wants, if it knows: it is told when the paths carry less.
     pub bandwidth: Option<Bandwidth>,
     /// Most redundancy fragments per data fragment, 0.0 to 1.0, in steps of 1/255; rounded up to whole fragments.
     pub max_coding_rate: f64,

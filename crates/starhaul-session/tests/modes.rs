@@ -448,3 +448,23 @@ fn the_last_retransmission_does_not_leave_alone() {
     assert!(insured * 2 < alone, "{insured} of {alone}");
     assert!(redundancy < 1000, "{redundancy} for 2000 blocks");
 }
+
+/// The first fragment leaves over the path that brings it sooner and loses nothing, most others over the faster one, which does.
+#[test]
+fn a_block_over_two_paths_is_protected_from_what_both_lose() {
+    for seed in 0..3 {
+        let mut pair = Pair::new(SessionConfig::default());
+        pair.lane(0, 5.0, 15, 0.0, 0.0, seed);
+        pair.lane(1, 50.0, 40, 0.05, 0.0, seed);
+        let stream = pair.open(stream(Mode::Fec, 100, 1.0));
+        for _ in 0..500 {
+            pair.send(stream, 24_000, BlockOptions::default());
+            pair.run_for(ms(20));
+        }
+        pair.run_for(ms(1000));
+        let lossy = pair.sent[0].iter().filter(|sent| sent.path == PathId(1));
+        assert!(lossy.filter_map(pair::Sent::fragment).count() > 4_000);
+        let on_time = pair.on_time();
+        assert!(on_time > 480, "seed {seed}: {on_time} of 500");
+    }
+}

@@ -708,3 +708,23 @@ fn too_many_blocks_under_way_are_refused() {
     });
     assert_eq!(refusal, Some(StreamError::TooManyBlocks(stream)));
 }
+
+/// A block names its codes by a byte.
+#[test]
+fn a_block_of_too_many_codes_fails_and_keeps_no_other_from_leaving() {
+    let mut pair = Pair::new(SessionConfig {
+        max_fragment_bytes: 100,
+        ..SessionConfig::default()
+    });
+    pair.lane(0, 100.0, 5, 0.0, 0.0, 1);
+    let stream = pair.open(StreamConfig {
+        max_coding_rate: 1.0,
+        ..stream(5_000)
+    });
+    let long = pair.send(stream, 256 * 127 * 100 + 1, BlockOptions::default());
+    let short = pair.send(stream, 1_000, BlockOptions::default());
+    pair.run_for(ms(1_000));
+    assert_eq!(pair.outcome(stream, long), Some(Outcome::Failed));
+    let outcome = pair.outcome(stream, short).unwrap();
+    assert!(matches!(outcome, Outcome::Delivered { .. }), "{outcome:?}");
+}

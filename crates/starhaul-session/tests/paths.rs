@@ -511,6 +511,13 @@ fn a_last_resort_carries_a_transfer_only_while_no_other_path_does() {
     let [free, dear] = [0, 1].map(|path| carried(&pair, path, Duration::ZERO));
     assert!(free > 2_000_000, "{free}");
     assert!(dear < free / 100, "{dear} of {free}");
+    // What acknowledges it does not leave there, either, though it would be sooner; some control frames do.
+    let answers = |path: u32| {
+        let answers = pair.sent[1].iter().filter(|sent| sent.path == PathId(path));
+        answers.map(|sent| sent.payload.len()).sum::<usize>()
+    };
+    let [free, dear] = [0, 1].map(answers);
+    assert!(dear < free / 4, "{dear} of {free} bytes of answers");
     pair.cut(0, true);
     let begun = pair.elapsed();
     flow.pump(&mut pair, 1_000, ms(5));
@@ -617,5 +624,42 @@ fn blocks_too_urgent_for_the_slow_path_wait_for_the_silent_one() {
         let missed = outcomes.len() - pair.on_time();
         // What left in the first half of the pause is known to be lost too late.
         assert!(missed <= 6, "seed {seed}: {missed} of {}", outcomes.len());
+    }
+}
+
+/// Data leave over the cheaper and longer path, and acknowledgements come over the shorter one, until it is gone: then they take as long as
+/// the longer one's round trip.
+#[test]
+fn nothing_is_sent_again_because_acknowledgements_take_another_path() {
+    for seed in 0..4 {
+        let mut pair = Pair::new(SessionConfig::default());
+        pair.lane(0, 10.0, 300, 0.0, 0.0, seed);
+        pair.lane(1, 10.0, 20, 0.0, 1.0, seed);
+        let blocks = pair.open(stream(Mode::Retransmit, 5000));
+        for round in 0..400 {
+            if round == 200 {
+                pair.detach(1);
+            }
+            pair.send(blocks, 4_000, BlockOptions::default());
+            pair.run_for(ms(20));
+        }
+        pair.run_for(ms(5000));
+        assert_eq!(pair.on_time(), 400, "seed {seed}");
+        let fragments = pair.fragments(0);
+        let slow = pair.sent[0].iter().filter(|sent| sent.path == PathId(0));
+        assert!(
+            slow.filter_map(pair::Sent::fragment).count() > 1_500,
+            "seed {seed}"
+        );
+        let distinct: BTreeSet<_> = fragments
+            .iter()
+            .map(|fragment| (fragment.block, fragment.code, fragment.index))
+            .collect();
+        let again = fragments.len() - distinct.len();
+        assert!(
+            again <= 4,
+            "seed {seed}: {again} of {} left again",
+            fragments.len()
+        );
     }
 }

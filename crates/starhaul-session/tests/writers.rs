@@ -77,3 +77,37 @@ fn a_writer_is_woken_however_many_blocks_end_at_once() {
     let woken = |event: &Event| matches!(event, Event::Writable(id) if *id == bytes);
     assert!(events.iter().any(woken));
 }
+
+/// Blocks that are offered faster than they leave take up room as soon as there is some.
+#[test]
+fn a_writer_gets_its_turn_beside_blocks_that_fill_the_session() {
+    let mut pair = Pair::new(SessionConfig {
+        max_send_bytes: 1 << 20,
+        ..SessionConfig::default()
+    });
+    pair.lane(0, 10.0, 10, 0.0, 0.0, 1);
+    let blocks = pair.open(StreamConfig {
+        deadline: Duration::from_secs(3),
+        ..StreamConfig::default()
+    });
+    let bytes = pair.open(reliable());
+    let (block, data) = (Bytes::from(vec![1; 24_000]), vec![5; 100_000]);
+    let mut written = 0;
+    for _ in 0..4_000 {
+        let client = &mut pair.sessions[0];
+        let fits = || BlockOptions::default();
+        while client
+            .send_block(pair.now, blocks, block.clone(), fits())
+            .is_ok()
+        {}
+        let woken =
+            |(_, event): &(Duration, Event)| matches!(event, Event::Writable(id) if *id == bytes);
+        let is_woken = pair.events[0].iter().any(woken);
+        pair.events[0].clear();
+        if written == 0 || is_woken {
+            written += client.write(pair.now, bytes, &data).unwrap();
+        }
+        pair.run_for(Duration::from_millis(5));
+    }
+    assert!(written > 400_000, "{written} bytes in 20 s");
+}

@@ -321,6 +321,10 @@ impl Controller for Bbr3 {
             }
             self.recovery = self.sampler.newest_sent();
             self.collapsed = true;
+            // As in Linux's `bbr_set_state`: the rounds of an outage show no full pipe.
+            if !self.full_pipe.reached() {
+                self.full_pipe.restart();
+            }
             self.cwnd_bytes = self.min_cwnd();
         }
     }

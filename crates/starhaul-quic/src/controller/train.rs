@@ -74,6 +74,12 @@ impl TrainFlight {
         self.bytes
     }
 
+    /// This end is at another network, which is to be measured. What left is still acknowledged.
+    pub(super) fn leave(&mut self) {
+        (self.decided, self.awaited) = (false, false);
+        self.ends = None;
+    }
+
     /// The stack reports no fate of what left.
     pub(super) fn abandon(&mut self) {
         self.numbers.clear();

@@ -11,11 +11,13 @@ impl Node {
     /// Packets of this socket have another source address now, or take another route. Connections send at once, so that the
     /// peer learns the new address (RFC 9000 §9); handshakes, of which nothing may have arrived, and the attempts of paths that
     /// are down begin anew.
-    pub fn on_local_change(&mut self, now: Instant, local: LocalId) {
+    ///
+    /// With `is_elsewhere`, packets leave from another address: through another network, of which nothing is known (RFC 9000 §9.4).
+    pub fn on_local_change(&mut self, now: Instant, local: LocalId, is_elsewhere: bool) {
         self.advance(now);
         for (session, path, conn) in self.paths_over(local) {
             match conn {
-                Some(conn) => self.move_conn(now, session, path, conn),
+                Some(conn) => self.move_conn(now, (session, path), conn, is_elsewhere),
                 None => self.retry(now, session, path),
             }
         }
@@ -72,14 +74,17 @@ impl Node {
     fn move_conn(
         &mut self,
         now: Instant,
-        session: SessionHandle,
-        path: PathId,
+        (session, path): (SessionHandle, PathId),
         key: ConnectionKey,
+        is_elsewhere: bool,
     ) {
         let Some(mut conn) = self.conns.take(key) else {
             return;
         };
         if conn.stage != Stage::Handshake {
+            if is_elsewhere {
+                conn.control.lock().on_move(now);
+            }
             conn.quic.handle_network_change(None, now);
             conn.dirty = true;
             return self.put_back(conn);

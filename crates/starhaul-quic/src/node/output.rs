@@ -168,6 +168,8 @@ impl Node {
         }
         conn.paced_until = None;
         let most = (MAX_BATCH_BYTES / (sizes.max_datagram + PACKET_SLACK)).min(MAX_SEGMENTS);
+        let bound = state.session.queue_bound(now, path);
+        conn.control.lock().set_queue_bound(bound);
         let (update, budget) = match conn.permit(now, sizes, most) {
             Ok(permitted) => permitted,
             Err(Permit::WindowFull) => {

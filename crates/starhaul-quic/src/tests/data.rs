@@ -3,10 +3,13 @@
 use std::time::Duration;
 
 use starhaul_cc::{ControllerConfig, RateFeed};
-use starhaul_session::Mode;
+use starhaul_session::{BlockOptions, Mode};
 use starhaul_units::Bandwidth;
 
-use super::net::{CLIENT, Net, SERVER, path_spec, server_identity};
+use super::{
+    net::{CLIENT, Net, SERVER, path_spec, server_identity},
+    transfer::Transfer,
+};
 
 fn block(number: u32, size: usize) -> Vec<u8> {
     let mut data = vec![u8::try_from(number % 251).unwrap(); size];
@@ -205,4 +208,61 @@ fn many_losses_in_one_acknowledgement_do_not_stop_a_path() {
     (0..200).for_each(|number| net.send_block(CLIENT, stream, block(number, 24_000)));
     net.run_ms(2000);
     assert_eq!(net.server().blocks().len(), 200);
+}
+
+/// The path carries a tenth of what its controller is told, behind a queue of some seconds, and a transfer has more to send.
+#[test]
+fn a_lone_path_keeps_its_queue_short_for_the_sake_of_deadlines() {
+    let mut net = Net::new(7, &["rate=5mbit,delay=20ms,queue=2000p"]);
+    let mut path = path_spec(0);
+    path.1.controller = ControllerConfig::Dedicated(RateFeed::new(Bandwidth::from_mbit(50)));
+    net.connect_with(server_identity().public_key(), vec![path]);
+    net.run_ms(500);
+    let stream = net.open_stream(CLIENT, Mode::Retransmit);
+    let mut transfer = Transfer::upload(&mut net);
+    let mut in_flight = Vec::new();
+    for round in 0..500 {
+        let (now, session) = (net.sim.now(), net.session);
+        let session = net.client().node.session(session).unwrap();
+        let options = BlockOptions {
+            deadline: Some(Duration::from_millis(300)),
+            ..BlockOptions::default()
+        };
+        let data = vec![7; 200].into();
+        session.send_block(now, stream, data, options).unwrap();
+        transfer.run_ms(&mut net, 20);
+        if round > 250 {
+            in_flight.push(net.status(CLIENT)[0].bytes_in_flight);
+        }
+    }
+    // 40 ms of the way, and a third of what the deadline leaves, are 83 kB. Now and then it tries whether the path became longer.
+    in_flight.sort_unstable();
+    let median = in_flight[in_flight.len() / 2];
+    assert!(median < 200_000, "{median} bytes in flight");
+    assert!(transfer.read > 4_000_000, "{}", transfer.read);
+}
+
+/// Each tenth packet is overtaken by some eight, and comes in time for the round trip.
+#[test]
+fn packets_that_are_overtaken_are_not_sent_again() {
+    let mut net = Net::new(
+        5,
+        &["rate=50mbit,delay=80ms,reorder=10%:2ms | rate=50mbit,delay=80ms"],
+    );
+    let mut path = path_spec(0);
+    path.1.controller = "cubic".parse().unwrap();
+    net.connect_with(server_identity().public_key(), vec![path]);
+    net.run_ms(1_000);
+    let stream = net.open_stream(CLIENT, Mode::Retransmit);
+    let before = net.client().sent.len();
+    for number in 0..5_000 {
+        net.send_block(CLIENT, stream, block(number, 1_000));
+        net.send_block(CLIENT, stream, block(number, 1_000));
+        net.run_ms(1);
+    }
+    net.run_ms(4_000);
+    assert_eq!(net.server().blocks().len(), 10_000);
+    let packets = net.client().sent[before..].iter();
+    let full = packets.filter(|(.., bytes)| *bytes > 1_000).count();
+    assert!(full < 10_500, "{full} packets for 10000 blocks");
 }

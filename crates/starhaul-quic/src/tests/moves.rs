@@ -5,7 +5,10 @@ use std::net::SocketAddr;
 use starhaul_session::Mode;
 use starhaul_sim::{NodeId, PathLinks};
 
-use super::net::{CLIENT, Net, SERVER, server_address};
+use super::{
+    net::{CLIENT, Net, SERVER, path_spec, server_address, server_identity},
+    transfer::Transfer,
+};
 use crate::LocalId;
 
 const LEO: &str = "rate=20mbit,delay=20ms";
@@ -34,7 +37,7 @@ fn a_client_that_only_receives_shows_its_new_address_at_once() {
         let elsewhere = move_client(&mut net, elsewhere);
         let now = net.sim.now();
         if told {
-            net.client().node.on_local_change(now, LocalId(0));
+            net.client().node.on_local_change(now, LocalId(0), true);
         }
         // 20 ms of delay there, and some for a keep-alive that happens to leave.
         net.run_ms(25);
@@ -76,7 +79,7 @@ fn a_moved_client_is_served_again_though_the_first_packet_to_it_is_lost() {
         };
         let show = |net: &mut Net| {
             let now = net.sim.now();
-            net.client().node.on_local_change(now, LocalId(0));
+            net.client().node.on_local_change(now, LocalId(0), true);
         };
         let [there, here] = {
             let PathLinks { forward, backward } = net.links[0];
@@ -101,5 +104,40 @@ fn a_moved_client_is_served_again_though_the_first_packet_to_it_is_lost() {
         assert!(got >= 100, "seed {seed}: {got} blocks");
         assert_eq!(net.status(SERVER)[0].remote, elsewhere, "seed {seed}");
         assert_eq!(net.server().ups_and_downs(0), (1, 0), "seed {seed}");
+    }
+}
+
+/// What the former network carried in a round trip would wait in the queue of the other for seconds.
+#[test]
+fn a_client_that_moves_sends_as_over_a_new_path() {
+    for controller in ["bbr", "cubic", "leocc2"] {
+        let mut net = Net::new(3, &["rate=100mbit,delay=20ms"]);
+        let mut path = path_spec(0);
+        path.1.controller = controller.parse().unwrap();
+        net.connect_with(server_identity().public_key(), vec![path]);
+        net.run_ms(500);
+        let mut transfer = Transfer::open(&mut net, CLIENT, u64::MAX);
+        transfer.run_ms(&mut net, 5_000);
+        let before = net.status(CLIENT)[0].cwnd;
+        assert!(before > 300_000, "{controller}: {before}");
+        move_client(&mut net, "10.9.0.1:3000");
+        let now = net.sim.now();
+        net.client().node.on_local_change(now, LocalId(0), true);
+        transfer.run_ms(&mut net, 30);
+        // Ten packets, and what the stack sends by itself.
+        let first: usize = (net.client().sent.iter())
+            .filter(|(at, ..)| *at >= now)
+            .map(|(.., bytes)| bytes)
+            .sum();
+        assert!(
+            (5_000..25_000).contains(&first),
+            "{controller}: {first} bytes"
+        );
+        transfer.run_ms(&mut net, 3_000);
+        let then = net.sim.now();
+        let read = transfer.read;
+        transfer.run_ms(&mut net, 2_000);
+        let mbit = (transfer.read - read) as f64 * 8e-6 / (net.sim.now() - then).as_secs_f64();
+        assert!(mbit > 60.0, "{controller}: {mbit:.1} Mbit/s");
     }
 }

@@ -349,8 +349,12 @@ fn a_path_that_waits_is_tried_at_once_when_the_network_is_better() {
     net.cut(0);
     type Tell = fn(&mut Node, Instant, LocalId);
     let tells: [(bool, Tell); 3] = [
-        (false, Node::on_local_change),
-        (true, Node::on_local_change),
+        (false, |node, now, local| {
+            node.on_local_change(now, local, false)
+        }),
+        (true, |node, now, local| {
+            node.on_local_change(now, local, true)
+        }),
         (true, Node::retry_paths),
     ];
     for (in_pause, tell) in tells {

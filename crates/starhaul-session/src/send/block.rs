@@ -211,7 +211,12 @@ impl SendBlock {
         capacity: usize,
         redundancy_for: impl Fn(u8) -> u8,
     ) -> Result<(), FecError> {
-        for cut in starhaul_fec::plan(self.data.len(), capacity, self.max_coding_rate)?.codes() {
+        let codes = starhaul_fec::plan(self.data.len(), capacity, self.max_coding_rate)?.codes();
+        // Fragments name their code in a byte.
+        if codes.len() > 1 + usize::from(u8::MAX) {
+            return Err(FecError::NoCapacity);
+        }
+        for cut in codes {
             let redundancy_count = if self.mode.codes() {
                 redundancy_for(cut.data_count)
             } else {

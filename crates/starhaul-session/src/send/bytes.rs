@@ -65,7 +65,10 @@ pub(crate) struct SendBytes {
     pub(crate) abandoned: bool,
 }
 
-/// Bytes that the application wrote at once.
+/// Writes are joined up to so many bytes.
+const SMALL_WRITES: usize = 1024;
+
+/// Bytes that the application wrote at once, or some small writes.
 #[derive(Debug)]
 struct Segment {
     start: u64,
@@ -133,10 +136,18 @@ impl SendBytes {
         unsent_limit.min(credit.saturating_add(BEYOND_CREDIT))
     }
 
-    pub(crate) fn push(&mut self, data: Bytes) {
+    /// Takes what the application wrote. Small writes share memory: each would take several times its bytes.
+    pub(crate) fn push(&mut self, data: &[u8]) {
         let start = self.end;
         self.end += data.len() as u64;
-        self.segments.push_back(Segment { start, bytes: data });
+        if let Some(last) = self.segments.back_mut()
+            && last.bytes.len() + data.len() <= SMALL_WRITES
+        {
+            last.bytes = [&last.bytes, data].concat().into();
+            return;
+        }
+        let bytes = Bytes::copy_from_slice(data);
+        self.segments.push_back(Segment { start, bytes });
     }
 
     pub(crate) const fn is_writable(&self) -> bool {
@@ -342,10 +353,28 @@ mod tests {
     }
 
     #[test]
+    fn small_writes_take_little_more_than_their_bytes() {
+        let mut stream = SendBytes::new(INITIAL_CREDIT, u64::MAX);
+        let data: Vec<u8> = (0..10_000_u32).map(|number| number as u8).collect();
+        let mut sent = Vec::new();
+        for (number, byte) in data.iter().enumerate() {
+            stream.push(&[*byte]);
+            if number % 100 == 99 {
+                while let Some(frame) = stream.next_frame_within(37) {
+                    sent.extend(text(&stream, frame));
+                    stream.on_sent(frame);
+                }
+            }
+        }
+        assert_eq!(sent, data);
+        assert!(stream.segments.len() < 20, "{}", stream.segments.len());
+    }
+
+    #[test]
     fn lost_frames_come_back_first_and_only_what_is_missing() {
         let mut stream = SendBytes::new(INITIAL_CREDIT, u64::MAX);
-        stream.push(Bytes::from_static(b"abcd"));
-        stream.push(Bytes::from_static(b"efgh"));
+        stream.push(b"abcd");
+        stream.push(b"efgh");
         let mut sent = Vec::new();
         while let Some(frame) = stream.next_frame_within(3) {
             sent.push(text(&stream, frame));
@@ -367,7 +396,7 @@ mod tests {
     #[test]
     fn the_last_lost_bytes_leave_by_themselves_and_leave_the_first() {
         let mut stream = SendBytes::new(INITIAL_CREDIT, u64::MAX);
-        stream.push(Bytes::from_static(b"abcdefghij"));
+        stream.push(b"abcdefghij");
         while let Some(frame) = stream.next_frame_within(4) {
             stream.on_sent(frame);
         }
@@ -403,7 +432,7 @@ mod tests {
     #[test]
     fn the_end_travels_even_alone_and_again_when_lost() {
         let mut stream = SendBytes::new(INITIAL_CREDIT, u64::MAX);
-        stream.push(Bytes::from_static(b"ab"));
+        stream.push(b"ab");
         let first = stream.next_frame_within(10).unwrap();
         stream.on_sent(first);
         stream.on_acked(0, 2, false);
@@ -430,7 +459,7 @@ mod tests {
         let now = Instant::now();
         let later = now + std::time::Duration::from_secs(1);
         let mut stream = SendBytes::new(INITIAL_CREDIT, u64::MAX);
-        stream.push(Bytes::from_static(b"abcdefgh"));
+        stream.push(b"abcdefgh");
         stream.finish();
         for arrives in [now, later, later, later] {
             let frame = stream.next_frame_within(2).unwrap();
@@ -454,7 +483,7 @@ mod tests {
     fn a_frame_that_came_in_pieces_is_under_way_no_more() {
         let now = Instant::now();
         let mut stream = SendBytes::new(INITIAL_CREDIT, u64::MAX);
-        stream.push(Bytes::from_static(b"abcdefgh"));
+        stream.push(b"abcdefgh");
         stream.finish();
         for _ in 0..2 {
             let frame = stream.next_frame_within(4).unwrap();
@@ -480,7 +509,7 @@ mod tests {
         while stream.has_room(limit) {
             let room = stream.room(limit);
             taken += room;
-            stream.push(vec![0; usize::try_from(room).unwrap()].into());
+            stream.push(&vec![0; usize::try_from(room).unwrap()]);
             while let Some(frame) = stream.next_frame_within(1 << 20) {
                 stream.on_sent(frame);
             }
@@ -493,7 +522,7 @@ mod tests {
     #[test]
     fn credit_holds_bytes_back() {
         let mut stream = SendBytes::new(4, u64::MAX);
-        stream.push(Bytes::from_static(b"abcdefgh"));
+        stream.push(b"abcdefgh");
         let frame = stream.next_frame_within(10).unwrap();
         assert_eq!(text(&stream, frame), b"abcd");
         stream.on_sent(frame);

@@ -31,6 +31,8 @@ pub(crate) struct BytesOut {
     blocked: BTreeSet<StreamId>,
     /// Some of them because the session was full.
     pub(crate) writers_starve: bool,
+    /// They were told that there is room, and nothing was written since.
+    pub(crate) writers_are_due: bool,
     /// Streams with frames under way on a path slower than another.
     pub(crate) straggling: BTreeSet<StreamId>,
 }

@@ -216,11 +216,16 @@ mod tests {
             class: super::super::class_of(&block),
             is_spare: false,
         };
-        let takes = |path| {
-            let view = View::new(chance, &paths, path, paths.overview(path));
+        let takes = |paths: &Paths, path| {
+            let view = View::new(chance, paths, path, paths.overview(path));
             takes_again(&block, fragment, &view, &rules::Rules, 240, limit)
         };
-        assert_eq!([FAST, SLOW].map(takes), [false, true]);
+        assert_eq!([FAST, SLOW].map(|path| takes(&paths, path)), [false, true]);
+        // The last resort would be sooner.
+        let mut paths = paths;
+        let last = PathId(2);
+        paths.add(now, last, crate::paths::LAST_RESORT, update(50 * MS));
+        assert_eq!([SLOW, last].map(|path| takes(&paths, path)), [true, false]);
     }
 
     /// Each tenth datagram of the slow path was lost.

@@ -3,6 +3,7 @@
 pub(crate) mod block;
 pub(crate) mod bytes;
 pub(crate) mod bytes_out;
+mod carriers;
 mod chances;
 pub(crate) mod demand;
 mod lost;
@@ -29,6 +30,7 @@ use crate::{
     wire::{FRAGMENT_HEADER_BYTES, wrap},
 };
 use block::{BlockTimer, SendBlock};
+use carriers::{Cargo, Carriers};
 use demand::{Demand, QUIC_HEADER_BYTES};
 use outlook::Overload;
 use pick::{Choice, Order, Place};
@@ -275,18 +277,33 @@ impl BlocksOut {
         else {
             return false;
         };
+        let cargo = Cargo {
+            bytes: block.data.len() as u64,
+            fragment: fragment_bytes(block, Some(capacity)),
+            deadline: block.deadline,
+        };
+        let carriers = Carriers::of(now, paths, path, cargo);
         // The paths that are left now may not carry a retransmission in time that a plan counts on.
-        let may_repair = is_overloaded || has_time_for_rounds(1, block, now, paths, path);
+        let may_repair = is_overloaded || has_time_for_rounds(1, block, now, paths, &carriers);
         let planned = scheduler.coding(class_of(block), path);
         let planned = planned.filter(|planned| may_repair || !planned.counts_on_retransmission);
         let coding_rate = planned.map_or(block.max_coding_rate, |planned| {
             planned.rate.min(block.max_coding_rate)
         });
-        let (fragment, deadline) = (fragment_bytes(block, Some(capacity)), block.deadline);
-        let in_time = |other: &Path| other.monitor.predict_arrival(now, 0, fragment) <= deadline;
+        let in_time =
+            |path: &Path| path.monitor.predict_arrival(now, 0, cargo.fragment) <= cargo.deadline;
         let repairs = block.mode.retransmits() && may_repair;
-        let redundancy_for =
-            redundancy_rule(paths, path, coding_rate, is_overloaded, repairs, in_time);
+        let plan = starhaul_fec::plan(block.data.len(), capacity, block.max_coding_rate);
+        let codes = plan.map_or(1, |plan| plan.codes().len());
+        let redundancy_for = redundancy_rule(
+            paths,
+            path,
+            &carriers,
+            (coding_rate, codes),
+            is_overloaded,
+            repairs,
+            in_time,
+        );
         // Where the paths carry less than is asked for, redundancy takes the place of other blocks.
         let rounds = if is_overloaded { 1 } else { ROUNDS_TO_SPARE };
         if block
@@ -300,7 +317,7 @@ impl BlocksOut {
         block.counted = block.memory();
         self.held_bytes += block.counted;
         block.redundancy_is_urgent =
-            !block.mode.retransmits() || !has_time_for_rounds(rounds, block, now, paths, path);
+            !block.mode.retransmits() || !has_time_for_rounds(rounds, block, now, paths, &carriers);
         true
     }
 
@@ -437,7 +454,8 @@ impl BlocksOut {
                 }
                 BlockTimer::Deadline if block.may_be_whole() => {
                     let grace = (paths.longest_turnaround() * 2).max(LEAST_GRACE);
-                    (at + grace, BlockTimer::Acknowledgement)
+                    // Acknowledgements may wait to be read if this is late.
+                    (now + grace, BlockTimer::Acknowledgement)
                 }
                 BlockTimer::Query if now <= block.deadline || block.queries < LEAST_QUERIES => {
                     block.queries = block.queries.saturating_add(1);

@@ -7,16 +7,17 @@ use starhaul_paths::{Loss, PathId};
 use super::{
     BlocksOut,
     block::{SHORT_BLOCK, SendBlock},
+    carriers::Carriers,
     fragment_bytes,
 };
 use crate::{
     item::{BlockKey, FragmentId},
-    paths::{Path, Paths},
+    paths::{LAST_RESORT, Path, Paths},
     rules,
-    scheduler::{LAST_RESORT, View},
+    scheduler::View,
 };
 
-/// Probability with which redundancy may fall short.
+/// Probability with which the redundancy of a block may fall short.
 pub(super) const EPSILON: f64 = 1e-3;
 /// Redundancy leaves with the data of a block that has no time to be sent again so often.
 pub(super) const ROUNDS_TO_SPARE: u32 = 2;
@@ -44,13 +45,14 @@ impl BlocksOut {
     }
 }
 
-/// How much redundancy a code gets whose data leave over `path` (DMTP: by the greatest loss seen in a moving window; the
+/// How much redundancy a code gets whose data leave over these, most of them or the first over `path` (DMTP: by the greatest loss seen in a moving window; the
 /// redundancy goes on another path, `in_time` if there is one). For short blocks no less than over ten seconds: see [`Loss::feared`]. Where it
 /// takes the place of other blocks, no more than brings most of them. What losses in a row leave `may_repair` by being sent again.
 pub(super) fn redundancy_rule(
     paths: &Paths,
     path: PathId,
-    max_coding_rate: f64,
+    carriers: &Carriers,
+    (max_coding_rate, codes): (f64, usize),
     is_overloaded: bool,
     may_repair: bool,
     in_time: impl Fn(&Path) -> bool,
@@ -61,22 +63,25 @@ pub(super) fn redundancy_rule(
     let is_left_to = paths.get(path).is_some_and(is_last_resort);
     let takes =
         || others().filter(|(_, other)| in_time(other) && (is_left_to || !is_last_resort(other)));
-    // A path that has carried next to nothing is no safer than the others.
-    let unknown = paths
-        .get(path)
-        .is_some_and(|path| !path.monitor.loss_is_known());
     let figures = |share: fn(&Loss) -> f64| {
-        let share_of = move |path: &Path| share(&path.monitor.loss());
-        let others_share = takes().map(|(_, other)| share_of(other));
-        let own = paths.get(path).map_or(0.0, share_of);
-        let own = others()
-            .filter(|_| unknown)
-            .fold(own, |most, (_, other)| most.max(share_of(other)));
-        (own, others_share.reduce(f64::max))
+        let others_share = takes().map(|(_, other)| share(&other.monitor.loss()));
+        let own = carriers
+            .iter()
+            .map(|(id, part)| part * loss_of(paths, id, share));
+        (own.sum(), others_share.reduce(f64::max))
     };
     // What shorter windows of a path now and then do not show costs little to make up for in short blocks alone.
     let (short, long) = (figures(Loss::feared), figures(|loss| loss.window_max));
-    let burst_length = paths.get(path).map(|path| path.monitor.loss().burst_length);
+    // That of the path which loses the most.
+    let loses = |(id, part): (PathId, f64)| {
+        let loss = paths.get(id)?.monitor.loss();
+        Some((part * loss.window_max, loss.burst_length))
+    };
+    let worst = carriers.iter().filter_map(loses);
+    let worst = worst.max_by(|a, b| a.0.total_cmp(&b.0));
+    let burst_length = worst.map(|(_, burst_length)| burst_length);
+    // One of its codes that falls short fails the block.
+    let epsilon = EPSILON / codes.max(1) as f64;
     move |data_count| {
         let is_short = usize::from(data_count) <= SHORT_BLOCK;
         let (share, other) = if is_short { short } else { long };
@@ -95,14 +100,14 @@ pub(super) fn redundancy_rule(
                 share,
                 if may_repair { 1.0 } else { burst_length },
                 other,
-                EPSILON,
+                epsilon,
                 cap,
             ),
             None => starhaul_fec::redundancy_for_burst_loss(
                 data_count,
                 share,
                 burst_length,
-                EPSILON,
+                epsilon,
                 cap,
             ),
         };
@@ -118,19 +123,37 @@ pub(super) fn redundancy_rule(
     }
 }
 
-/// A lost fragment could be sent again so often before the deadline.
+/// What a path loses. One that has carried next to nothing is no safer than the others.
+fn loss_of(paths: &Paths, id: PathId, share: fn(&Loss) -> f64) -> f64 {
+    let Some(path) = paths.get(id) else {
+        return 0.0;
+    };
+    let own = share(&path.monitor.loss());
+    let others = paths
+        .usable()
+        .filter(|(other, _)| *other != id && !path.monitor.loss_is_known());
+    others.fold(own, |most, (_, other)| {
+        most.max(share(&other.monitor.loss()))
+    })
+}
+
+/// A lost fragment could be sent again so often before the deadline, whichever of these paths lost it.
 pub(super) fn has_time_for_rounds(
     rounds: u32,
     block: &SendBlock,
     now: Instant,
     paths: &Paths,
-    path: PathId,
+    carriers: &Carriers,
 ) -> bool {
-    let Some(path) = paths.get(path) else {
+    let known_after = carriers
+        .iter()
+        .filter_map(|(id, _)| Some(paths.get(id)?.monitor.overdue_after()))
+        .max();
+    let Some(known_after) = known_after else {
         return false;
     };
     let sent = paths.bandwidth().time_to_send(block.data.len() as u64);
-    let rounds = path.monitor.overdue_after().saturating_mul(rounds);
+    let rounds = known_after.saturating_mul(rounds);
     let needed = sent
         .saturating_add(rounds)
         .saturating_add(paths.least_delay());

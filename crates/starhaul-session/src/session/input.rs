@@ -57,6 +57,7 @@ impl Session {
         if let Some(stream) = body.stream() {
             entry.on_use(self.now);
             if stream != StreamId::CONTROL {
+                entry.carried_at = Some(self.now);
                 let priority = self.streams.get(&stream).map(|of| of.config.priority);
                 entry.received_by_class.add(priority, bytes as u64);
             }
@@ -75,7 +76,10 @@ impl Session {
         match body {
             Body::Fragment(fragment) => self.on_fragment(path, sent, &fragment),
             Body::StreamFrame(frame) => self.on_stream_frame(frame),
-            Body::Ack(ack) => self.on_ack(sent, ack),
+            Body::Ack(ack) => {
+                self.note_answer(path);
+                self.on_ack(sent, ack)
+            }
             Body::Probe | Body::Unknown => Ok(()),
         }
     }

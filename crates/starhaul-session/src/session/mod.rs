@@ -66,6 +66,8 @@ pub struct Session {
     inbound: Inbound,
     control: ControlStream,
     acks: AckSchedule,
+    /// The path by which the peer acknowledged last.
+    answers_over: Option<PathId>,
     /// What our detectors say of paths, and what the peer's do.
     outgoing_signals: OutgoingSignals,
     incoming_signals: IncomingSignals,
@@ -149,6 +151,7 @@ impl Session {
             inbound: Inbound::default(),
             control: ControlStream::new(),
             acks: AckSchedule::default(),
+            answers_over: None,
             outgoing_signals: OutgoingSignals::default(),
             incoming_signals: IncomingSignals::default(),
             gone_paths: VecDeque::new(),
@@ -189,6 +192,7 @@ impl Session {
                 self.on_datagram_lost(path, &fated);
             }
         }
+        self.lose_answers(&[path]);
         self.outgoing_signals.forget(path);
         self.control.on_path_gone(path);
         self.settle();
@@ -288,7 +292,13 @@ impl Session {
             .chain(self.blocks_out.next_expiry())
             .chain(self.next_release());
         // These are done by a path that is asked for a datagram, which it may not be allowed at once.
-        let acks = self.ack_due().map(|due| [due, due + output::ACK_PATIENCE]);
+        let acks = self.ack_due().map(|due| {
+            [
+                due,
+                due + output::ACK_PATIENCE,
+                due + output::SPARED_ACK_PATIENCE,
+            ]
+        });
         let asked_for = paths()
             .map(|path| path.probe_at)
             .chain(acks.into_iter().flatten())
@@ -407,6 +417,7 @@ impl Session {
         if suspects.is_empty() || self.paths.all_silent() {
             return;
         }
+        self.lose_answers(&suspects);
         let (soonest, over) = (self.paths.soonest(now), self.paths.bandwidth());
         for id in suspects {
             let Some(path) = self.paths.get_mut(id) else {
@@ -425,6 +436,30 @@ impl Session {
             }
         }
         self.blocks_out.on_silence(now, &self.paths);
+    }
+
+    /// These paths bring no acknowledgements any more. Those of other paths may have come over them.
+    fn lose_answers(&mut self, gone: &[PathId]) {
+        if self
+            .answers_over
+            .take_if(|over| gone.contains(over))
+            .is_none()
+        {
+            return;
+        }
+        for (_, path) in self.paths.iter_mut().filter(|(id, _)| !gone.contains(id)) {
+            path.monitor.on_answers_moved();
+        }
+    }
+
+    /// An acknowledgement came over a path. Those over the last resort come over another at any time, without a word.
+    fn note_answer(&mut self, path: PathId) {
+        self.answers_over = Some(path);
+        if self.paths.is_last_resort(path) {
+            for (_, other) in self.paths.iter_mut().filter(|(id, _)| *id != path) {
+                other.monitor.on_answers_moved();
+            }
+        }
     }
 
     fn emit(&mut self, event: Event) {

@@ -11,9 +11,9 @@ use crate::{
     control::{Control, MAX_DROPPED},
     facts::{Datagram, Fact, Purpose},
     item::{BlockKey, Item},
-    paths::Path,
+    paths::{LAST_RESORT, Path},
     rules,
-    scheduler::{Frame, LAST_RESORT, Thrift, View},
+    scheduler::{Frame, Thrift, View},
     send::{
         self,
         block::{LastSent, SendBlock},
@@ -26,6 +26,8 @@ use crate::{
 
 /// After waiting this long for the fastest path an acknowledgement takes any.
 pub(super) const ACK_PATIENCE: Duration = Duration::from_millis(2);
+/// The same before it takes one that is spared: a window that is full opens as often as the path's acknowledgements come.
+pub(super) const SPARED_ACK_PATIENCE: Duration = Duration::from_millis(100);
 /// Streams of one priority take turns, each for what the path carries in this time, or one stream frame.
 const STREAM_TURN: Duration = Duration::from_millis(1);
 /// Datagrams are written one behind the other into buffers of this size.
@@ -191,8 +193,10 @@ impl Session {
         let fastest = self.paths.fastest(self.now);
         // A repetition tries another path than the first saying, if there is one about as fast.
         let here = fastest == Some(path)
-            || due + ACK_PATIENCE <= self.now
-            || (self.acks.is_repeat() && self.is_about_as_fast(path));
+            || due + self.ack_patience(path) <= self.now
+            || (self.acks.is_repeat()
+                && self.is_about_as_fast(path)
+                && !self.paths.is_spared(self.now, path));
         if !here {
             return None;
         }
@@ -226,6 +230,14 @@ impl Session {
         self.acks.due().into_iter().chain(signals).min()
     }
 
+    /// How long an acknowledgement waits for the fastest path before it takes this one.
+    fn ack_patience(&self, path: PathId) -> Duration {
+        match self.paths.is_spared(self.now, path) {
+            true => SPARED_ACK_PATIENCE,
+            false => ACK_PATIENCE,
+        }
+    }
+
     fn is_about_as_fast(&self, path: PathId) -> bool {
         let least = self.paths.least_delay();
         self.paths.is_usable(path)
@@ -248,6 +260,7 @@ impl Session {
         let path = batch.path;
         if let Some((mut frame, first)) = self.control.copy
             && first != path
+            && !self.paths.is_spared(self.now, path)
         {
             self.control.copy = None;
             frame.origin = Origin::Copy;

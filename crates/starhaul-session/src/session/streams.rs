@@ -33,6 +33,8 @@ const LEAST_UNSENT_BYTES: u64 = 256 << 10;
 const UNSENT_TIME: Duration = Duration::from_millis(50);
 /// A stream whose `write` was refused counts as bulk for this long after it got room again.
 const BULK_MEMORY: Duration = Duration::from_millis(50);
+/// This part of what a session holds for sending is left to bytes that wait.
+const BYTES_SHARE: usize = 16;
 /// Control bytes waiting beyond which no stream is opened.
 const MAX_OPENING_BYTES: usize = super::MAX_CONTROL_BYTES / 2;
 /// Longer deadlines of single blocks count as this, as long as a stream's may be.
@@ -132,7 +134,13 @@ impl Session {
         if data.is_empty() || data.len() > MAX_BLOCK_BYTES {
             return Err(StreamError::BlockSize(data.len()));
         }
-        if held + data.len() + SEND_OVERHEAD_BYTES > limit {
+        // Room that writers of bytes wait for is not taken again by blocks.
+        let kept = if self.bytes_out.writers_starve || self.bytes_out.writers_are_due {
+            limit / BYTES_SHARE
+        } else {
+            0
+        };
+        if held + data.len() + SEND_OVERHEAD_BYTES + kept > limit {
             return Err(StreamError::QueueFull { held, limit });
         }
         if blocks.live >= MAX_LIVE_BLOCKS as u64 {
@@ -295,8 +303,9 @@ impl Session {
         if taken < data.len() {
             self.bytes_out.block(stream, room as u64 == session_room);
         }
+        self.bytes_out.writers_are_due = false;
         if taken > 0 {
-            pair.send.push(Bytes::copy_from_slice(&data[..taken]));
+            pair.send.push(&data[..taken]);
             entry.stats.bytes_sent += taken as u64;
             self.bytes_out.on_written(taken as u64);
             self.make_ready(stream);
@@ -382,7 +391,7 @@ impl Session {
 
     /// Queues a control message.
     pub(super) fn tell(&mut self, message: &Control) {
-        self.control.send.push(message.encode());
+        self.control.send.push(&message.encode());
     }
 
     /// How much of a stream may wait unsent; a quarter of it is always less than what a stream may hold.
@@ -422,6 +431,7 @@ impl Session {
             return;
         }
         self.bytes_out.writers_starve = false;
+        self.bytes_out.writers_are_due = true;
         let blocked = self.bytes_out.all_blocked();
         blocked
             .into_iter()
@@ -431,7 +441,7 @@ impl Session {
     fn has_session_room(&self, unsent_limit: u64) -> bool {
         let limit = self.config.max_send_bytes;
         let room = limit.saturating_sub(self.held_for_sending()) as u64;
-        room >= (unsent_limit / 4).min(limit as u64 / 4)
+        room >= (unsent_limit / 4).min((limit / BYTES_SHARE) as u64)
     }
 
     /// Puts a reliable stream that has something to send at the end of those of its priority.
