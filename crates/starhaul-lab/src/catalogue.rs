@@ -13,9 +13,14 @@ pub fn entries() -> Vec<About> {
         stands_for: "",
         shows: "no experiment: a saturating flow over a real path",
     };
+    let echo = About {
+        command: "echo".to_owned(),
+        stands_for: "",
+        shows: "no experiment: messages and their answers over a real path",
+    };
     experiments
         .flat_map(|experiment| experiment.about())
-        .chain([flow])
+        .chain([flow, echo])
         .collect()
 }
 

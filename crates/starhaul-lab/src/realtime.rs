@@ -213,8 +213,19 @@ fn ended(what: &str, code: u8, text: &str) -> Error {
     }
 }
 
-/// Exit codes of SIGINT and SIGTERM, and of programs that handle them.
-const INTERRUPTED: [u8; 2] = [130, 143];
+/// Exit codes of SIGHUP, SIGINT, SIGQUIT and SIGTERM, and of programs that handle them.
+const INTERRUPTED: [u8; 4] = [129, 130, 131, 143];
+
+/// That all goes on, unless whoever started it wants it to end.
+///
+/// # Errors
+/// [`Error::Interrupted`].
+pub(crate) fn go_on() -> Result<(), Error> {
+    match starhaul_replay::interrupted() {
+        true => Err(Error::Interrupted("interrupted by a signal".to_owned())),
+        false => Ok(()),
+    }
+}
 
 fn measured(report: &ReplayReport, run: &RealRun<'_>) -> Result<Measured, Error> {
     let link = report.links.first();

@@ -424,7 +424,7 @@ fn over_hard_links_little_is_late_and_every_late_block_is_named() {
         failed(&ours.classes),
     ];
     println!("ours {missed:?}, multipath QUIC {:?}", failed(&theirs));
-    assert_eq!(named, missed, "{:?}", ours.lost);
+    assert_eq!(named, missed, "{:?} {:?}", ours.lost, ours.classes);
     for class in Class::ALL {
         let [ours, theirs] = [&ours.classes, &theirs].map(|classes| classes.of(class));
         assert!(ours.on_time_share() >= 0.998, "{class:?}: {ours:?}");

@@ -28,7 +28,11 @@ fn options(folder: &Path, systems: &[&str], sections: &[Section]) -> Options {
         systems: systems.iter().map(|&name| name.to_owned()).collect(),
         losses: vec![0.0, 0.01],
         sections: sections.to_vec(),
-        links: Some(1),
+        // They are drawn for these parts alone.
+        links: [Section::Paths, Section::Unseen]
+            .iter()
+            .any(|part| sections.contains(part))
+            .then_some(1),
         seed: 5,
         ..Options::default()
     }
@@ -77,6 +81,13 @@ fn every_part_gives_its_rows_whatever_the_order_in_which_they_ran() {
     assert_eq!(all.ablation.iter().filter(deaf).count(), 2);
     // Of one kind 2, 4 and 8; LeoCC beside Cubic and BBR, Cubic beside BBR.
     assert_eq!(all.fairness.len(), 6 + 3);
+    // All of a kind have begun when figures count.
+    for row in all.fairness.iter().take(6) {
+        assert!(
+            row.flows.iter().all(|flow| flow.throughput_mbps > 0.0),
+            "{row:?}"
+        );
+    }
     let detector = &all.detector[0];
     assert_eq!(
         (

@@ -161,16 +161,10 @@ impl<'a> Settings<'a> {
         spec.rate = recording.capacity.map_or(constant_rate, Rate::Trace);
         spec.delay = recording.delay.map_or(spec.delay, Delay::Trace);
         spec.delay = constant_delay.map_or(spec.delay, Delay::Constant);
+        spec.loss_trace = recording.loss;
         Ok(match self.loss {
-            Some(loss) => LinkSpec {
-                // Where there is no path, nothing arrives whatever else is lost.
-                loss_trace: recording.loss.and_then(|loss| loss.only_total()),
-                ..spec.with_loss(loss)
-            },
-            None => LinkSpec {
-                loss_trace: recording.loss,
-                ..spec
-            },
+            Some(loss) => spec.with_loss(loss),
+            None => spec,
         })
     }
 

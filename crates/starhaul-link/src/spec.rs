@@ -135,11 +135,12 @@ impl LinkSpec {
         }
     }
 
-    /// The description with this random loss in place of all others.
+    /// The description with this random loss in place of all others. Times at which all is lost stay: there is no path then,
+    /// whatever else is lost.
     pub fn with_loss(self, loss: Loss) -> Self {
         Self {
             loss,
-            loss_trace: None,
+            loss_trace: self.loss_trace.and_then(|series| series.only_total()),
             ..self
         }
     }

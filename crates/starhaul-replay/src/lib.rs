@@ -31,4 +31,4 @@ pub use namespace::NetworkNamespace;
 pub use program::Program;
 pub use report::{DirectionReport, LATENESS_BOUND, LinkReport, LinksReport};
 pub use run::{ReplayReport, ReplaySpec, run};
-pub use supervisor::supervise;
+pub use supervisor::{interrupted, supervise};

@@ -193,22 +193,21 @@ pub(crate) fn device(network: &NetworkNamespace, name: &str) -> Result<Tun, Erro
     Ok(tun)
 }
 
-/// Whether a process in the namespace listens for TCP or receives UDP.
-pub(crate) fn listens(network: &NetworkNamespace) -> io::Result<bool> {
+/// How many sockets in the namespace listen for TCP or receive UDP.
+pub(crate) fn listeners(network: &NetworkNamespace) -> io::Result<usize> {
     network.inside(|| {
         let table = |name| std::fs::read_to_string(format!("/proc/thread-self/net/{name}"));
         let tcp = ["tcp", "tcp6"]
             .into_iter()
             .filter_map(|name| table(name).ok());
         // The fourth column is the state; 0A is LISTEN.
-        let tcp = tcp.into_iter().any(|table| {
-            let mut lines = table.lines().skip(1);
-            lines.any(|line| line.split_whitespace().nth(3) == Some("0A"))
-        });
-        let mut udp = ["udp", "udp6"]
+        let listens = |line: &&str| line.split_whitespace().nth(3) == Some("0A");
+        let tcp = tcp.map(|table| table.lines().skip(1).filter(listens).count());
+        let udp = ["udp", "udp6"]
             .into_iter()
             .filter_map(|name| table(name).ok());
-        Ok(tcp || udp.any(|table| table.lines().count() > 1))
+        let udp = udp.map(|table| table.lines().skip(1).count());
+        Ok(tcp.chain(udp).sum())
     })
 }
 

@@ -5,6 +5,7 @@ use std::{ffi::OsString, io, process::Stdio};
 use crate::{
     Error,
     namespace::NetworkNamespace,
+    network,
     supervisor::{Running, Start},
 };
 
@@ -19,14 +20,16 @@ pub(crate) struct Programs {
 }
 
 impl Programs {
-    /// Starts a program that serves, and waits until one listens for TCP or receives UDP in `network`, for some seconds at most.
+    /// Starts a program that serves, and waits until it listens for TCP or receives UDP in `network`, for some seconds at most.
     pub(crate) fn serve(
         &self,
         network: &NetworkNamespace,
         command: &[OsString],
     ) -> Result<Program, Error> {
+        // Others may serve at the same node.
+        let before = network::listeners(network).map_err(Error::Network)?;
         let server = self.spawn(network, command, Stdio::from(io::stderr()), (false, true))?;
-        let (server, _) = server.until_it_listens(network)?;
+        let (server, _) = server.until_it_listens(network, before)?;
         Ok(Program(Some(server)))
     }
 

@@ -128,7 +128,7 @@ fn start_server(
         runs_first: false,
     };
     let server = server.spawn(false).map_err(Error::Command)?;
-    let (server, listens) = server.until_it_listens(&network.far)?;
+    let (server, listens) = server.until_it_listens(&network.far, 0)?;
     if !listens {
         warnings.push(
             "the server listens on no TCP or UDP port yet; the command was started all the same"

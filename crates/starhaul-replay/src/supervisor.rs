@@ -7,7 +7,7 @@ use std::{
     os::unix::process::{CommandExt as _, ExitStatusExt as _},
     process::{Command, ExitStatus, Stdio},
     sync::{
-        atomic::{AtomicI32, Ordering},
+        atomic::{AtomicBool, AtomicI32, Ordering},
         mpsc,
     },
     thread::JoinHandle,
@@ -48,6 +48,8 @@ const HANDED_ON: [i32; 7] = [
     libc::SIGUSR2,
     libc::SIGCONT,
 ];
+/// Those of them by which whoever started this process ends it.
+const ENDING: [i32; 4] = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM];
 /// The exit codes of a shell for a command that cannot be started.
 const NOT_FOUND: u8 = 127;
 const NOT_EXECUTABLE: u8 = 126;
@@ -145,16 +147,17 @@ impl Running {
         self.thread.is_finished()
     }
 
-    /// Waits until it listens for TCP or receives UDP in `network`, but not for ever; returns whether it does.
+    /// Waits until more than `before` sockets listen for TCP or receive UDP in `network`, but not for ever; returns whether they do.
     pub(crate) fn until_it_listens(
         self,
         network: &NetworkNamespace,
+        before: usize,
     ) -> Result<(Self, bool), Error> {
         let deadline = Instant::now() + SERVER_PATIENCE;
         loop {
-            match network::listens(network) {
-                Ok(true) => break,
-                Ok(false) => {}
+            match network::listeners(network) {
+                Ok(listeners) if listeners > before => break,
+                Ok(_) => {}
                 Err(error) => {
                     self.end();
                     return Err(Error::Network(error));
@@ -301,6 +304,14 @@ fn end_with(command: &mut Command, this_process: rustix::fd::OwnedFd) {
 static TARGET: AtomicI32 = AtomicI32::new(0);
 /// A signal that arrived before there was a process.
 static PENDING: AtomicI32 = AtomicI32::new(0);
+/// A signal to end came to this process, for a command or since.
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+
+/// Whether this process was told to end, by a terminal or another process, since it ran its first command: signals are handed on to
+/// commands from then on, and end this process no more.
+pub fn interrupted() -> bool {
+    INTERRUPTED.load(Ordering::SeqCst)
+}
 
 fn hand_on_to(pid: Pid) {
     TARGET.store(pid.as_raw_nonzero().get(), Ordering::SeqCst);
@@ -339,6 +350,9 @@ fn hand_on() -> io::Result<()> {
 
 #[expect(unsafe_code, reason = "a signal handler")]
 extern "C" fn on_signal(signal: i32, info: *mut libc::siginfo_t, _context: *mut libc::c_void) {
+    if ENDING.contains(&signal) {
+        INTERRUPTED.store(true, Ordering::SeqCst);
+    }
     // SAFETY: the kernel passes a valid `siginfo_t` for the time of the call.
     let sent_by_a_process = unsafe { (*info).si_code } <= 0;
     if !sent_by_a_process {

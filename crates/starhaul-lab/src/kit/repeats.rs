@@ -2,7 +2,10 @@
 
 use starhaul_flow::Metrics;
 
-use crate::{Error, realtime::Measured};
+use crate::{
+    Error,
+    realtime::{Measured, go_on},
+};
 
 /// What came of all runs of one sender over one link.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -37,7 +40,11 @@ impl<M: Clone> Runs<M> {
         };
         for seed in seeds {
             loop {
-                let Measured { metrics, valid } = match run(seed) {
+                go_on()?;
+                let measured = run(seed);
+                // A program may take a signal for its usual end, or for an error of its own.
+                go_on()?;
+                let Measured { metrics, valid } = match measured {
                     Err(why) if !why.ends_all() => {
                         runs.failed = Some(format!("seed {seed}: {why}"));
                         return Ok(runs);

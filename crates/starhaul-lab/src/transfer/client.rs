@@ -10,8 +10,9 @@ use starhaul_endpoint::{ControllerConfig, Detection, Endpoint, EndpointConfig, P
 use tokio::io::AsyncReadExt as _;
 
 use super::{
-    PACKET_BYTES, Secret, Tally, Toward,
+    Secret, Tally, Toward,
     bulk::{failed, fill, read_all},
+    full_packet_bytes,
     request::Request,
 };
 use crate::Error;
@@ -66,7 +67,7 @@ pub struct Transferred {
 }
 
 impl Client {
-    /// A transfer of 10 s to the server with Cubic and full packets.
+    /// A transfer of 10 s to the server with Cubic and packets of 1500 bytes.
     pub fn new(server: SocketAddr, secret: Secret) -> Self {
         Self {
             server,
@@ -74,7 +75,7 @@ impl Client {
             toward: Toward::Server,
             seconds: 10,
             controller: ControllerConfig::Cubic,
-            packet_bytes: PACKET_BYTES,
+            packet_bytes: full_packet_bytes(server),
             detection: None,
         }
     }

@@ -12,6 +12,8 @@ pub use request::{MAX_SECONDS, Toward};
 pub use server::Server;
 pub use tally::Tally;
 
+use std::net::SocketAddr;
+
 use sha2::{Digest as _, Sha256};
 pub use starhaul_endpoint::Detection;
 use starhaul_endpoint::Identity;
@@ -20,8 +22,14 @@ use crate::Error;
 
 /// UDP port of a server that names none.
 pub const PORT: u16 = 5202;
-/// A UDP payload that makes an IPv4 packet of 1500 bytes, which fills one delivery opportunity of a trace.
-pub const PACKET_BYTES: u16 = 1472;
+/// The UDP payload that makes a packet of 1500 bytes to or at this address, which fills one delivery opportunity of a trace.
+pub const fn full_packet_bytes(address: SocketAddr) -> u16 {
+    match address {
+        SocketAddr::V4(_) => 1472,
+        SocketAddr::V6(_) => 1452,
+    }
+}
+
 /// A shorter secret could be guessed by anyone who reaches the server.
 const LEAST_SECRET_CHARACTERS: usize = 16;
 

@@ -12,7 +12,7 @@ use starhaul_endpoint::{
 use tokio::io::AsyncWriteExt as _;
 
 use super::{
-    PACKET_BYTES, Secret, Toward,
+    Secret, Toward,
     bulk::{failed, fill, read_all},
     request::Request,
 };
@@ -28,7 +28,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens; what it sends is governed by `controller`.
+    /// Listens; what it sends is governed by `controller`, in packets of this UDP payload.
     ///
     /// # Errors
     /// The address cannot be bound.
@@ -36,13 +36,14 @@ impl Server {
         listen: SocketAddr,
         secret: &Secret,
         controller: ControllerConfig,
+        packet_bytes: u16,
     ) -> Result<Self, Error> {
         let endpoint = Endpoint::bind(EndpointConfig {
             trusted: vec![secret.client().public_key()],
             listen: vec![listen],
             accept_controller: controller,
-            packet_bytes: PACKET_BYTES,
-            sure_packet_bytes: PACKET_BYTES,
+            packet_bytes,
+            sure_packet_bytes: packet_bytes,
             ..EndpointConfig::new(secret.server())
         })
         .await?;

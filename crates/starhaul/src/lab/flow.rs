@@ -6,7 +6,8 @@ use clap::{Subcommand, ValueEnum};
 use starhaul_lab::{
     Error,
     transfer::{
-        Client, Detection, MAX_SECONDS, PACKET_BYTES, PORT, Secret, Server, Toward, Transferred,
+        Client, Detection, MAX_SECONDS, PORT, Secret, Server, Toward, Transferred,
+        full_packet_bytes,
     },
 };
 use starhaul_quic::{LEAST_PACKET_BYTES, MOST_PACKET_BYTES};
@@ -53,9 +54,6 @@ struct ClientArguments {
     /// Whether to watch the satellite hop for reconfigurations: where this end's controller listens or the server sends, always, or never
     #[arg(long, value_name = "WHEN", default_value = "auto")]
     detect: Detect,
-    /// UDP payload of our largest packets
-    #[arg(long, value_name = "BYTES", default_value_t = PACKET_BYTES, value_parser = clap::value_parser!(u16).range(i64::from(LEAST_PACKET_BYTES)..=i64::from(MOST_PACKET_BYTES)))]
-    packet_bytes: u16,
     /// Print one JSON object and nothing else
     #[arg(long)]
     json: bool,
@@ -81,6 +79,9 @@ struct Common {
     /// Congestion controller of what this end sends: cubic, bbr, leocc…
     #[arg(long, value_name = "NAME", default_value = "cubic")]
     controller: String,
+    /// UDP payload of the largest packets of this end [default: 1472; 1452 over IPv6 and of a server that listens there]
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u16).range(i64::from(LEAST_PACKET_BYTES)..=i64::from(MOST_PACKET_BYTES)))]
+    packet_bytes: Option<u16>,
 }
 
 impl Common {
@@ -88,6 +89,11 @@ impl Common {
         self.controller
             .parse()
             .map_err(|error: starhaul_cc::ControllerError| Error::Settings(error.to_string()))
+    }
+
+    fn packet_bytes(&self, address: SocketAddr) -> u16 {
+        self.packet_bytes
+            .unwrap_or_else(|| full_packet_bytes(address))
     }
 }
 
@@ -103,11 +109,13 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
 
 async fn serve(arguments: ServerArguments) -> anyhow::Result<()> {
     let controller = arguments.common.controller()?;
+    let packet_bytes = arguments.common.packet_bytes(arguments.listen);
     let (secret, made) = match arguments.common.secret {
         Some(text) => (text, false),
         None => (Secret::generate(), true),
     };
-    let server = Server::bind(arguments.listen, &Secret::new(&secret)?, controller).await?;
+    let secret_of_both = Secret::new(&secret)?;
+    let server = Server::bind(arguments.listen, &secret_of_both, controller, packet_bytes).await?;
     if let Some(address) = server.address() {
         tracing::info!(%address, "transfers are served");
     }
@@ -131,6 +139,7 @@ async fn transfer(arguments: ClientArguments) -> anyhow::Result<()> {
         Detect::On => true,
         Detect::Off => false,
     };
+    let server = resolve(&arguments.server, PORT)?;
     let client = Client {
         toward: if arguments.down {
             Toward::Client
@@ -140,8 +149,8 @@ async fn transfer(arguments: ClientArguments) -> anyhow::Result<()> {
         seconds: arguments.seconds,
         controller,
         detection: detect.then(Detection::default),
-        packet_bytes: arguments.packet_bytes,
-        ..Client::new(resolve(&arguments.server, PORT)?, Secret::new(secret)?)
+        packet_bytes: arguments.common.packet_bytes(server),
+        ..Client::new(server, Secret::new(secret)?)
     };
     let transferred = client.run().await?;
     print(match arguments.json {

@@ -1,6 +1,6 @@
 //! The picture of a trace: capacity, one-way delay and loss over time, with outages and reconfigurations marked.
 
-use std::time::Duration;
+use std::{ops::Range, time::Duration};
 
 use starhaul_link::{DelaySeries, LossSeries, Opportunities, Recording, Summary};
 use starhaul_plot::{Chart, LINE_WIDTH, Panel, Scale, Sheet};
@@ -81,7 +81,7 @@ impl TraceReport<'_> {
         let (least, most) = delay.range();
         let scale = Scale::around(ms(least), ms(most));
         let mut chart = self.chart("One-way delay", "ms, least to greatest", scale);
-        let points = bins(delay, self.summary.duration);
+        let points = bins(delay.steps(), self.summary.duration, ms);
         chart.band("trace", &points);
         let upper: Vec<_> = points.iter().map(|&(at, _, most)| (at, most)).collect();
         chart.line("trace", &upper);
@@ -89,14 +89,13 @@ impl TraceReport<'_> {
     }
 
     fn loss(&self, loss: &LossSeries) -> String {
-        let steps = || loss.steps().map(|(span, loss)| (span, loss * 100.0));
-        let most = steps().map(|(_, loss)| loss).fold(0.0, f64::max);
-        let mut chart = self.chart("Random loss", "%", Scale::up_to(most * 1.2));
-        let points: Vec<_> = steps()
-            .flat_map(|(span, loss)| [span.start, span.end].map(|at| (at.as_secs_f64(), loss)))
-            .collect();
-        chart.area("trace", &points);
-        chart.line("trace", &points);
+        let points = bins(loss.steps(), self.summary.duration, |loss| loss * 100.0);
+        let most = points.iter().map(|point| point.2).fold(0.0, f64::max);
+        let scale = Scale::up_to(most * 1.2);
+        let mut chart = self.chart("Random loss", "%, least to greatest", scale);
+        chart.band("trace", &points);
+        let upper: Vec<_> = points.iter().map(|&(at, _, most)| (at, most)).collect();
+        chart.line("trace", &upper);
         chart.svg("probability of loss over time")
     }
 
@@ -205,21 +204,26 @@ fn round_step(duration: Duration) -> Duration {
         .unwrap_or(wanted)
 }
 
-/// Least and greatest value in each of about [`POINTS`] stretches: (middle in s, least in ms, greatest in ms).
-fn bins(delay: &DelaySeries, duration: Duration) -> Vec<(f64, f64, f64)> {
+/// Least and greatest value in each of about [`POINTS`] stretches: (middle in s, least, greatest).
+fn bins<T: Copy>(
+    steps: impl Iterator<Item = (Range<Duration>, T)>,
+    duration: Duration,
+    value: impl Fn(T) -> f64,
+) -> Vec<(f64, f64, f64)> {
     let width = (duration / POINTS).max(Duration::from_millis(10));
     let mut bins: Vec<(f64, f64, f64)> = Vec::new();
     let index = |at: Duration| at.as_nanos() / width.as_nanos();
-    for (span, value) in delay.steps() {
+    for (span, of_step) in steps {
+        let value = value(of_step);
         let last = index(span.end.saturating_sub(Duration::from_nanos(1)));
         for bin in index(span.start)..=last {
             let Ok(bin) = u32::try_from(bin) else { break };
             let at = (width * bin).as_secs_f64() + width.as_secs_f64() / 2.0;
             match bins.last_mut() {
                 Some(last) if last.0 == at => {
-                    *last = (at, last.1.min(ms(value)), last.2.max(ms(value)));
+                    *last = (at, last.1.min(value), last.2.max(value));
                 }
-                _ => bins.push((at, ms(value), ms(value))),
+                _ => bins.push((at, value, value)),
             }
         }
     }
@@ -289,7 +293,7 @@ mod tests {
             (second * 1_000, second / 100),
         ];
         let delay = DelaySeries::from_steps(steps).unwrap();
-        let bins = bins(&delay, delay.period());
+        let bins = bins(delay.steps(), delay.period(), ms);
         assert!(bins.len() <= 1_001, "{}", bins.len());
         // in one bin, or across the edge of two
         let high = bins.iter().filter(|bin| bin.2 == 100.0).count();

@@ -1,7 +1,14 @@
 //! The kernel's congestion control by `iperf3`, which CI installs; skipped with the reason if it is missing.
 
-use std::{fs, process::Command};
+use std::{
+    fs,
+    os::unix::process::CommandExt as _,
+    process::{Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
 
+use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
 use starhaul_needs::{Need, skip};
 
@@ -93,4 +100,68 @@ fn kernel_bbr_fills_a_lossy_satellite_link_that_kernel_cubic_leaves_empty() {
     );
     assert!(svg.starts_with("<svg ") && svg.contains("dropped at random"));
     assert!(html.starts_with("<!doctype html>") && html.contains("-C cubic -t 10"));
+}
+
+/// Processes of this group whose program has this name.
+fn of_group(group: u32, name: &str) -> usize {
+    let all = fs::read_dir("/proc").unwrap().filter_map(Result::ok);
+    let stats = all.filter_map(|entry| fs::read_to_string(entry.path().join("stat")).ok());
+    let is_of = |stat: &String| {
+        // The name, in parentheses, then the state, the parent and the group.
+        let (head, rest) = stat.rsplit_once(") ").unwrap_or_default();
+        let of = rest
+            .split_whitespace()
+            .nth(2)
+            .and_then(|of| of.parse().ok());
+        head.ends_with(&format!("({name}")) && of == Some(group)
+    };
+    stats.filter(is_of).count()
+}
+
+/// `iperf3` takes an interruption for an error or for its usual end, and is the first of the usual senders.
+#[test]
+fn an_interrupted_lab_goes_on_with_no_other_sender() {
+    if !allowed() {
+        return;
+    }
+    if Command::new("iperf3").arg("--version").output().is_err() {
+        return skip(Need::Iperf3, "it is not installed");
+    }
+    let _turn = turn(Load::Middle);
+    for signal in [Signal::INT, Signal::HUP] {
+        // Whoever started the tests may have them ignore signals, as shells do in the background.
+        let mut command = Command::new("env");
+        command
+            .arg("--default-signal=INT,HUP")
+            .arg(env!("CARGO_BIN_EXE_starhaul"));
+        command.args(["lab", "leocc", "--real", "--quick", "--seconds", "60"]);
+        command.args(["--systems", "kernel-cubic,leocc2", "--json"]);
+        command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0);
+        let lab = command.spawn().unwrap();
+        let group = lab.id();
+        let pid = Pid::from_raw(group.try_into().unwrap()).unwrap();
+        let until = Instant::now() + Duration::from_secs(20);
+        // The server and the client.
+        while of_group(group, "iperf3") < 2 {
+            assert!(Instant::now() < until, "no flow begins");
+            thread::sleep(Duration::from_millis(20));
+        }
+        let signalled = Instant::now();
+        kill_process_group(pid, signal).unwrap();
+        let output = lab.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            !output.status.success() && output.stdout.is_empty(),
+            "{output:?}"
+        );
+        assert!(
+            said.contains("interrupted by a signal"),
+            "{signal:?}: {said}"
+        );
+        assert!(signalled.elapsed() < Duration::from_secs(20), "it goes on");
+        assert_eq!(of_group(group, "iperf3"), 0);
+    }
 }

@@ -19,7 +19,7 @@ use starhaul_flow::{FlowNetwork, FlowPath, FlowSetup, Metrics};
 use crate::{
     Error,
     kit::{self, Context, Found, Progress, repeats::Runs, statistics::medians},
-    realtime::{Measured, OVERHEAD, RealRun, Sender},
+    realtime::{Measured, OVERHEAD, RealRun, Sender, go_on},
     systems::{kernel::Kernel, own::Own, unknown},
     traces::Direction,
 };
@@ -168,7 +168,10 @@ impl Plan {
                 for way in [RunKind::Packets, RunKind::Simulator] {
                     let runs = self
                         .seeds()
-                        .map(|seed| self.virtually(way, config, link, seed))
+                        .map(|seed| {
+                            go_on()?;
+                            self.virtually(way, config, link, seed)
+                        })
                         .collect::<Result<Vec<_>, _>>()?;
                     results.add(config.name(), link, way, &runs, 0);
                 }

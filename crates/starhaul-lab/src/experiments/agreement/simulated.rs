@@ -1,6 +1,6 @@
 //! One flow of the whole stack over simulated links, measured by the link as in real time.
 
-use std::time::Duration;
+use std::{net::SocketAddr, time::Duration};
 
 use starhaul_cc::ControllerConfig;
 use starhaul_flow::Metrics;
@@ -8,7 +8,7 @@ use starhaul_link::LinkSpec;
 
 use crate::{
     Error,
-    transfer::PACKET_BYTES,
+    transfer::full_packet_bytes,
     workload::bulk::Bulk,
     worlds::stack::{HostSettings, PathSetup, World},
 };
@@ -31,7 +31,8 @@ pub fn simulated(
         controller: config.clone(),
     };
     let settings = HostSettings {
-        packet_bytes: PACKET_BYTES,
+        // As between two hosts with IPv4, which the run in real time has.
+        packet_bytes: full_packet_bytes(SocketAddr::from(([0, 0, 0, 0], 0))),
         accept_controller: config.clone(),
         ..HostSettings::default()
     };

@@ -1,4 +1,5 @@
-//! What was decided about each block: gathered from the session's facts, kept for those that failed.
+//! What was decided about each block: gathered from the session's facts, told of those that failed. Which did, their receiver says: what the
+//! sender knows of the receiver's clock may be wrong by half of a queue.
 
 use std::{
     collections::BTreeMap,
@@ -6,7 +7,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use starhaul_demo::load::Class;
+use starhaul_demo::{
+    load::{Class, Classes},
+    score::ClassLog,
+};
 use starhaul_session::{BlockId, Fact, Observer, Outcome, PathId, Purpose, StreamId};
 
 /// Decisions that are told of one block.
@@ -20,6 +24,8 @@ pub struct LostBlock {
     /// When it was handed over, from the start of the run.
     pub queued_at: Duration,
     outcome: Outcome,
+    /// How long it took, if it arrived.
+    latency: Option<Duration>,
     steps: Vec<(Duration, Step)>,
 }
 
@@ -38,11 +44,11 @@ struct Story {
     steps: Vec<(Duration, Step)>,
 }
 
-/// All blocks under way, and those that failed.
+/// All blocks under way, and those that have ended.
 #[derive(Debug, Default)]
 struct Log {
     blocks: BTreeMap<(StreamId, BlockId), Story>,
-    failed: Vec<(StreamId, Outcome, Story)>,
+    ended: Vec<(StreamId, Outcome, Story)>,
 }
 
 impl Story {
@@ -96,9 +102,8 @@ impl Log {
                 outcome,
             } => {
                 let ended = self.blocks.remove(&(*stream, *block));
-                let is_on_time = matches!(outcome, Outcome::Delivered { on_time: true, .. });
-                if let Some(story) = ended.filter(|_| !is_on_time) {
-                    self.failed.push((*stream, *outcome, story));
+                if let Some(story) = ended {
+                    self.ended.push((*stream, *outcome, story));
                 }
             }
             _ => {}
@@ -113,19 +118,25 @@ impl Log {
 }
 
 impl Causes {
-    /// The blocks that failed since `start`, of the streams that `class_of` knows.
+    /// The blocks that failed, of the streams that `class_of` knows. Times in `logs` count from `start`.
     pub(super) fn lost(
         &self,
         start: Instant,
         class_of: impl Fn(StreamId) -> Option<Class>,
+        logs: &Classes<ClassLog>,
     ) -> Vec<LostBlock> {
         let log = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let failed = log.failed.iter();
-        let lost = failed.filter_map(|(stream, outcome, story)| {
-            Some(LostBlock {
-                class: class_of(*stream)?,
-                queued_at: story.queued.saturating_duration_since(start),
+        let ended = log.ended.iter();
+        let lost = ended.filter_map(|(stream, outcome, story)| {
+            let class = class_of(*stream)?;
+            let queued_at = story.queued.saturating_duration_since(start);
+            let latency = latency(logs.of(class), queued_at);
+            let is_late = latency.is_none_or(|latency| latency > class.deadline());
+            is_late.then(|| LostBlock {
+                class,
+                queued_at,
                 outcome: *outcome,
+                latency,
                 steps: story.steps.clone(),
             })
         });
@@ -133,10 +144,23 @@ impl Causes {
     }
 }
 
+/// How long the block took that was sent then, if it arrived.
+fn latency(log: &ClassLog, sent_at: Duration) -> Option<Duration> {
+    let next = log
+        .blocks()
+        .partition_point(|block| block.sent_at < sent_at);
+    let near = log.blocks().get(next.saturating_sub(1)..)?.iter().take(2);
+    let block = near.min_by_key(|block| block.sent_at.abs_diff(sent_at))?;
+    block.latency
+}
+
 impl LostBlock {
     pub(super) fn outcome(&self) -> String {
+        if let Some(latency) = self.latency {
+            return format!("late: {latency:.0?}");
+        }
         match self.outcome {
-            Outcome::Delivered { latency, .. } => format!("late: {:.0?}", latency),
+            Outcome::Delivered { .. } => "acknowledged".to_owned(),
             Outcome::Expired(cause) => format!("expired: {cause:?}").to_lowercase(),
             Outcome::Cancelled { .. } => "cancelled".to_owned(),
             Outcome::Failed => "failed".to_owned(),

@@ -99,7 +99,7 @@ pub(super) fn starhaul(
     Ok(HardResult {
         classes: logs.scores(),
         download: Some(rate(downloaded)),
-        lost: causes.lost(start, |stream| sending.class_of(stream)),
+        lost: causes.lost(start, |stream| sending.class_of(stream), logs.logs()),
     })
 }
 

@@ -261,6 +261,16 @@ mod tests {
             let back = case.path(DataLoss::Recorded, 7).unwrap().backward.remove(0);
             assert_eq!((back.loss, back.loss_trace), (Loss::NONE, None));
         }
+        // Without a path, nothing arrives in either direction, whatever else is lost.
+        let half = Duration::from_millis(500);
+        let gap = [(half, 0.03), (half, 1.0)];
+        let gap = starhaul_link::LossSeries::from_steps(gap).unwrap();
+        let gap = case(Trace::new(capacity(), None).unwrap().with_loss(gap));
+        let path = gap.path(DataLoss::Random(0.1), 7).unwrap();
+        for link in [&path.forward[0], &path.backward[0]] {
+            let series = link.loss_trace.as_ref().unwrap();
+            assert_eq!([series.at(Duration::ZERO), series.at(half)], [0.0, 1.0]);
+        }
         let series = forward(&over_time, DataLoss::Recorded).loss_trace;
         assert_eq!(series.unwrap().at(Duration::ZERO), 0.03);
         assert_eq!(forward(&bursts, DataLoss::Recorded).loss, model);

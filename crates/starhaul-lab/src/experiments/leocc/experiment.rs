@@ -41,6 +41,12 @@ impl Plan {
             [] => Section::usual(),
             sections => sections.to_vec(),
         };
+        let draws = [Section::Paths, Section::Unseen].map(|section| sections.contains(&section));
+        if draws == [false; 2] && options.links.is_some() || !draws[1] && options.seeds.is_some() {
+            return Err(Error::Settings(
+                "--links belongs to --only paths and unseen, --seeds to --only unseen".to_owned(),
+            ));
+        }
         let traces = TraceSet::load(options)?;
         let links =
             |section: Section, links: &dyn Fn() -> Result<Vec<Changed>, Error>| match sections

@@ -16,10 +16,12 @@ use crate::{Error, systems::System, traces::Direction};
 
 /// What others run beside.
 const BESIDE: [&str; 2] = ["cubic", "bbr"];
-/// Flows begin so long after each other.
+/// Flows begin so long after each other, and the figures after the last: …
 const STAGGER: Duration = Duration::from_secs(1);
-/// From the last begin until figures count.
+/// … then figures count so much later.
 const SETTLE: Duration = Duration::from_secs(5);
+/// All begin in this part of a short recording, settle in another, and are measured over what is left.
+const PART: u32 = 4;
 
 pub(super) fn jobs(plan: &Plan) -> Vec<Job<'_>> {
     let mut jobs = Vec::new();
@@ -70,15 +72,17 @@ fn run(
     // No random loss: it would decide the shares of those that obey it.
     let path = case.path(DataLoss::Random(0.0), case.queue(plan.queue()))?;
     let mut world = FlowNetwork::new(&path, plan.seed(), base);
+    let flows = u32::try_from(systems.len()).unwrap_or(u32::MAX).max(1);
+    let stagger = STAGGER.min(case.time / PART / flows);
     let mut start = Duration::ZERO;
     for system in systems {
         let mut flow = FlowSetup::saturating(system.build(base + start));
         flow.start = start;
         world.add_flow(flow);
-        start += STAGGER;
+        start += stagger;
     }
     Signal::default().install(&mut world, case, plan.seed());
-    let settled = (start + SETTLE).min(case.time / 2);
+    let settled = start + SETTLE.min(case.time / PART);
     world.run(settled);
     world.restart_figures();
     world.run(case.time - settled);

@@ -65,6 +65,12 @@ impl RealPlan {
                     .to_owned(),
             ));
         }
+        if options.links.is_some() || options.seeds.is_some() {
+            return Err(Error::Settings(
+                "--links and --seeds belong to --only paths and unseen, which have no runs in real time"
+                    .to_owned(),
+            ));
+        }
         let names: Vec<&str> = match options.systems.as_slice() {
             [] => SYSTEMS.to_vec(),
             names => names.iter().map(String::as_str).collect(),

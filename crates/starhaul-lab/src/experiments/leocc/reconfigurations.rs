@@ -7,6 +7,7 @@ use starhaul_link::Trace;
 
 /// Where a grid of 50 ms has blurred the gaps, capacity falls below this share of the mean in their place.
 const DIP_SHARE: f64 = 0.12;
+/// … over so long, or longer where not even one packet would pass at that share: an empty window is no dip then.
 const DIP_WINDOW: Duration = Duration::from_millis(50);
 /// Two dips closer than this are one.
 const DIP_APART: Duration = Duration::from_secs(5);
@@ -46,11 +47,12 @@ pub(super) fn outages(trace: &Trace) -> Vec<Outage> {
 fn dips(trace: &Trace) -> Vec<Outage> {
     let capacity = &trace.capacity;
     let mean = capacity.mean_rate().scaled(DIP_SHARE);
-    let few = mean.bytes_in(DIP_WINDOW) / starhaul_link::OPPORTUNITY_BYTES;
+    let window = DIP_WINDOW.max(mean.time_to_send(starhaul_link::OPPORTUNITY_BYTES));
+    let few = mean.bytes_in(window) / starhaul_link::OPPORTUNITY_BYTES;
     let mut found: Vec<Outage> = Vec::new();
     let mut at = Duration::ZERO;
-    while at + DIP_WINDOW <= capacity.period() {
-        let end = at + DIP_WINDOW;
+    while at + window <= capacity.period() {
+        let end = at + window;
         let here = capacity.until(end).saturating_sub(capacity.until(at));
         let apart = found.last().is_none_or(|last| last.end + DIP_APART < at);
         if here <= few && apart {
@@ -60,7 +62,37 @@ fn dips(trace: &Trace) -> Vec<Outage> {
                 sharp: false,
             });
         }
-        at += DIP_WINDOW;
+        at += window;
     }
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use starhaul_link::{OPPORTUNITY_BYTES, Opportunities};
+    use starhaul_units::Bandwidth;
+
+    use super::*;
+
+    /// A link of constant rate, and the same with a dip.
+    #[test]
+    fn the_gaps_between_the_packets_of_a_slow_link_are_no_reconfigurations() {
+        for kbit in [100, 200, 400, 1_000, 2_000, 20_000] {
+            let rate = Bandwidth::from_kbit(kbit);
+            let second = Duration::from_secs(1);
+            let steady = Opportunities::from_rates([(60 * second, rate)]).unwrap();
+            assert_eq!(dips(&Trace::new(steady, None).unwrap()), [], "{kbit}");
+            let gone = rate.time_to_send(OPPORTUNITY_BYTES).max(second) * 20;
+            let steps = [
+                (20 * second, rate),
+                (gone, Bandwidth::ZERO),
+                (200 * gone, rate),
+            ];
+            let dipping = Opportunities::from_rates(steps).unwrap();
+            assert!(
+                !dips(&Trace::new(dipping, None).unwrap()).is_empty(),
+                "{kbit}"
+            );
+        }
+    }
 }

@@ -47,7 +47,8 @@ impl Standing {
                             && beside.variant == row.variant
                     };
                     let beside = rows.iter().find(same)?;
-                    Some(pick(&row.metrics) / pick(&beside.metrics).max(f64::MIN_POSITIVE))
+                    let theirs = pick(&beside.metrics);
+                    (theirs > 0.0).then(|| pick(&row.metrics) / theirs)
                 })
                 .collect();
             ratios.sort_by(f64::total_cmp);
@@ -65,10 +66,15 @@ impl Standing {
     }
 }
 
+/// What [`percentile`] finds of ratios; nothing of none, where the other did not run.
+pub(super) fn at(ratios: &[f64], share: f64) -> Option<f64> {
+    (!ratios.is_empty()).then(|| percentile(ratios, share))
+}
+
 /// Medians, 5th and 95th percentiles, and the worst runs.
 pub(super) fn table(rows: &[Row]) -> Table {
     let figure = |key, name, brief, of: fn(&Standing) -> &[f64], quantile| {
-        let of = move |line: &Standing| percentile(of(line), quantile).into();
+        let of = move |line: &Standing| at(of(line), quantile).into();
         Column::number(key, name, "", 3, of).brief(brief).digits(4)
     };
     let throughput: fn(&Standing) -> &[f64] = |line| &line.throughput;

@@ -2,8 +2,11 @@
 
 use maud::{Markup, html};
 
-use super::super::{results::Row, standing::Standing};
-use crate::kit::statistics::{distinct, percentile};
+use super::super::{
+    results::Row,
+    standing::{Standing, at},
+};
+use crate::kit::statistics::distinct;
 
 /// One line for each change of the links, one column for each system and figure.
 pub(super) fn map(rows: &[Row]) -> Markup {
@@ -31,9 +34,9 @@ pub(super) fn map(rows: &[Row]) -> Markup {
                         td { (change) }
                         @for line in &systems {
                             @let line = Standing::of(&line.system, rows);
-                            (cell(percentile(&line.throughput, 0.5), |ratio| (ratio - 0.98) / 0.1))
-                            (cell(percentile(&line.queue, 0.5), |ratio| (0.56 - ratio) / 0.5))
-                            (cell(percentile(&line.of_oracle, 0.5), |ratio| (ratio - 0.95) / 0.1))
+                            (cell(at(&line.throughput, 0.5), |ratio| (ratio - 0.98) / 0.1))
+                            (cell(at(&line.queue, 0.5), |ratio| (0.56 - ratio) / 0.5))
+                            (cell(at(&line.of_oracle, 0.5), |ratio| (ratio - 0.95) / 0.1))
                         }
                     }
                 }
@@ -43,8 +46,11 @@ pub(super) fn map(rows: &[Row]) -> Markup {
 }
 
 /// A figure on a ground that is green where it is better than the goal and red where it is worse, by `grade` from −1
-/// to 1.
-fn cell(value: f64, grade: impl Fn(f64) -> f64) -> Markup {
+/// to 1; empty without one.
+fn cell(value: Option<f64>, grade: impl Fn(f64) -> f64) -> Markup {
+    let Some(value) = value else {
+        return html! { td { "–" } };
+    };
     let grade = grade(value).clamp(-1.0, 1.0);
     let ground = if grade < 0.0 { "--bad" } else { "--good" };
     let share = 10.0 + 50.0 * grade.abs();

@@ -242,9 +242,9 @@ impl Results {
                 @let losses = losses(study.rows);
                 h3.sub { (study.name) ", loss " (losses.join(", ")) }
                 p { (study.what) }
-                (PreEscaped(sensitivity::plot(study.rows)))
                 @for loss in &losses {
                     @if losses.len() > 1 { p { "Loss " (loss) } }
+                    (PreEscaped(sensitivity::plot(study.rows, loss)))
                     (tables::medians(study.rows.iter().filter(|row| row.params.loss_name() == *loss)).html())
                 }
             }

@@ -21,12 +21,9 @@ const COLOURS: [&str; 6] = ["s1", "s2", "s5", "s4", "s3", "s7"];
 /// The axes reach at least so far to both sides of 1.
 const LEAST_REACH: f64 = 0.05;
 
-/// Throughput and mean queueing delay of every variant, side by side; nothing where there is nothing to compare with.
-pub(super) fn plot(rows: &[Row]) -> String {
+/// Throughput and mean queueing delay of every variant at this loss, side by side; nothing where there is nothing to compare with.
+pub(super) fn plot(rows: &[Row], loss: &str) -> String {
     let mut lines = digest::variants(rows);
-    let Some(loss) = lines.first().map(|line| line.loss.clone()) else {
-        return String::new();
-    };
     lines.retain(|line| line.loss == loss);
     let of = |system: &str, variant: &str| {
         let same = |line: &&Variant<'_>| line.system == system && line.variant == variant;
