@@ -43,9 +43,11 @@ all:
 	$(CARGO) build --locked --profile $(PROFILE) -p starhaul $(FOR_TARGET)
 	$(MAKE) package-files
 
-# Manual pages, completions and samples, written by the program.
+# Manual pages, completions and samples, written by the program; and where that is, which `sudo make install` could not tell from
+# the environment that it has.
 package-files: clean-package-files
 	mkdir -p $(FILES)/completions $(FILES)/examples
+	ln -s $(abspath $(BUILT)) $(FILES)/starhaul
 	$(RUNNABLE) manpages $(FILES)/man
 	$(RUNNABLE) completions bash >$(FILES)/completions/starhaul.bash
 	$(RUNNABLE) completions zsh >$(FILES)/completions/_starhaul
@@ -60,7 +62,7 @@ clean-package-files:
 install:
 	test -d $(FILES)/man || { echo "first build it: make" >&2; exit 1; }
 	$(INSTALL) -d $(addprefix $(DESTDIR),$(BINDIR) $(MANDIR)/man1 $(MANDIR)/man5 $(UNITDIR) $(BASHDIR) $(ZSHDIR) $(FISHDIR) $(EXAMPLES))
-	$(INSTALL) -m 755 -s $(BUILT) $(DESTDIR)$(BINDIR)/starhaul
+	$(INSTALL) -m 755 -s $(FILES)/starhaul $(DESTDIR)$(BINDIR)/starhaul
 	$(INSTALL) -m 644 $(FILES)/man/*.1 $(DESTDIR)$(MANDIR)/man1
 	$(INSTALL) -m 644 $(FILES)/man/*.5 $(DESTDIR)$(MANDIR)/man5
 	$(INSTALL) -m 644 $(FILES)/completions/starhaul.bash $(DESTDIR)$(BASHDIR)/starhaul

@@ -128,7 +128,7 @@ fn relay(file: &Path, into: &Path) -> Round {
     let mut relay = Relay::open(config, false).unwrap();
     let fetching = Fetching {
         name: "content".into(),
-        from: relay.local_addr(),
+        from: vec![relay.local_addr()],
         key: keys[1].clone(),
         secret,
         into: into.to_owned(),

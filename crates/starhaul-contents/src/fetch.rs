@@ -33,8 +33,9 @@ const CACHE_BYTES: usize = 0;
 pub struct Fetching {
     /// The name.
     pub name: String,
-    /// The next relay or the server.
-    pub from: SocketAddr,
+    /// The next relay or the server. Of several addresses, that which answers first; they are asked in this order, and each has
+    /// the same part of `patience` for it.
+    pub from: Vec<SocketAddr>,
     /// The key shared with it.
     pub key: NeighbourKey,
     /// The secret shared with the server.
@@ -76,8 +77,7 @@ impl Fetching {
     /// What was fetched so far is kept for the next try, unless its hash is wrong.
     pub fn run(&self, mut told: impl FnMut(Progress)) -> Result<Fetched, Error> {
         let began = Instant::now();
-        let mut transfer = Transfer::new(self)?;
-        let entry = transfer.find()?;
+        let (mut transfer, entry) = self.find()?;
         let path = self.target();
         let sum = |path: &Path| hash_of(path).map_err(file_error(path));
         if path.exists() {
@@ -105,6 +105,25 @@ impl Fetching {
         })
     }
 
+    /// What the name means, and who said so.
+    fn find(&self) -> Result<(Transfer<'_>, Entry), Error> {
+        let addresses = u32::try_from(self.from.len()).unwrap_or(u32::MAX).max(1);
+        let mut unheard = Error::NoAddress;
+        for &address in &self.from {
+            let found = Transfer::new(self, address, self.patience / addresses)
+                .and_then(|mut transfer| transfer.find().map(|entry| (transfer, entry)));
+            match found {
+                // Its family may have no way from here.
+                Err(error @ (Error::Silent(_) | Error::Net(_))) => {
+                    tracing::info!(%address, %error, "does not answer");
+                    unheard = error;
+                }
+                decided => return decided,
+            }
+        }
+        Err(unheard)
+    }
+
     fn target(&self) -> PathBuf {
         let name = Path::new(&self.name).file_name().unwrap_or_default();
         match self.into.is_dir() {
@@ -117,14 +136,20 @@ impl Fetching {
 /// A node with one neighbour, which fetches.
 struct Transfer<'a> {
     of: &'a Fetching,
+    address: SocketAddr,
+    /// How long nothing may come before the first answer.
+    patience_at_first: Duration,
     driver: LeotpDriver,
     /// When something came last.
     heard: Instant,
 }
 
 impl<'a> Transfer<'a> {
-    fn new(of: &'a Fetching) -> Result<Self, Error> {
-        let address = of.from;
+    fn new(
+        of: &'a Fetching,
+        address: SocketAddr,
+        patience_at_first: Duration,
+    ) -> Result<Self, Error> {
         let local = match address.is_ipv4() {
             true => ([0, 0, 0, 0], 0).into(),
             false => ([0_u16; 8], 0).into(),
@@ -137,6 +162,8 @@ impl<'a> Transfer<'a> {
         driver.set_address(UPSTREAM, Some(address));
         Ok(Self {
             of,
+            address,
+            patience_at_first,
             driver,
             heard: now,
         })
@@ -225,19 +252,24 @@ impl<'a> Transfer<'a> {
     }
 
     fn turn(&mut self, id: FetchId, error: impl Fn(Failure) -> Error) -> Result<(), Error> {
-        self.driver.turn(Some(self.heard + self.of.patience))?;
+        let has_met = self.driver.node().has_met(UPSTREAM);
+        let patience = match has_met {
+            true => self.of.patience,
+            false => self.patience_at_first,
+        };
+        self.driver.turn(Some(self.heard + patience))?;
         while let Some(event) = self.driver.node().poll_event() {
             match event {
                 Event::Failed(of, why) if of == id => return Err(error(why)),
                 _ => {}
             }
         }
-        if self.heard.elapsed() < self.of.patience {
+        if self.heard.elapsed() < patience || self.driver.node().has_met(UPSTREAM) != has_met {
             return Ok(());
         }
-        Err(match self.driver.node().has_met(UPSTREAM) {
-            true => Error::Stalled(self.of.patience.as_secs()),
-            false => Error::Silent(self.of.from),
+        Err(match has_met {
+            true => Error::Stalled(patience.as_secs()),
+            false => Error::Silent(self.address),
         })
     }
 }

@@ -65,6 +65,9 @@ pub enum Error {
     /// The neighbour does not answer.
     #[error("{0} does not answer: is a relay or a server there, and does it have this key?")]
     Silent(SocketAddr),
+    /// There is nowhere to fetch from.
+    #[error("no address of a relay or a server")]
+    NoAddress,
     /// Two requesters with one key would take the server from each other.
     #[error("keys {0} and {1} are the same: give each requester one of its own")]
     SameKeys(usize, usize),

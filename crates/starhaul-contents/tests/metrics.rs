@@ -115,7 +115,7 @@ fn a_scrape_gives_what_the_relay_has_carried() {
     for into in ["first", "second"] {
         let fetching = Fetching {
             name: "content".into(),
-            from,
+            from: vec![from],
             key: NeighbourKey::new(&shared_secret(&at("b.key")).unwrap()),
             secret: ContentSecret::new(&shared_secret(&at("secret")).unwrap()),
             into: at(into),

@@ -60,7 +60,7 @@ fn longest(listen: &str, packet_bytes: Option<u16>) -> usize {
     thread::spawn(move || server.run());
     let fetching = Fetching {
         name: "content".into(),
-        from,
+        from: vec![from],
         key,
         secret,
         into: folder.path().join("copy"),

@@ -28,6 +28,7 @@ const IN6_ADDR_GEN_MODE_NONE: u8 = 1;
 const IFA_ADDRESS: u16 = 1;
 const IFA_LOCAL: u16 = 2;
 const RTA_DST: u16 = 1;
+const RTA_SRC: u16 = 2;
 const RTA_OIF: u16 = 4;
 const RTA_PRIORITY: u16 = 6;
 const RTA_PREFSRC: u16 = 7;
@@ -44,6 +45,8 @@ const IFF_UP: u32 = 1;
 const IFF_LOWER_UP: u32 = 1 << 16;
 const RTPROT_STATIC: u8 = 4;
 const RT_SCOPE_LINK: u8 = 253;
+/// The answer is the route of a table (Linux 4.13).
+const RTM_F_FIB_MATCH: u32 = 0x2000;
 const RTN_UNICAST: u8 = 1;
 const RTN_LOCAL: u8 = 2;
 const FR_ACT_TO_TBL: u8 = 1;
@@ -275,6 +278,31 @@ impl Routing {
         match (answered(answer), route_kind(answer)) {
             (Some(error), _) if error != 0 => Err(io::Error::from_raw_os_error(error)),
             (_, Some(kind)) => Ok(kind == RTN_LOCAL),
+            _ => Err(io::Error::other("the kernel's answer makes no sense")),
+        }
+    }
+
+    /// Whether a table has a route through an interface to an address, for packets from `source`. Without one, a socket that is
+    /// bound to the interface takes every address for one of its neighbours (IPv4).
+    ///
+    /// # Errors
+    /// The system's, but for those that say that there is no route.
+    pub fn has_route(&self, interface: u32, source: IpAddr, to: IpAddr) -> io::Result<bool> {
+        // struct rtmsg
+        let mut body = vec![family(to), host_bits(to), host_bits(source), 0, 0, 0, 0, 0];
+        body.extend(RTM_F_FIB_MATCH.to_ne_bytes());
+        let request = Request::get(RTM_GETROUTE, &body)
+            .with(RTA_DST, &octets(to))
+            .with(RTA_SRC, &octets(source))
+            .with(RTA_OIF, &interface.to_ne_bytes());
+        let mut answer = [0; 4096];
+        send(&self.0, &request.finish(), SendFlags::empty())?;
+        let (length, _) = recv(&self.0, &mut answer, RecvFlags::empty())?;
+        let answer = answer.get(..length).unwrap_or_default();
+        match (answered(answer), route_kind(answer)) {
+            (Some(libc::ENETUNREACH | libc::EHOSTUNREACH), _) => Ok(false),
+            (Some(error), _) if error != 0 => Err(io::Error::from_raw_os_error(error)),
+            (_, Some(kind)) => Ok(kind == RTN_UNICAST),
             _ => Err(io::Error::other("the kernel's answer makes no sense")),
         }
     }

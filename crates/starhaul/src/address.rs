@@ -4,19 +4,36 @@ use std::net::{SocketAddr, ToSocketAddrs as _};
 
 use crate::output::Usage;
 
-/// The address of `host` or `host:port`, given with `option`.
+/// The first address of `host` or `host:port`, given with `option`.
 ///
 /// # Errors
 /// [`Usage`]: it is none, or the name has no address.
 pub(crate) fn resolve(option: &str, text: &str, port: u16) -> anyhow::Result<SocketAddr> {
+    let found = resolve_all(option, text, port)?;
+    let first = found.into_iter().next();
+    first.ok_or_else(|| without_address(option, text))
+}
+
+/// The addresses of `host` or `host:port`, given with `option`: at least one.
+///
+/// # Errors
+/// [`Usage`]: it is none, or the name has no address.
+pub(crate) fn resolve_all(option: &str, text: &str, port: u16) -> anyhow::Result<Vec<SocketAddr>> {
     let found = text
         .to_socket_addrs()
         .or_else(|_| (text, port).to_socket_addrs());
-    let mut found = found.map_err(|error| {
+    let found = found.map_err(|error| {
         Usage(format!(
             "{option} {text}: {error}; write it as host or host:port"
         ))
     })?;
-    let first = found.next();
-    first.ok_or_else(|| Usage(format!("{option} {text} has no address")).into())
+    let found = Vec::from_iter(found);
+    match found.is_empty() {
+        true => Err(without_address(option, text)),
+        false => Ok(found),
+    }
+}
+
+fn without_address(option: &str, text: &str) -> anyhow::Error {
+    Usage(format!("{option} {text} has no address")).into()
 }

@@ -131,7 +131,7 @@ pub(crate) fn serve(arguments: &ServeArguments) -> anyhow::Result<()> {
 pub(crate) fn fetch(arguments: &FetchArguments) -> anyhow::Result<()> {
     let fetching = Fetching {
         name: arguments.name.clone(),
-        from: address::resolve("--from", &arguments.from, PORT)?,
+        from: address::resolve_all("--from", &arguments.from, PORT)?,
         key: key(&arguments.key)?,
         secret: ContentSecret::new(&shared(&arguments.secret)?),
         into: arguments.into.clone(),

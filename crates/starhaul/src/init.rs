@@ -126,7 +126,8 @@ fn pair<R: io::BufRead, W: io::Write>(
         |text| text.parse::<OnePath>(),
     )?;
     if paths.is_empty() {
-        let text = "no network interface has an address: write --path NAME=INTERFACE";
+        let text =
+            "no network interface has a route to the other side: write --path NAME=INTERFACE";
         return Err(Usage(text.to_owned()).into());
     }
     let peer_key = decide(

@@ -5,7 +5,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs as _};
 use starhaul_gateway::{Host, Target};
 use starhaul_net::{BindOptions, Routing, interface_index, source_toward};
 
-/// The interfaces that are up, carry, and have an address of the remote's kind, without loopback.
+/// The interfaces that are up, carry, and have an address of the remote's kind and a route to it, without loopback: no bridges of
+/// containers, and no tunnels that lead elsewhere.
 pub(super) fn interfaces(remote: &Target) -> Vec<String> {
     // This process's view, in whatever namespace it is.
     let listed = std::fs::read_to_string("/proc/self/net/dev").unwrap_or_default();
@@ -13,7 +14,7 @@ pub(super) fn interfaces(remote: &Target) -> Vec<String> {
     let remote = example(remote);
     names
         .map(|(name, _)| name.trim())
-        .filter(|name| *name != "lo" && is_up(name) && has_address(name, remote))
+        .filter(|name| *name != "lo" && is_up(name) && has_way(name, remote))
         .map(str::to_owned)
         .collect()
 }
@@ -38,7 +39,7 @@ fn is_up(name: &str) -> bool {
     state.is_ok_and(|state| state.is_up && state.has_carrier)
 }
 
-fn has_address(name: &str, remote: SocketAddr) -> bool {
+fn has_way(name: &str, remote: SocketAddr) -> bool {
     let any = match remote {
         SocketAddr::V4(_) => IpAddr::from(Ipv4Addr::UNSPECIFIED),
         SocketAddr::V6(_) => IpAddr::from(Ipv6Addr::UNSPECIFIED),
@@ -47,5 +48,11 @@ fn has_address(name: &str, remote: SocketAddr) -> bool {
         interface: Some(name.to_owned()),
         ..BindOptions::new(SocketAddr::new(any, 0))
     };
-    source_toward(remote, &options).is_some_and(|source| !source.is_unspecified())
+    let source = source_toward(remote, &options).filter(|source| !source.is_unspecified());
+    source.is_some_and(|source| {
+        let index = interface_index(name);
+        let route = index.and_then(|index| Routing::open()?.has_route(index, source, remote.ip()));
+        // A kernel that cannot tell hides no interface.
+        route.unwrap_or(true)
+    })
 }

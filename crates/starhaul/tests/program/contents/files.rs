@@ -94,7 +94,7 @@ fn a_relay_that_is_killed_and_started_again_interrupts_a_transfer_shortly() {
     let read = |name: &str| folder.at(name);
     let fetching = Fetching {
         name: "data".into(),
-        from: down.relays()[0].address(),
+        from: vec![down.relays()[0].address()],
         key: NeighbourKey::new(&shared_secret(&read("b.key")).unwrap()),
         secret: ContentSecret::new(&shared_secret(&read("secret")).unwrap()),
         into: folder.at("fetched"),

@@ -14,6 +14,7 @@ mod gateway;
 mod harness;
 mod names;
 mod network;
+mod offered_paths;
 mod packet_sizes;
 mod page;
 mod path_orders;
