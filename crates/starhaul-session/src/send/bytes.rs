@@ -355,7 +355,9 @@ mod tests {
     #[test]
     fn small_writes_take_little_more_than_their_bytes() {
         let mut stream = SendBytes::new(INITIAL_CREDIT, u64::MAX);
-        let data: Vec<u8> = (0..10_000_u32).map(|number| number.to_le_bytes()[0]).collect();
+        let data: Vec<u8> = (0..10_000_u32)
+            .map(|number| number.to_le_bytes()[0])
+            .collect();
         let mut sent = Vec::new();
         for (number, byte) in data.iter().enumerate() {
             stream.push(&[*byte]);
