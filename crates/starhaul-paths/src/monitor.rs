@@ -373,7 +373,7 @@ impl<T: Copy> PathMonitor<T> {
         mean + (variation * 4).clamp(LEAST_MARGIN, most)
     }
 
-    /// The path by which acknowledgements came is gone or silent. Until they show how long they take over another, they are waited for
+    /// The path by which acknowledgements came is gone or silent, or may be spared at any time. Until they show how long they take over another, they are waited for
     /// as if they came over this one, which is the longest way.
     pub fn on_answers_moved(&mut self) {
         self.answers_move = Some((self.next_sequence(), SHOWING));
