@@ -141,7 +141,11 @@ fn the_page_shows_the_status_and_a_cut_path_turns_red_within_two_seconds() {
             .contains("link0")
             .then_some(())
     });
-    assert_eq!(browser.evaluate(PATHS)["link1"]["bad"], false);
+    // A computer with much to do may miss an answer of the other one, too, for a moment.
+    wait_for("the other path is not red", || {
+        let paths = browser.evaluate(PATHS);
+        (paths["link0"]["bad"] == true && paths["link1"]["bad"] == false).then_some(())
+    });
     network.mend(0);
     wait_for("it is mended", || {
         (browser.evaluate(PATHS)["link0"]["bad"] == false).then_some(())

@@ -1,7 +1,5 @@
 //! What a node tells over HTTP: nothing that strangers could add to, whatever they send, and nothing that holds it.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
 use std::{
     collections::BTreeSet,
     net::{SocketAddr, TcpListener},

@@ -1,22 +1,18 @@
 //! Bundles that other nodes cut into fragments (RFC 9171 §5.8, §5.9).
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
-mod kit;
-
 use std::{collections::BTreeSet, time::Duration};
 
+use super::kit::{
+    LIFETIME, Running, content,
+    source::{NODE, Source},
+    stop, until,
+};
 use hardy_bpv7::{
     builder::Builder,
     bundle::FragmentInfo,
     creation_timestamp::CreationTimestamp,
     dtn_time::DtnTime,
     editor::{Chunk, Editor},
-};
-use kit::{
-    LIFETIME, Running, content,
-    source::{NODE, Source},
-    stop, until,
 };
 
 /// Bytes `from` on of the payload with this number, of `whole` bytes in all.

@@ -1,7 +1,5 @@
 //! Whole nodes in one process.
 
-#![allow(dead_code, reason = "each file of tests needs a part of it")]
-
 pub(crate) mod source;
 
 use std::{

@@ -1,9 +1,5 @@
 //! Whole nodes, and which way bundles take between them.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
-mod kit;
-
 use std::{
     collections::BTreeSet,
     io::{Read as _, Write as _},
@@ -11,8 +7,8 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
+use super::kit::{LIFETIME, Running, connected, stop, tcp, udp, until};
 use hardy_bpv7::{builder::Builder, creation_timestamp::CreationTimestamp, hop_info::HopInfo};
-use kit::{LIFETIME, Running, connected, stop, tcp, udp, until};
 use starhaul_dtn::{blocks, plan::Moment};
 use starhaul_dtn_client::control::Client;
 use starhaul_ltp::{Engine, EngineConfig, EngineId, Event, Outgoing, PeerConfig};

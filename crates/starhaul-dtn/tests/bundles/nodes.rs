@@ -1,9 +1,5 @@
 //! Whole nodes over loopback: files, contacts that open and close, keys, full stores, garbage.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
-mod kit;
-
 use std::{
     fs,
     net::{TcpListener, UdpSocket},
@@ -11,7 +7,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use kit::{LIFETIME, Running, connected, content, over_ltp, stop, tcp, udp, until, write};
+use super::kit::{LIFETIME, Running, connected, content, over_ltp, stop, tcp, udp, until, write};
 use starhaul_dtn::{Config, ECHO, Node, plan::Moment};
 use starhaul_dtn_client::endpoint_of;
 use tempfile::TempDir;

@@ -1,14 +1,11 @@
 //! Status reports of bundles that expire (RFC 9171 §6.1.1), and answers that expire with their question.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
-mod kit;
-
 use std::{
     path::Path,
     time::{Duration, SystemTime},
 };
 
+use super::kit::source::{NODE, Source};
 use hardy_bpv7::{
     bpsec::no_keys,
     builder::Builder,
@@ -16,7 +13,6 @@ use hardy_bpv7::{
     creation_timestamp::CreationTimestamp,
     dtn_time::DtnTime,
 };
-use kit::source::{NODE, Source};
 use starhaul_dtn::{Config, Node};
 
 const LIFETIME: Duration = Duration::from_millis(500);

@@ -1,7 +1,5 @@
 //! Bundles to and from another implementation over TCPCLv4: `dtnd` of the crate `dtn7`.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
 use std::{
     io::{Read as _, Write as _},
     net::{SocketAddr, TcpListener, TcpStream},

@@ -1,0 +1,11 @@
+//! Bundle nodes with each other and with their applications. One program, for each links all that a node is made of.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod kit;
+
+mod dtn7;
+mod fragments;
+mod metrics;
+mod nodes;
+mod reports;
+mod routes;
