@@ -165,7 +165,8 @@ impl PathController {
     /// The rate at which packets leave. Without a rate of the controller's and an RTT, the window alone limits the
     /// first flight.
     pub fn pacing_rate(&self, smoothed_rtt: Option<Duration>) -> Bandwidth {
-        let shown = self.shown_rate().map(|shown| shown.scaled(PACING_GAIN));
+        let estimate = self.controller.bandwidth_estimate();
+        let shown = self.guard.may_carry().filter(|_| estimate.is_some());
         self.own_rate(smoothed_rtt)
             .unwrap_or(Bandwidth::MAX)
             .min(shown.unwrap_or(Bandwidth::MAX))

@@ -12,9 +12,12 @@ use starhaul_units::Bandwidth;
 const SAMPLES: usize = 8;
 /// Shortest time over which deliveries are counted as a rate.
 const LEAST_INTERVAL: Duration = Duration::from_millis(50);
-/// If holding back for this time, and this many RTTs, does not shorten the queue, the path itself has become longer.
+/// If holding back for this time, and this many RTTs, does not shorten the queue, the path itself may have become longer: it is emptied,
+/// for holding back alone may keep the queue as long as it is.
 const PATIENCE: Duration = Duration::from_secs(1);
 const PATIENCE_ROUNDS: u32 = 4;
+/// A path is empty after so many RTTs.
+const DRAIN_ROUNDS: u32 = 2;
 
 /// Intervals over which round trips are compared with what was delivered in them, and how many of them may be outliers at each end.
 const COMPARED: usize = 5;
@@ -30,8 +33,15 @@ const STARTUP_SHARE: u32 = 8;
 /// The first flights are answered one by one, up to 25 ms late each (`max_ack_delay`, RFC 9000 §18.2) and 10 for the timers.
 const LEAST_SWELLING: Duration = Duration::from_millis(35);
 
-/// Each interval without a queue may carry so much more than was shown.
+/// Each interval without a queue may carry so much more than was shown, and after a return of which nothing is known, as in slow start.
 const GROWTH: f64 = 1.25;
+const RETURNED_GROWTH: f64 = 2.0;
+/// So many packets in a row without an acknowledgement, the first of which is late, show that the path was away.
+const LOST_IN_A_ROW: usize = 8;
+/// Packets whose fate is not known, at most; earlier ones are forgotten.
+const MOST_UNANSWERED: usize = 4_096;
+/// Full packets in the first round trip of a path that has returned, and in an interval that shows what it carries.
+const FIRST_PACKETS: u64 = 4;
 /// From so many times the least RTT on, a window of two bandwidth-delay products no longer fills a path that has become longer.
 const LONGER: u32 = 2;
 /// The patience with a path that seems longer, but is not, grows to so many times its first.
@@ -65,14 +75,22 @@ pub(super) struct QueueGuard {
     resumed_at: Option<Instant>,
     is_resuming: bool,
     rate: Option<Bandwidth>,
+    /// When packets left that are not acknowledged, nor are later ones.
+    unanswered: VecDeque<Instant>,
+    /// The greatest packet.
+    packet_bytes: u64,
     holding_since: Option<Instant>,
     /// What intervals delivered while holding back, and their least round trips.
     compared: VecDeque<(Bandwidth, Duration)>,
     /// What the path carried while packets queued, and what deliveries have shown since. A controller's estimate, the most of many
     /// round trips, outlives the rate by seconds, and would fill the queue again as soon as it is empty.
     shown: Option<Bandwidth>,
+    /// What is shown is a beginning.
+    has_returned: bool,
     /// Since when the sender has had less to send than it might: what it delivers says nothing of what the path carries.
     limited_since: Option<Instant>,
+    /// While the path is emptied to see whether holding back keeps a queue.
+    draining: Option<Measuring>,
     longer_since: Option<Instant>,
     measuring: Option<Measuring>,
     /// Times the first patience; 0 is 1.
@@ -106,6 +124,21 @@ struct Measuring {
     least: Duration,
 }
 
+impl Measuring {
+    const fn starting(before: Duration, until: Instant) -> Self {
+        Self {
+            until,
+            before,
+            least: before,
+        }
+    }
+
+    /// Whether the round trips became shorter by less than half of what they exceeded `floor` by.
+    fn is_longer(&self, floor: Duration) -> bool {
+        self.least > floor + self.before.saturating_sub(floor) / 2
+    }
+}
+
 impl QueueGuard {
     /// A packet leaves of a sender that has less to send than it might, if it `is_limited`.
     pub(super) fn on_sent(&mut self, now: Instant, is_limited: bool) {
@@ -113,6 +146,10 @@ impl QueueGuard {
             true => self.limited_since.or(Some(now)),
             false => None,
         };
+        if self.unanswered.len() >= MOST_UNANSWERED {
+            self.unanswered.pop_front();
+        }
+        self.unanswered.push_back(now);
     }
 
     /// The path became another one, as a signal told: what earlier packets showed says nothing of it.
@@ -122,6 +159,7 @@ impl QueueGuard {
         (self.floor, self.is_floor_sure) = (None, false);
         (self.interval, self.rate, self.shown) = (None, None, None);
         (self.holding_since, self.longer_since) = (None, None);
+        self.draining = None;
         self.patience = 1;
     }
 
@@ -134,6 +172,8 @@ impl QueueGuard {
         least_rtt: Duration,
         estimate: Option<Bandwidth>,
     ) -> Verdict {
+        self.packet_bytes = self.packet_bytes.max(bytes);
+        self.watch_return(now, rtt, least_rtt);
         self.watch_pause(now, rtt, least_rtt);
         if !self.is_resuming {
             self.recent.push_back(rtt);
@@ -143,9 +183,10 @@ impl QueueGuard {
         }
         self.lower_floor(rtt, least_rtt);
         let path_rtt = self.count(now, rtt, bytes, least_rtt);
-        self.watch(now, least_rtt);
+        self.watch(now, rtt, least_rtt);
         let is_news = |shown: &Bandwidth| estimate.is_none_or(|estimate| *shown < estimate);
         self.shown = self.shown.filter(is_news).filter(|_| self.bound.is_some());
+        self.has_returned &= self.shown.is_some() && !self.is_holding();
         Verdict {
             // A round trip that a pause made long tells nothing of what startup has reached.
             queues: self.swells(least_rtt) && !self.is_of_pause(now, rtt),
@@ -163,16 +204,64 @@ impl QueueGuard {
             return 0;
         }
         let held = self.rate.filter(|_| self.is_holding());
-        let Some(rate) = held.or_else(|| self.shown.map(|shown| shown.scaled(GROWTH))) else {
+        let Some(rate) = held.or_else(|| self.may_carry()) else {
             return window;
         };
         let floor = self.floor.unwrap_or(least_rtt);
-        window.min(rate.min(estimate).bytes_in(floor.saturating_add(bound)))
+        let waiting = if self.draining.is_some() {
+            Duration::ZERO
+        } else {
+            bound
+        };
+        window.min(rate.min(estimate).bytes_in(floor.saturating_add(waiting)))
     }
 
     /// What the path is known to carry, where that is less than its controller thinks.
     pub(super) const fn shown(&self) -> Option<Bandwidth> {
         self.shown
+    }
+
+    /// What may be tried: more than is shown.
+    pub(super) fn may_carry(&self) -> Option<Bandwidth> {
+        let growth = match self.has_returned {
+            true => RETURNED_GROWTH,
+            false => GROWTH,
+        };
+        self.shown.map(|shown| shown.scaled(growth))
+    }
+
+    /// What a path is taken to carry of which nothing is known, so that [`FIRST_PACKETS`] may be tried.
+    fn first_rate(&self, least_rtt: Duration) -> Bandwidth {
+        let bytes = FIRST_PACKETS * self.packet_bytes;
+        Bandwidth::from_bytes_over(bytes, least_rtt).scaled(1.0 / RETURNED_GROWTH)
+    }
+
+    /// All that was under way is lost, and a later packet is acknowledged: the path was away, and may come back as another one. What its
+    /// controller knows is as old as the outage.
+    fn watch_return(&mut self, now: Instant, rtt: Duration, least_rtt: Duration) {
+        let Some(sent) = now.checked_sub(rtt) else {
+            return;
+        };
+        let overtaken = self.unanswered.partition_point(|at| *at < sent);
+        let first = self.unanswered.front().copied().unwrap_or(now);
+        self.unanswered.drain(..overtaken);
+        // The packet itself.
+        if self.unanswered.front() == Some(&sent) {
+            self.unanswered.pop_front();
+        }
+        let usual = self.last_ack.map_or(least_rtt, |(_, rtt)| rtt);
+        let waited = now.saturating_duration_since(first);
+        if overtaken >= LOST_IN_A_ROW
+            && waited > usual.saturating_add(least_rtt.max(LEAST_INTERVAL))
+            && self.bound.is_some()
+        {
+            self.recent.clear();
+            self.compared.clear();
+            (self.holding_since, self.draining, self.rate) = (None, None, None);
+            self.interval = Some(Interval::starting(now));
+            self.shown = Some(self.first_rate(least_rtt));
+            self.has_returned = true;
+        }
     }
 
     fn swells(&self, least_rtt: Duration) -> bool {
@@ -211,6 +300,9 @@ impl QueueGuard {
             // It may come back as another path: what earlier doubts found says nothing of it. Those of now go on, but for the pause: where a
             // path pauses often, they would never be over.
             let was_patient = std::mem::replace(&mut self.patience, 1) > 1;
+            if let Some(draining) = &mut self.draining {
+                draining.until += gap;
+            }
             self.longer_since = self.longer_since.filter(|_| !was_patient);
             for since in [&mut self.holding_since, &mut self.longer_since] {
                 *since = since.map(|since| since + gap);
@@ -247,7 +339,7 @@ impl QueueGuard {
         let Interval {
             since,
             least_rtt: shortest,
-            ..
+            bytes: delivered,
         } = *interval;
         let was_limited = self.limited_since.is_some_and(|at| at + rtt <= since);
         self.interval = Some(Interval::starting(now));
@@ -255,7 +347,14 @@ impl QueueGuard {
         let path_rtt = self.compare(rate, shortest, least_rtt);
         // What waited through the pause kept the path busy.
         let resumes = std::mem::take(&mut self.is_resuming) && self.is_of_pause(now, rtt);
+        // What asks whether the path lives says nothing of what it carries.
+        let is_little = resumes && !was_limited && delivered < FIRST_PACKETS * self.packet_bytes;
+        if is_little {
+            (self.holding_since, self.draining, self.rate) = (None, None, None);
+            self.has_returned = true;
+        }
         self.shown = match self.shown {
+            shown if is_little => Some(shown.unwrap_or_default().max(self.first_rate(least_rtt))),
             _ if (self.is_holding() || resumes) && !was_limited => Some(rate),
             shown => shown.map(|shown| shown.max(rate)),
         };
@@ -311,9 +410,9 @@ impl QueueGuard {
         self.floor = (self.is_floor_sure && rtt > half).then_some(rtt);
     }
 
-    fn watch(&mut self, now: Instant, least_rtt: Duration) {
+    fn watch(&mut self, now: Instant, sample: Duration, least_rtt: Duration) {
         let Some(bound) = self.bound else {
-            self.holding_since = None;
+            (self.holding_since, self.draining) = (None, None);
             return;
         };
         if self.recent.len() < SAMPLES {
@@ -321,25 +420,37 @@ impl QueueGuard {
         }
         let rtt = self.least_recent();
         let floor = self.floor.unwrap_or(least_rtt);
+        if let Some(draining) = &mut self.draining {
+            draining.least = draining.least.min(sample);
+            let draining = *draining;
+            if !draining.is_longer(floor) {
+                (self.draining, self.holding_since) = (None, Some(now));
+            } else if now >= draining.until {
+                self.draining = None;
+                self.take_floor(draining.least, false);
+                return;
+            }
+        }
         if rtt <= floor.saturating_add(bound / 2) {
-            self.holding_since = None;
+            (self.draining, self.holding_since) = (None, None);
             return;
         }
         let since = *self.holding_since.get_or_insert(now);
-        if now.saturating_duration_since(since) > PATIENCE.max(rtt.saturating_mul(PATIENCE_ROUNDS))
-        {
-            self.take_floor(rtt, false);
+        let patience = PATIENCE.max(rtt.saturating_mul(PATIENCE_ROUNDS));
+        let is_over = now.saturating_duration_since(since) > patience;
+        // A round trip that a pause made long is no measure.
+        if self.draining.is_none() && is_over && !self.is_of_pause(now, sample) {
+            // What left before is acknowledged after a round trip, what leaves then after another.
+            let until = now + rtt.saturating_mul(DRAIN_ROUNDS);
+            self.draining = Some(Measuring::starting(rtt, until));
         }
     }
 
     /// The controller empties the path to measure it.
     pub(super) fn on_emptying(&mut self, now: Instant) {
         let before = self.least_recent();
-        self.measuring = Some(Measuring {
-            until: now + PATIENCE.max(before.saturating_mul(PATIENCE_ROUNDS)),
-            before,
-            least: before,
-        });
+        let until = now + PATIENCE.max(before.saturating_mul(PATIENCE_ROUNDS));
+        self.measuring = Some(Measuring::starting(before, until));
     }
 
     /// Whether the round trips have been so long for so long that the path should be emptied to measure it; once each time.
@@ -347,17 +458,13 @@ impl QueueGuard {
         let floor = self.floor.unwrap_or(least_rtt);
         if let Some(measuring) = &mut self.measuring {
             measuring.least = measuring.least.min(sample);
-            let Measuring {
-                until,
-                before,
-                least,
-            } = *measuring;
-            if now >= until {
+            let measuring = *measuring;
+            if now >= measuring.until {
                 self.measuring = None;
                 // What was left of the excess when the path was empty is its length.
-                let is_longer = least > floor + before.saturating_sub(floor) / 2;
+                let is_longer = measuring.is_longer(floor);
                 if is_longer {
-                    (self.floor, self.is_floor_sure) = (Some(least), false);
+                    (self.floor, self.is_floor_sure) = (Some(measuring.least), false);
                 }
                 self.patience = if is_longer {
                     1
@@ -437,10 +544,113 @@ mod tests {
         guard.bound = Some(50 * MS);
         let now = acks(&mut guard, now, 1_000, 300);
         assert!(window(&guard) < 200_000);
-        let now = acks(&mut guard, now, 300, 300);
+        let now = acks(&mut guard, now, 1_000, 300);
         assert_eq!(window(&guard), 1 << 20, "a queue would have gone");
         acks(&mut guard, now, 300, 340);
         assert!(window(&guard) < 400_000, "measured against the longer path");
+    }
+
+    /// A path of 8 Mbit/s whose controller thinks of 80, each millisecond a packet of 1000 bytes for so long. Returns the longest round trip
+    /// of the last half of that time, and the bytes delivered in it.
+    fn flow(
+        guard: &mut QueueGuard,
+        sent: &mut VecDeque<Instant>,
+        now: &mut Instant,
+        propagation: Duration,
+        steps: u32,
+    ) -> (Duration, u64) {
+        let mut longest = Duration::ZERO;
+        let mut delivered = 0;
+        for step in 0..steps {
+            *now += MS;
+            let arrived = |at: &Instant| now.saturating_duration_since(*at) >= propagation;
+            if let Some(at) = sent.front().copied().filter(arrived) {
+                sent.pop_front();
+                let rtt = now.saturating_duration_since(at);
+                guard.on_ack(*now, rtt, 1_000, 100 * MS, None);
+                if step >= steps / 2 {
+                    longest = longest.max(rtt);
+                    delivered += 1_000;
+                }
+            }
+            let window = guard.window(1 << 20, 100 * MS, Bandwidth::from_mbit(80));
+            while (sent.len() as u64) * 1_000 < window.max(4_000) {
+                sent.push_back(*now);
+            }
+        }
+        (longest, delivered)
+    }
+
+    #[test]
+    fn a_queue_is_held_however_long_the_controller_is_wrong_and_a_longer_path_found() {
+        let mut guard = QueueGuard {
+            bound: Some(50 * MS),
+            ..QueueGuard::default()
+        };
+        let mut now = Instant::now();
+        let mut sent = VecDeque::new();
+        acks(&mut guard, now, 300, 100);
+        now += 300 * MS;
+        let (longest, delivered) = flow(&mut guard, &mut sent, &mut now, 100 * MS, 20_000);
+        // A quarter more than was shown is tried.
+        assert!(longest < 200 * MS, "{longest:?}");
+        assert!(delivered > 9_900_000, "{delivered}");
+        // What fills it is 180 ms long now.
+        let (longest, delivered) = flow(&mut guard, &mut sent, &mut now, 180 * MS, 8_000);
+        assert!(longest < 300 * MS, "{longest:?}");
+        assert!(delivered > 3_900_000, "{delivered}");
+    }
+
+    #[test]
+    fn a_path_that_lost_all_that_was_under_way_is_tried_anew() {
+        let mut guard = QueueGuard {
+            bound: Some(50 * MS),
+            ..QueueGuard::default()
+        };
+        let estimate = Bandwidth::from_mbit(8);
+        let window = |guard: &QueueGuard| guard.window(1 << 20, 100 * MS, estimate);
+        let mut now = Instant::now() + 1_000 * MS;
+        let pass = |guard: &mut QueueGuard, now: &mut Instant, packets: u64| {
+            for packet in 0..packets {
+                *now += 100 * MS / u32::try_from(packets).unwrap();
+                guard.on_sent(*now - 100 * MS, false);
+                let bytes = if packet == 0 && packets == 1 {
+                    50
+                } else {
+                    1_000
+                };
+                guard.on_ack(*now, 100 * MS, bytes, 100 * MS, Some(estimate));
+            }
+        };
+        pass(&mut guard, &mut now, 100);
+        // A loss or two are none.
+        for _ in 0..3 {
+            guard.on_sent(now, false);
+        }
+        now += 400 * MS;
+        pass(&mut guard, &mut now, 1);
+        assert_eq!(window(&guard), 1 << 20);
+        // A window is full of them, and nothing but a probe leaves later; the queue was held before.
+        guard.holding_since = Some(now);
+        for _ in 0..40 {
+            guard.on_sent(now, false);
+        }
+        now += 800 * MS;
+        pass(&mut guard, &mut now, 1);
+        // Four packets in a round trip, and what may be queued.
+        assert!(
+            (5_500..6_500).contains(&window(&guard)),
+            "{}",
+            window(&guard)
+        );
+        let mut rounds = 0;
+        while window(&guard) < 1 << 20 {
+            let packets = window(&guard) / 1_500;
+            pass(&mut guard, &mut now, packets);
+            rounds += 1;
+            assert!(rounds < 8, "{}", window(&guard));
+        }
+        assert!(rounds >= 3, "{rounds}");
     }
 
     #[test]
