@@ -111,6 +111,8 @@ pub(crate) struct PathControl {
     train: TrainFlight,
     /// Bytes of probes, of trains and of too large packets lost since the last congestion event; the controller does not see them.
     lost_unseen: u64,
+    /// Bytes of packets that the stack told of since its last batch.
+    told_bytes: u64,
     /// Bytes under way that left before this end moved to another network.
     elsewhere: u64,
     record: Option<PathRecord>,
@@ -171,6 +173,7 @@ impl PathControlHandle {
             probe_left: false,
             train: TrainFlight::default(),
             lost_unseen: 0,
+            told_bytes: 0,
             elsewhere: 0,
             record: None,
         })))
@@ -453,6 +456,15 @@ impl PathControl {
         std::mem::swap(&mut self.fates, fates);
     }
 
+    /// Packets of so many bytes left together. The stack tells nothing of those that only acknowledge; they count for the limit of the path, which
+    /// then holds back what comes behind them.
+    pub(crate) fn on_batch(&mut self, now: Instant, bytes: u64) {
+        let told = std::mem::take(&mut self.told_bytes);
+        if self.path.rate_limit().is_some() {
+            self.pacer.on_sent(now, bytes.saturating_sub(told));
+        }
+    }
+
     /// The transport's figures for the session.
     pub(crate) fn update(&mut self, smoothed_rtt: Duration, max_datagram: usize) -> PathUpdate {
         self.smoothed_rtt = Some(smoothed_rtt);
@@ -535,6 +547,7 @@ impl congestion::Controller for PathControlHandle {
         if control.confirmed && control.shown_from.is_none() {
             control.shown_from = Some(pn);
         }
+        control.told_bytes += bytes;
         let in_flight = control.bytes_in_flight;
         let cargo = control.match_datagram(pn, bytes);
         if let Some(record) = &mut control.record {

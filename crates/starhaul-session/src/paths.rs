@@ -49,6 +49,8 @@ pub(crate) struct Path {
     pub(crate) busy_at: Instant,
     /// When data of a stream came over it last.
     pub(crate) carried_at: Option<Instant>,
+    /// When it fell silent last.
+    pub(crate) silent_since: Instant,
     /// Between the next two probes of the silent path.
     suspect_interval: Duration,
     /// Packets under way by whose distances the path is measured, and until when these tell of the present path.
@@ -78,6 +80,7 @@ impl Path {
             probe_at: now,
             busy_at: now,
             carried_at: None,
+            silent_since: now,
             suspect_interval: SUSPECT_INTERVALS[0],
             train: None,
             counters: Counters::default(),
@@ -136,6 +139,7 @@ impl Path {
     pub(crate) fn probe_soon(&mut self, now: Instant) {
         self.probe_at = now;
         self.busy_at = now;
+        self.silent_since = now;
         self.suspect_interval = SUSPECT_INTERVALS[0];
     }
 

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use starhaul_paths::PathId;
+use starhaul_paths::{Loss, PathId};
 
 use crate::scheduler::{Frame, Limit, Load, PathView, Scheduler, SchedulerStatus, Thrift, View};
 
@@ -15,6 +15,9 @@ const TIE: Duration = Duration::from_millis(1);
 
 /// Bytes of a stream wait for a cheaper path rather than take one over which they arrive sooner by less.
 const COST_PATIENCE: Duration = Duration::from_millis(500);
+
+/// … and for one that has just fallen silent rather than take one of the last resort.
+const SPARED_PATIENCE: Duration = Duration::from_secs(1);
 
 /// The scheduler that a session uses if it is given no other.
 #[derive(Clone, Copy, Debug)]
@@ -85,7 +88,7 @@ impl Scheduler for Rules {
         if !is_last_try(view, bytes, deadline) {
             return others.all(|(_, other)| arrival(this) <= arrival(other) + TIE);
         }
-        let risk = |path: PathView<'_>| path.loss().feared();
+        let risk = |path: PathView<'_>| view.loss_of(path, Loss::feared);
         others.all(|(_, other)| risk(this) <= risk(other))
     }
 
@@ -113,6 +116,9 @@ impl Scheduler for Rules {
         let Some(this) = view.this() else {
             return false;
         };
+        if waits_out_a_pause(view, this, frame.thrift) {
+            return false;
+        }
         if view.is_alone() {
             return true;
         }
@@ -141,6 +147,21 @@ impl Scheduler for Rules {
             ..SchedulerStatus::default()
         }
     }
+}
+
+/// Whether bytes wait for a cheaper path that has just fallen silent, as a satellite link does when it changes the satellite: it may be back
+/// before a window of them has left over this one.
+fn waits_out_a_pause(view: &View<'_>, this: PathView<'_>, thrift: Thrift) -> bool {
+    let patience = |other: PathView<'_>| match thrift {
+        Thrift::None => Duration::ZERO,
+        Thrift::Patient | Thrift::Prompt if this.is_last_resort() && !other.is_last_resort() => {
+            SPARED_PATIENCE
+        }
+        Thrift::Patient if other.cost() < this.cost() => COST_PATIENCE,
+        Thrift::Patient | Thrift::Prompt => Duration::ZERO,
+    };
+    view.all()
+        .any(|(_, other)| other.is_silent_for_less_than(view.now(), patience(other)))
 }
 
 /// Whether what protects data that left on the path `first` should leave on the path that may send now, which must be affordable: if it
@@ -271,6 +292,7 @@ mod tests {
 
     use super::*;
     use crate::{
+        item::Item,
         paths::{LAST_RESORT, Paths},
         scheduler::Class,
     };
@@ -313,6 +335,31 @@ mod tests {
 
     fn view(now: Instant, paths: &Paths, id: PathId) -> View<'_> {
         View::new(now, paths, id, paths.overview(id))
+    }
+
+    #[test]
+    fn bytes_wait_out_a_pause_rather_than_take_the_last_resort() {
+        let now = Instant::now();
+        let mut paths = paths(now, 0);
+        paths.set_cost(SLOW, LAST_RESORT);
+        let fast = paths.get_mut(FAST).unwrap();
+        for _ in 0..10 {
+            fast.monitor.on_sent(now, 1_000, Item::Probe, true);
+        }
+        let silent = now + 200 * MS;
+        assert!(fast.monitor.on_timeout(silent));
+        fast.probe_soon(silent);
+        let takes = |after_ms: u32, thrift: Thrift| {
+            let frame = Frame {
+                backlog: 1_000_000,
+                bytes: 1_000,
+                thrift,
+            };
+            Rules.takes_frame(&view(silent + after_ms * MS, &paths, SLOW), frame)
+        };
+        let patient = [10, 900, 1_100].map(|after| takes(after, Thrift::Patient));
+        assert_eq!(patient, [false, false, true]);
+        assert!(takes(10, Thrift::None));
     }
 
     /// Which of both paths takes a fragment that is due in so many milliseconds.

@@ -17,6 +17,9 @@ use crate::{
     paths::{LAST_RESORT, Path, Paths},
 };
 
+/// What a path is feared to lose at most of which nothing is known.
+const UNPROVEN_LOSS: f64 = 0.01;
+
 /// What waits to be sent, seen from one fragment of a block.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
@@ -276,6 +279,16 @@ impl<'a> View<'a> {
         self.overview.fragment_capacity
     }
 
+    /// What a path loses, by `share`. One that has carried next to nothing is no safer than others that hardly lose, but than those that do.
+    pub fn loss_of(&self, path: PathView<'_>, share: impl Fn(&Loss) -> f64) -> f64 {
+        let own = share(&path.loss());
+        if path.0.monitor.loss_is_known() {
+            return own;
+        }
+        let others = self.usable().map(|(_, other)| share(&other.loss()));
+        own.max(others.fold(0.0, f64::max).min(UNPROVEN_LOSS))
+    }
+
     /// The least one-way delay of any usable path.
     pub const fn least_delay(&self) -> Duration {
         self.overview.least_delay
@@ -313,6 +326,11 @@ impl PathView<'_> {
     /// From leaving to the arrival of `bytes`, if the window is open and what queued before has gone.
     pub fn least_flight(self, bytes: u64) -> Duration {
         self.0.monitor.least_flight(bytes)
+    }
+
+    /// It is silent, and has not been for this long.
+    pub fn is_silent_for_less_than(self, now: Instant, than: Duration) -> bool {
+        self.0.monitor.is_suspect() && now.saturating_duration_since(self.0.silent_since) < than
     }
 
     /// Smoothed one-way delay.

@@ -66,6 +66,7 @@ impl Node {
         buffer.clear();
         buffer.reserve(conn.control.lock().given_room());
         let sent = conn.poll_batch(now, &mut buffer);
+        conn.control.lock().on_batch(now, buffer.len() as u64);
         if conn.control.lock().has_fates() {
             self.report_fates(conn);
         }
@@ -173,8 +174,12 @@ impl Node {
         let (update, budget) = match conn.permit(now, sizes, most) {
             Ok(permitted) => permitted,
             Err(Permit::WindowFull) => {
-                conn.next
-                    .extend(state.session.poll_silence_probe(now, path));
+                let probe = state.session.poll_silence_probe(now, path);
+                if probe.is_some() {
+                    // The next one is due later.
+                    conn.next.extend(probe);
+                    self.note_touched(session);
+                }
                 return true;
             }
             Err(Permit::At(at)) => {

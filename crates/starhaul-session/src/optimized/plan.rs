@@ -300,8 +300,9 @@ fn safest(view: &View<'_>, load: Load, limit: Limit) -> Option<PathId> {
         };
         let again = view.carrying(load.fragment).map(|(_, again)| again);
         let again = again.filter(|_| limit.class.retransmits).filter(in_time);
-        let once_more = again.map(|again| again.loss().rate).reduce(f64::min);
-        path.loss().rate * once_more.unwrap_or(1.0)
+        let loss = |path: PathView<'_>| view.loss_of(path, |loss| loss.rate);
+        let once_more = again.map(loss).reduce(f64::min);
+        loss(path) * once_more.unwrap_or(1.0)
     };
     let paths = view.carrying(load.fragment);
     let mut paths = paths.filter(|(_, path)| arrives_whole(view, *path, load, limit));

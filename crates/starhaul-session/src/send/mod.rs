@@ -69,6 +69,15 @@ pub(crate) struct BlocksOut {
     pub(crate) overloaded: bool,
 }
 
+/// The blocks for which the receiver is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asked {
+    /// Those that may still be in time.
+    InTime,
+    /// Those of which only the outcome is wanted.
+    Late,
+}
+
 impl BlocksOut {
     pub(crate) fn new(now: Instant, priority_weight: f64, max_fragment_bytes: usize) -> Self {
         Self {
@@ -364,12 +373,13 @@ impl BlocksOut {
         }
     }
 
-    /// A block for which the receiver is to be asked, and the fragment that does it; it fits the path.
+    /// A block of this kind for which the receiver is to be asked, and the fragment that does it; it fits the path.
     pub(crate) fn next_query(
         &mut self,
         now: Instant,
         paths: &Paths,
         path: PathId,
+        asked: Asked,
     ) -> Option<Choice> {
         let mut put_back = 0;
         while put_back < MAX_QUERIES_EXAMINED.min(self.queries.len()) {
@@ -377,6 +387,11 @@ impl BlocksOut {
             let Some(block) = self.blocks.get_mut(&key) else {
                 continue;
             };
+            if (now > block.deadline) != (asked == Asked::Late) {
+                self.queries.push_back(key);
+                put_back += 1;
+                continue;
+            }
             block.query_waits = false;
             if now <= block.deadline && is_stranded(block, paths) {
                 // Any fragment of it asks.

@@ -37,6 +37,7 @@ impl Session {
         arrived.clear();
         self.fated = arrived;
         if any {
+            self.on_heard_again();
             self.find_lost();
             self.settle();
         }
@@ -76,6 +77,7 @@ impl Session {
         for report in &ack.segments {
             self.incoming_signals.on_segment(report);
         }
+        self.on_heard_again();
         self.find_lost();
         Ok(())
     }
@@ -98,7 +100,8 @@ impl Session {
             }
         }
         let mut arrived = std::mem::take(&mut self.fated);
-        for (index, (first, last)) in ranges.enumerate() {
+        // The oldest first: what a late acknowledgement brings together with newer datagrams was not overtaken by these.
+        for (index, (first, last)) in ranges.enumerate().rev() {
             if last >= next || first > last {
                 return Err(ProtocolError::NeverSent("a datagram"));
             }

@@ -23,7 +23,7 @@ use crate::{
     facts::{Fact, Observer, Observers},
     item::Item,
     numbers::StreamNumbers,
-    paths::{Clocks, Paths},
+    paths::{Clocks, LAST_RESORT, Paths},
     receive::{blocks::ReceiveBlocks, bytes::ReceiveBytes, inbound::Inbound},
     received::AckSchedule,
     scheduler::{Scheduler, SchedulerStatus},
@@ -68,6 +68,8 @@ pub struct Session {
     acks: AckSchedule,
     /// The path by which the peer acknowledged last.
     answers_over: Option<PathId>,
+    /// Paths that fell silent when no other was left.
+    unreleased: Vec<PathId>,
     /// What our detectors say of paths, and what the peer's do.
     outgoing_signals: OutgoingSignals,
     incoming_signals: IncomingSignals,
@@ -152,6 +154,7 @@ impl Session {
             control: ControlStream::new(),
             acks: AckSchedule::default(),
             answers_over: None,
+            unreleased: Vec::new(),
             outgoing_signals: OutgoingSignals::default(),
             incoming_signals: IncomingSignals::default(),
             gone_paths: VecDeque::new(),
@@ -399,9 +402,16 @@ impl Session {
         self.now = self.now.max(now);
     }
 
+    /// A path may be heard again after all were silent.
+    pub(super) fn on_heard_again(&mut self) {
+        if !self.unreleased.is_empty() {
+            self.find_silent_paths();
+        }
+    }
+
     fn find_silent_paths(&mut self) {
         let now = self.now;
-        let suspects: Vec<_> = self
+        let mut suspects: Vec<_> = self
             .paths
             .iter_mut()
             .filter_map(|(id, path)| {
@@ -414,20 +424,37 @@ impl Session {
         for id in &suspects {
             self.observers.note(now, || Fact::PathSilent { path: *id });
         }
-        if suspects.is_empty() || self.paths.all_silent() {
+        // While all are silent nothing can leave elsewhere; when one is heard again, what the others have is given up.
+        if self.paths.all_silent() {
+            self.unreleased.extend(suspects);
+            return;
+        }
+        let is_silent = |id: &PathId| {
+            let path = self.paths.get(*id);
+            path.is_some_and(|path| path.monitor.is_suspect())
+        };
+        suspects.extend(self.unreleased.drain(..).filter(is_silent));
+        if suspects.is_empty() {
             return;
         }
         self.lose_answers(&suspects);
         let (soonest, over) = (self.paths.soonest(now), self.paths.bandwidth());
+        let is_dear = self
+            .paths
+            .usable()
+            .all(|(_, path)| path.monitor.cost() >= LAST_RESORT);
         for id in suspects {
             let Some(path) = self.paths.get_mut(id) else {
                 continue;
             };
             let (blocks, rates) = (&self.blocks_out, [path.monitor.bandwidth(), over]);
+            // Over the last resort bytes wait a little longer: see `rules::takes_frame`.
+            let waits = is_dear && path.monitor.cost() < LAST_RESORT;
             let cannot_wait = |overdue_at: Instant, item: Item| match item {
                 Item::Fragment { block, .. } => {
                     blocks.cannot_wait(block, overdue_at, soonest, rates)
                 }
+                Item::Frame { stream, .. } => !waits || stream == StreamId::CONTROL,
                 _ => true,
             };
             let released = path.monitor.release_urgent(cannot_wait);

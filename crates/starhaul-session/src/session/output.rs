@@ -15,7 +15,7 @@ use crate::{
     rules,
     scheduler::{Frame, Thrift, View},
     send::{
-        self,
+        self, Asked,
         block::{LastSent, SendBlock},
         bytes::{NextFrame, Origin},
         pick::{self, Choice},
@@ -89,7 +89,7 @@ impl Session {
         }
         batch.overview.is_usable
             && (self.add_control(batch).is_some()
-                || self.add_query(batch).is_some()
+                || self.add_query(batch, Asked::InTime).is_some()
                 || self.add_data(batch))
     }
 
@@ -179,6 +179,7 @@ impl Session {
             return true;
         }
         let added = self.add_bytes(batch, usize::MAX)
+            || self.add_query(batch, Asked::Late).is_some()
             || self.add_straggler(batch).is_some()
             || self.add_spare(batch).is_some();
         if !added && (self.blocks_out.waits() || self.bytes_out.waits()) {
@@ -266,7 +267,9 @@ impl Session {
             frame.origin = Origin::Copy;
             // It was cut for the other path.
             frame.end = frame.end.min(frame.start + self.frame_capacity(path)?);
-            return self.add_control_frame(batch, frame);
+            if self.add_control_frame(batch, frame).is_some() {
+                return Some(());
+            }
         }
         if !self.control.send.has_something_to_send() {
             return None;
@@ -305,10 +308,16 @@ impl Session {
         Some(())
     }
 
-    fn add_query(&mut self, batch: &mut Batch<'_>) -> Option<()> {
+    /// Asks for a block that may still be in time before anything else leaves, for others when nothing else does.
+    fn add_query(&mut self, batch: &mut Batch<'_>, asked: Asked) -> Option<()> {
+        let path = batch.path;
+        let others = |id: PathId| !self.paths.is_last_resort(id);
+        if self.paths.is_last_resort(path) && self.paths.usable().any(|(id, _)| others(id)) {
+            return None;
+        }
         let query = self
             .blocks_out
-            .next_query(self.now, &self.paths, batch.path)?;
+            .next_query(self.now, &self.paths, path, asked)?;
         self.add_fragments(batch, query, 1)
     }
 
