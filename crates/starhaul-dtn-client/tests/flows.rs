@@ -469,6 +469,32 @@ fn a_late_first_answer_of_a_dead_far_gateway_does_not_silence_the_living_one() {
     }
 }
 
+/// Clients of one datagram each, with a port of their own, as of a log.
+#[test]
+fn a_flow_that_has_sent_all_gives_way_to_a_new_one_and_one_that_waits_does_not() {
+    let mut net = Net::new(7, 0);
+    let machine = &mut net.sides[0].machine;
+    let mut open = |now| machine.open_flow(now, 0, Bytes::from_static(HEADER), LIFETIME, false);
+    let waiting: Vec<_> = (0..4).map(|_| open(net.now).unwrap()).collect();
+    for flow in &waiting {
+        assert!(machine.send_datagram(net.now, *flow, "waits".into()));
+    }
+    let header = Bytes::from_static(HEADER);
+    let refused = machine.open_flow(net.now, 0, header.clone(), LIFETIME, false);
+    assert_eq!(refused, None, "all have something to send");
+    net.run(SECOND * 2);
+    for number in 0..20 {
+        net.now += SECOND;
+        let machine = &mut net.sides[0].machine;
+        let flow = machine.open_flow(net.now, 0, header.clone(), LIFETIME, false);
+        let text = format!("one of {number}");
+        assert!(machine.send_datagram(net.now, flow.unwrap(), text.into()));
+        net.run(SECOND * 2);
+        assert_eq!(net.sides[0].ended, number + 1);
+    }
+    assert_eq!(net.sides[1].datagrams.len(), 24);
+}
+
 #[test]
 fn a_datagram_that_the_node_may_have_is_not_delivered_by_two_lives() {
     let mut net = Net::new(7, 0);

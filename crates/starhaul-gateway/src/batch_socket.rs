@@ -138,7 +138,7 @@ impl BatchSocket {
                 let sent = self.batches.send(&self.socket, (from, to), single, length);
                 match sent {
                     // What was sent to all hosts of a network cannot be answered from that address.
-                    Err(_) if from.is_some() => {
+                    Err(error) if from.is_some() && error.kind() != io::ErrorKind::WouldBlock => {
                         self.batches.send(&self.socket, (None, to), single, length)
                     }
                     sent => sent,

@@ -4,6 +4,7 @@ use std::{
     io,
     pin::Pin,
     task::{Context, Poll},
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -71,6 +72,14 @@ impl Writer {
             Self::Session(writer) => writer.reset(code),
             Self::Chain(writer) => writer.reset(code),
             Self::Bundles(writer) => writer.reset(code),
+        }
+    }
+
+    /// How long what was sent may be on its way: hours between contacts of bundle nodes.
+    pub(crate) const fn longest_on_its_way(&self) -> Duration {
+        match self {
+            Self::Session(_) | Self::Chain(_) => Duration::from_secs(3_600),
+            Self::Bundles(_) => Duration::from_secs(86_400),
         }
     }
 

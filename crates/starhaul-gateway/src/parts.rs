@@ -224,9 +224,13 @@ impl Parts {
             .partition(wanted);
         self.connectors = kept;
         for mut connecting in gone {
-            let sessions = connecting.peer.sessions();
+            let mut sessions = connecting.peer.sessions();
             connecting.peer.orders.configure(None);
             connecting.tasks.shutdown().await;
+            // Another one may have been opened until now.
+            let later = connecting.peer.sessions().into_iter();
+            let later = later.filter(|one| !sessions.iter().any(|known| Arc::ptr_eq(known, one)));
+            sessions.extend(later.collect::<Vec<_>>());
             for session in sessions.iter().filter(|session| session.opened_by_us) {
                 session
                     .inner

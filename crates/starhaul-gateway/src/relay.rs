@@ -29,6 +29,9 @@ const CODE_RESET: u32 = 1;
 const KEEPALIVE_AFTER: Duration = Duration::from_secs(60);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 const KEEPALIVE_PROBES: u32 = 4;
+/// What still comes for an application that sent its end and then closed its connection is thrown away, up to so much: more is a stream
+/// that nobody reads.
+const MOST_DISCARDED: usize = 1 << 20;
 /// Code for the far side: our TCP connection was idle for too long.
 const CODE_IDLE: u32 = 2;
 const ANSWER_VERSION: u8 = 1;
@@ -109,7 +112,7 @@ pub(crate) fn settle(tcp: &TcpStream) {
     let _ = socket2::SockRef::from(tcp).set_linger(None);
 }
 
-/// Carries both directions to their ends. `early` goes out before what the application sends; with `expect_answer` the
+/// Carries both directions to their ends. An application that sent its end may close its connection: what it sent goes on. `early` goes out before what the application sends; with `expect_answer` the
 /// far side's answer is taken from the stream first, while data already flows to it. Where nothing was carried for `idle`,
 /// it ends.
 ///
@@ -151,22 +154,29 @@ pub(crate) async fn relay(
             match from_application.try_read_buf(&mut buffer) {
                 Ok(0) => break,
                 Ok(_) => {
-                    if let Err(error) = writer.write_all(&buffer).await {
+                    if let Err(error) = send(&mut writer, &buffer, &activity).await {
                         return Err(refused(error).await);
                     }
                     buffer.clear();
-                    activity.touch();
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => buffer = Vec::new(),
                 Err(error) => return Err(error),
             }
         }
         writer.shutdown().await?;
-        // Nothing else notices an application that vanishes while the far side is silent.
         let mut is_ended = is_ended.clone();
+        // Nothing else notices an application that vanishes while the far side is silent.
         tokio::select! {
-            error = broken(from_application.as_ref()) => Err(error),
-            _ = is_ended.wait_for(|ended| *ended) => Ok(()),
+            error = broken(from_application.as_ref()) => match closed_behind_its_end(&error) {
+                true => {}
+                false => return Err(error),
+            },
+            _ = is_ended.wait_for(|ended| *ended) => return Ok(()),
+        }
+        let ended = is_ended.wait_for(|ended| *ended);
+        match tokio::time::timeout(writer.longest_on_its_way(), ended).await {
+            Ok(_) => Ok(()),
+            Err(_) => Err(io::ErrorKind::TimedOut.into()),
         }
     };
     let inward = async {
@@ -179,14 +189,22 @@ pub(crate) async fn relay(
         }
         loop {
             let chunks = reader.read_chunks().await?;
-            if chunks.is_empty() {
-                to_application.shutdown().await?;
-                ended.send_replace(true);
-                return Ok(());
+            let passed = match chunks.is_empty() {
+                true => to_application.shutdown().await,
+                false => write_all(&mut to_application, &chunks, &activity).await,
+            };
+            match passed {
+                Ok(()) if chunks.is_empty() => break,
+                Ok(()) => {}
+                Err(error) if closed_behind_its_end(&error) => {
+                    discard(&mut reader).await?;
+                    break;
+                }
+                Err(error) => return Err(error),
             }
-            write_all(&mut to_application, &chunks).await?;
-            activity.touch();
         }
+        ended.send_replace(true);
+        Ok(())
     };
     let both = async { tokio::try_join!(outward, inward) };
     let result = tokio::select! {
@@ -224,8 +242,49 @@ pub(crate) async fn broken(tcp: &TcpStream) -> io::Error {
     }
 }
 
+/// The application sent its end before it closed its connection, or the system forgot it after that: a reset in any other state is
+/// `ECONNRESET`, and one that vanished `ETIMEDOUT`.
+fn closed_behind_its_end(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::BrokenPipe | io::ErrorKind::NotConnected
+    )
+}
+
+/// Reads to the end what nobody takes.
+async fn discard(reader: &mut Reader) -> io::Result<()> {
+    let mut discarded = 0;
+    loop {
+        let chunks = reader.read_chunks().await?;
+        if chunks.is_empty() {
+            return Ok(());
+        }
+        discarded += chunks.iter().map(Bytes::len).sum::<usize>();
+        if discarded > MOST_DISCARDED {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+    }
+}
+
+/// Writes to the far side.
+async fn send(writer: &mut Writer, mut data: &[u8], activity: &Activity) -> io::Result<()> {
+    while !data.is_empty() {
+        let written = writer.write(data).await?;
+        if written == 0 {
+            return Err(io::ErrorKind::WriteZero.into());
+        }
+        data = data.get(written..).unwrap_or_default();
+        activity.touch();
+    }
+    Ok(())
+}
+
 /// Writes chunks, as many at once as the system takes.
-async fn write_all(tcp: &mut WriteHalf<'_>, chunks: &[Bytes]) -> io::Result<()> {
+async fn write_all(
+    tcp: &mut WriteHalf<'_>,
+    chunks: &[Bytes],
+    activity: &Activity,
+) -> io::Result<()> {
     let mut slices: Vec<_> = chunks.iter().map(|chunk| IoSlice::new(chunk)).collect();
     let mut rest = slices.as_mut_slice();
     while !rest.is_empty() {
@@ -234,6 +293,7 @@ async fn write_all(tcp: &mut WriteHalf<'_>, chunks: &[Bytes]) -> io::Result<()> 
             return Err(io::ErrorKind::WriteZero.into());
         }
         IoSlice::advance_slices(&mut rest, written);
+        activity.touch();
     }
     Ok(())
 }

@@ -55,11 +55,13 @@ pub struct Frame {
 
 /// A block from the peer is not a row of packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the peer sent a frame whose packet lengths exceed it")]
+#[error("the peer sent a frame that is too large, or whose packet lengths exceed it")]
 pub struct FrameError;
 
 /// A frame is closed early when it grows beyond this many bytes; the rest becomes a further block.
 const MAX_FRAME_BYTES: usize = 4 << 20;
+/// … or this many packets.
+const MAX_FRAME_PACKETS: usize = 16_384;
 /// Sources whose frames are open or whose key frame is remembered; the one that sent least recently goes.
 const MAX_SOURCES: usize = 16;
 
@@ -82,6 +84,7 @@ struct OpenFrame {
     last_packet: Instant,
     kind: FrameKind,
     block: BytesMut,
+    packets: usize,
 }
 
 impl Assembler {
@@ -116,9 +119,11 @@ impl Assembler {
                 last_packet: now,
                 kind: FrameKind::Independent,
                 block: BytesMut::new(),
+                packets: 0,
             });
         frame.last_packet = now;
         frame.kind = stronger(frame.kind, nal::kind(self.codec, header.payload));
+        frame.packets += 1;
         frame.block.put_u16(length);
         frame.block.put_slice(packet);
         if header.marker || self.codec == Codec::Audio {
@@ -159,7 +164,9 @@ impl Assembler {
     fn take_open(&mut self, ssrc: u32, timestamp: u32, length: usize) -> Option<OpenFrame> {
         let index = self.open.iter().position(|frame| frame.ssrc == ssrc)?;
         let frame = self.open.remove(index)?;
-        if frame.timestamp == timestamp && frame.block.len() + 2 + length <= MAX_FRAME_BYTES {
+        let has_room =
+            frame.block.len() + 2 + length <= MAX_FRAME_BYTES && frame.packets < MAX_FRAME_PACKETS;
+        if frame.timestamp == timestamp && has_room {
             return Some(frame);
         }
         self.close(frame);
@@ -244,11 +251,14 @@ impl<B: Copy> Default for KeyFrames<B> {
     }
 }
 
-/// The packets of a block as the peer sent them.
+/// The packets of a block as the peer sent them, which are no more than [`Assembler`] puts into one.
 pub fn packets(block: &Bytes) -> Result<Vec<Bytes>, FrameError> {
     let mut rest = block.clone();
     let mut packets = Vec::new();
     while !rest.is_empty() {
+        if packets.len() >= MAX_FRAME_PACKETS || block.len() > MAX_FRAME_BYTES {
+            return Err(FrameError);
+        }
         let Some((length, _)) = rest.split_first_chunk::<2>() else {
             return Err(FrameError);
         };

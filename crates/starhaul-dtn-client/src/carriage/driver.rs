@@ -163,7 +163,7 @@ impl Link<'_> {
             tracing::warn!(
                 most,
                 times,
-                "a far gateway has as many flows over bundles as it may: streams are refused, or silent flows end"
+                "there are as many flows over bundles with a far gateway as may be: streams are refused, or silent flows end"
             );
         }
     }

@@ -218,8 +218,7 @@ impl Machine {
         lifetime: Duration,
         is_ordered: bool,
     ) -> Option<FlowId> {
-        let open = self.flows.keys().filter(|id| id.is_ours && id.peer == peer);
-        if open.count() >= self.limits.flows || header.len() > MOST_HEADER {
+        if header.len() > MOST_HEADER || !self.make_own_room(peer) {
             return None;
         }
         let id = self.next_id(peer);
@@ -454,6 +453,25 @@ impl Machine {
             self.counters.limited += 1;
             self.events.push_back(Event::FlowEnded(id));
         }
+    }
+
+    /// Forgets the flow of ours to a far gateway that was silent for longest, if there are as many as may be; `false` if all have something to send.
+    fn make_own_room(&mut self, peer: usize) -> bool {
+        let ours = |id: &FlowId| id.is_ours && id.peer == peer;
+        if self.flows.keys().filter(|id| ours(id)).count() < self.limits.flows {
+            return true;
+        }
+        let idle = self
+            .flows
+            .iter()
+            .filter(|(id, flow)| ours(id) && flow.is_empty());
+        let Some(id) = idle.min_by_key(|(_, flow)| flow.last).map(|(id, _)| *id) else {
+            return false;
+        };
+        self.flows.remove(&id);
+        self.counters.limited += 1;
+        self.events.push_back(Event::FlowEnded(id));
+        true
     }
 
     /// The next bundle to send; the same until it is stored, refused or [`Machine::failed`].

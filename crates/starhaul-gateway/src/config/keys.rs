@@ -80,7 +80,7 @@ pub(super) static TOP: Definition = Definition {
             .means("Bytes of a session that wait for sending or acknowledgement. Beyond it blocks are refused and TCP is slowed."),
         Key::size("max_receive_bytes", SESSION_BYTES)
             .or_count(LIMITS.max_receive_bytes as u64)
-            .means("Bytes of a session that wait for reassembly. Beyond it the oldest incomplete block is dropped, and TCP is slowed. As much again may wait for the sockets of targets, a quarter of it (at least 16 MiB) for each flow; then the oldest is dropped."),
+            .means("Bytes of a session that wait for reassembly. Beyond it the oldest incomplete block is dropped, and TCP is slowed. As much again may wait for the sockets of targets, a sixteenth of it (at least 16 MiB) for each flow; then the oldest is dropped."),
         Key::table("identity", &IDENTITY).required().means("[This gateway's key](#identity)."),
         Key::tables("peer", &PEERS)
             .or_none("at least one, unless there is `[leotp]` or `[bundle]`")

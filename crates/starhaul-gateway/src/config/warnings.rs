@@ -1,6 +1,6 @@
 //! Warnings of settings that are valid but hardly intended.
 
-use super::{AcceptRule, Config, Framing, PathRule};
+use super::{AcceptRule, Config, ConnectionTargets, Framing, PathRule};
 
 /// One line for each.
 pub(super) fn warnings(config: &Config) -> Vec<String> {
@@ -47,6 +47,21 @@ pub(super) fn warnings(config: &Config) -> Vec<String> {
         )
     });
     found.extend(open);
+    for rule in &config.connection_rules {
+        let is_open = matches!(
+            &rule.service.targets,
+            ConnectionTargets::Socks5 {
+                credentials: None,
+                ..
+            }
+        );
+        if is_open && !rule.listen.ip().is_loopback() {
+            found.push(format!(
+                "rule {:?}: whoever reaches {} uses the peer's [egress] without a password: listen on 127.0.0.1, or set \"username\" and \"password\"",
+                rule.name, rule.listen
+            ));
+        }
+    }
     for rule in &config.datagram_rules {
         let deadline = rule.service.delivery.deadline;
         if let Framing::Rtp { frame_timeout, .. } = rule.service.framing

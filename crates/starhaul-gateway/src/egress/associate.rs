@@ -19,6 +19,7 @@ use super::{
     replies::{MAX_DATAGRAM, ReplySender, bind_like},
 };
 use crate::{
+    peer::PeerLog,
     socks5::{Reply, read_address, write_address},
     target::Target,
 };
@@ -32,6 +33,7 @@ const FAILURE_TTL: Duration = Duration::from_secs(1);
 
 pub(super) struct Association {
     permit: Permit,
+    log: Arc<PeerLog>,
     peer: String,
     ipv4: Option<UdpSocket>,
     ipv6: Option<UdpSocket>,
@@ -56,11 +58,18 @@ async fn forward(association: &Arc<Association>, mut stream: RecvStream) {
             continue;
         };
         let data = block.data.slice_ref(data);
+        while lookups.try_join_next().is_some() {}
         match association.known(&target) {
-            Some(Some(address)) => association.send(address, &data).await,
-            Some(None) => {}
-            None => {
-                while lookups.try_join_next().is_some() {}
+            Known::Reached(address) => association.send(address, &data).await,
+            Known::Unreached => {}
+            // It goes on where it was while its name is looked up again.
+            Known::Old(address) => {
+                association.send(address, &data).await;
+                if association.look_up_again(&target) {
+                    lookups.spawn(look_up_and_send(association.clone(), target));
+                }
+            }
+            Known::Nothing => {
                 if association.wait_for(&target, data) {
                     lookups.spawn(look_up_and_send(association.clone(), target));
                 }
@@ -69,19 +78,36 @@ async fn forward(association: &Arc<Association>, mut stream: RecvStream) {
     }
 }
 
+/// What is known of a target.
+#[derive(Clone, Copy)]
+enum Known {
+    Reached(SocketAddr),
+    /// The same, and too long ago to be believed.
+    Old(SocketAddr),
+    Unreached,
+    Nothing,
+}
+
 async fn look_up_and_send(association: Arc<Association>, target: Target) {
-    let Association { permit, peer, .. } = &*association;
+    let Association {
+        permit, log, peer, ..
+    } = &*association;
     let found = permit.addresses(peer, &target).await;
-    let believed = match &found {
-        Ok(_) | Err(Reply::NotAllowed) => LOOKUP_TTL,
-        Err(_) => FAILURE_TTL,
-    };
-    let address = found.ok().and_then(|found| {
+    let (address, believed) = match found {
         // The first address of a family that this host has.
-        found
-            .into_iter()
-            .find(|address| association.socket(*address).is_some())
-    });
+        Ok(found) => {
+            let has_socket = |address: &SocketAddr| association.socket(*address).is_some();
+            (found.into_iter().find(has_socket), LOOKUP_TTL)
+        }
+        Err(Reply::NotAllowed) => {
+            if let Some(others) = log.forbidden.is_due(Instant::now()) {
+                tracing::warn!(peer, to = %target, others, "the peer asked for a target that [egress] does not allow");
+            }
+            (None, LOOKUP_TTL)
+        }
+        // A resolver that fails for a moment takes no address away.
+        Err(_) => (association.former_address(&target), FAILURE_TTL),
+    };
     let waiting = association.remember(target, address, believed);
     if let Some(address) = address {
         for data in waiting {
@@ -129,7 +155,7 @@ impl Association {
     ///
     /// # Errors
     /// It has neither family.
-    pub(super) async fn bind(permit: Permit, peer: &str) -> io::Result<Self> {
+    pub(super) async fn bind(permit: Permit, log: Arc<PeerLog>, peer: &str) -> io::Result<Self> {
         let bind = async |address: SocketAddr| {
             let socket = bind_like(address).await;
             socket.inspect_err(|error| permit.limits().note_io(peer, error))
@@ -142,6 +168,7 @@ impl Association {
         };
         Ok(Self {
             permit,
+            log,
             peer: peer.to_owned(),
             ipv4,
             ipv6,
@@ -157,11 +184,32 @@ impl Association {
         }
     }
 
-    /// The address of a target, if known; the inner `None` if the target is known to be unreachable.
-    fn known(&self, target: &Target) -> Option<Option<SocketAddr>> {
+    fn known(&self, target: &Target) -> Known {
         let table = self.table.lock();
-        let (until, address) = table.resolved.get(target)?;
-        (Instant::now() < *until).then_some(*address)
+        let Some((until, address)) = table.resolved.get(target) else {
+            return Known::Nothing;
+        };
+        match (address, Instant::now() < *until) {
+            (Some(address), true) => Known::Reached(*address),
+            (Some(address), false) => Known::Old(*address),
+            (None, true) => Known::Unreached,
+            (None, false) => Known::Nothing,
+        }
+    }
+
+    fn former_address(&self, target: &Target) -> Option<SocketAddr> {
+        self.table.lock().resolved.get(target)?.1
+    }
+
+    /// `true` if the caller is to look the target up, which nobody else does now.
+    fn look_up_again(&self, target: &Target) -> bool {
+        let mut table = self.table.lock();
+        let most = self.permit.policy.limits.max_lookups;
+        if table.waiting.contains_key(target) || table.waiting.len() >= most {
+            return false;
+        }
+        table.waiting.insert(target.clone(), Vec::new());
+        true
     }
 
     /// Keeps a datagram until its target is known; `true` if the caller is to look the target up.

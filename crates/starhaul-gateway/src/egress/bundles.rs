@@ -19,8 +19,13 @@ use crate::{
     byte_stream::of_bundles,
     label::{Flow, Label},
     peer::PeerLog,
+    socks5::Reply,
     target::Target,
 };
+
+/// A target that cannot be reached is tried so often, this long apart, while the datagrams for it wait.
+const TRIES: u32 = 12;
+const RETRY: Duration = Duration::from_secs(5);
 
 /// Datagrams that are sent in a row, so that what waited for minutes fits into the receiver's buffer.
 const BURST: usize = 32;
@@ -92,12 +97,20 @@ fn refuse(log: &PeerLog, peer: &str, reason: &str) {
 
 /// Passes datagrams to the target, and its answers back, until the far side has been silent for a lifetime.
 async fn carry(opener: &Opener, permit: Permit, target: &Target, mut flow: DatagramFlow) {
-    let (socket, address) = match permit.connect(&opener.name, target, connect).await {
-        Ok(connected) => connected,
-        Err(reply) => {
-            let reason = format!("{target} cannot be reached: {reply:?}");
-            // The flow goes, and begins again with the client's next datagrams.
-            return refuse(&opener.log, &opener.name, &reason);
+    let mut tries = 1;
+    let (socket, address) = loop {
+        match permit.connect(&opener.name, target, connect).await {
+            Ok(connected) => break connected,
+            // What came waits for a resolver or a network that fails for a moment.
+            Err(reply) if reply != Reply::NotAllowed && tries < TRIES => {
+                tries += 1;
+                tokio::time::sleep(RETRY).await;
+            }
+            Err(reply) => {
+                let reason = format!("{target} cannot be reached: {reply:?}");
+                // The flow goes, and begins again with the client's next datagrams.
+                return refuse(&opener.log, &opener.name, &reason);
+            }
         }
     };
     let mut received: Vec<Bytes> = Vec::new();

@@ -102,7 +102,7 @@ impl Start {
                 Err(reply) => Err(format!("{target} cannot be reached: {reply:?}")),
             },
             None => {
-                let association = Association::bind(permit, peer).await;
+                let association = Association::bind(permit, self.session.log.clone(), peer).await;
                 let association = association.map_err(|error| format!("no socket: {error}"))?;
                 Ok(Begun::Association(Arc::new(association), slot))
             }

@@ -3,12 +3,16 @@
 //! A socket outlives a change of its rule: the next rule on the same address takes it over as it is, so that no client that
 //! connects or sends meanwhile is turned away. What the rule before has begun goes on as it began.
 
-use std::sync::Arc;
+use std::{io::ErrorKind, sync::Arc, time::Duration};
 
 use tokio::{sync::watch, task::JoinSet};
 
 use super::{Rule, Service, Way as _};
 use crate::{Error, config::IngressRule, limits::Limits};
+
+/// How often a socket is bound that another one, which ends, was in the way of, and the pause between.
+const TRIES: u32 = 10;
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// A rule that the configuration asks for, and what carries it.
 pub(crate) type Wanted<S> = (IngressRule<S>, <S as Service>::Way);
@@ -113,7 +117,19 @@ impl<S: Service> Listeners<S> {
         self.listening = kept;
         let mut bound = next.bound;
         for (rule, way) in next.in_the_way {
-            match self.bind(rule, way).await {
+            // Tasks that end at this moment may still hold the socket that was in the way.
+            let mut tries = 1;
+            let listener = loop {
+                let listener = self.bind(rule.clone(), way.clone()).await;
+                match &listener {
+                    Err(error) if is_in_use(error) && tries < TRIES => {
+                        tries += 1;
+                        tokio::time::sleep(PAUSE).await;
+                    }
+                    _ => break listener,
+                }
+            };
+            match listener {
                 Ok(listener) => bound.push(listener),
                 Err(error) => failed.push(error),
             }
@@ -194,4 +210,8 @@ impl<S: Service> Listening<S> {
         self.rule.send_replace(rule.clone());
         rule
     }
+}
+
+fn is_in_use(error: &Error) -> bool {
+    matches!(error, Error::Listen { reason, .. } if reason.kind() == ErrorKind::AddrInUse)
 }

@@ -133,6 +133,12 @@ async fn refuse(tcp: &mut TcpStream, message: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
+/// The same host, with its scope if it is a link-local one.
+fn with_port(mut address: SocketAddr, port: u16) -> SocketAddr {
+    address.set_port(port);
+    address
+}
+
 async fn associate(
     rule: &Rule<ConnectionService>,
     mut tcp: TcpStream,
@@ -145,9 +151,15 @@ async fn associate(
     };
     let local = tcp.local_addr()?;
     let client = tcp.peer_addr()?;
-    let socket = UdpSocket::bind(SocketAddr::new(local.ip(), 0)).await;
-    let socket =
-        socket.inspect_err(|error| rule.shared_limits.note_io(&rule.config.name, error))?;
+    let socket = UdpSocket::bind(with_port(local, 0)).await;
+    let socket = match socket {
+        Ok(socket) => socket,
+        Err(error) => {
+            rule.shared_limits.note_io(&rule.config.name, &error);
+            refuse(&mut tcp, &Reply::GeneralFailure.message(NOWHERE)).await?;
+            return Err(error);
+        }
+    };
     enlarge_buffers(&socket);
     let Some(session) = peer.session_within(SESSION_WAIT).await else {
         return refuse(&mut tcp, &Reply::NetworkUnreachable.message(NOWHERE)).await;
@@ -170,7 +182,7 @@ async fn associate(
     let mut replies = Replies::default();
     // RFC 1928 §7: only the client may use the relay; its port is fixed by the request or by its first datagram.
     let mut client_port = (expected.port != 0).then_some(expected.port);
-    let mut client_address = client_port.map(|port| SocketAddr::new(client.ip(), port));
+    let mut client_address = client_port.map(|port| with_port(client, port));
     let mut buffer = vec![0; MAX_DATAGRAM];
     let mut ignored = [0; 256];
     let mut closed = std::pin::pin!(session.inner.closed());

@@ -81,6 +81,40 @@ fn a_reset_is_a_reset_at_the_other_side() {
     });
 }
 
+/// The kernel resets what came for a connection that was closed, and forgets one after a minute; what it sent may still be on its way.
+#[test]
+fn what_was_sent_before_the_end_arrives_though_the_connection_is_gone() {
+    run(async {
+        let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let pair = pair(&rule(server.local_addr().unwrap()), ALLOW_LOOPBACK).await;
+        let near = pair.near.ingress_address("r").unwrap();
+        let data = pattern(3_000_000);
+        for answer in [&b""[..], &pattern(100_000)] {
+            let (mut client, mut far) = connect(near, &server).await;
+            client.write_all(&data).await.unwrap();
+            client.shutdown().await.unwrap();
+            // The gateway has read all of it, and its kernel the end behind that.
+            until(|| {
+                let report = pair.near.report();
+                let mut streams = report.sessions.iter().flat_map(|session| &session.streams);
+                streams.any(|stream| !stream.ended && stream.bytes_sent >= data.len() as u64)
+            })
+            .await;
+            reset(client);
+            far.write_all(answer).await.unwrap();
+            let received = ask(far, b"").await;
+            assert!(received == data, "{} bytes", received.len());
+        }
+        let open = || {
+            let sessions = pair.near.report().sessions;
+            let mut streams = sessions.iter().flat_map(|session| &session.streams);
+            streams.any(|stream| !stream.ended)
+        };
+        until(|| !open()).await;
+        pair.end().await;
+    });
+}
+
 /// A client that says nothing for long, gone or not, holds no stream for ever where the rule says so.
 #[test]
 fn an_idle_connection_is_reset_and_its_stream_ends() {
