@@ -133,6 +133,9 @@ impl Fetching {
     }
 }
 
+/// A turn that begins so much later than it should: this program was stopped, or waited for a disk.
+const STOOD_STILL: Duration = Duration::from_secs(1);
+
 /// A node with one neighbour, which fetches.
 struct Transfer<'a> {
     of: &'a Fetching,
@@ -140,8 +143,9 @@ struct Transfer<'a> {
     /// How long nothing may come before the first answer.
     patience_at_first: Duration,
     driver: LeotpDriver,
-    /// When something came last.
+    /// When something came last, and when the last turn began.
     heard: Instant,
+    turned: Instant,
 }
 
 impl<'a> Transfer<'a> {
@@ -166,6 +170,7 @@ impl<'a> Transfer<'a> {
             patience_at_first,
             driver,
             heard: now,
+            turned: now,
         })
     }
 
@@ -198,6 +203,7 @@ impl<'a> Transfer<'a> {
             while let Some(more) = self.read(id) {
                 bytes.extend_from_slice(&more);
             }
+            self.judge()?;
             let entry = match question.read(key, &bytes, name)? {
                 Answer::Incomplete => continue,
                 Answer::Damaged => None,
@@ -240,6 +246,7 @@ impl<'a> Transfer<'a> {
                 let bytes = part.bytes;
                 told(Progress { bytes, length });
             }
+            self.judge()?;
         }
         Ok(longest_pause)
     }
@@ -251,20 +258,38 @@ impl<'a> Transfer<'a> {
         Some(bytes)
     }
 
-    fn turn(&mut self, id: FetchId, error: impl Fn(Failure) -> Error) -> Result<(), Error> {
+    fn patience(&mut self) -> (bool, Duration) {
         let has_met = self.driver.node().has_met(UPSTREAM);
         let patience = match has_met {
             true => self.of.patience,
             false => self.patience_at_first,
         };
-        self.driver.turn(Some(self.heard + patience))?;
+        (has_met, patience)
+    }
+
+    fn turn(&mut self, id: FetchId, error: impl Fn(Failure) -> Error) -> Result<(), Error> {
+        let (_, patience) = self.patience();
+        self.turned = Instant::now();
+        if self.turned > self.heard + patience + STOOD_STILL {
+            // This program stood still, and what came meanwhile is not read yet.
+            self.heard = self.turned;
+        }
+        let until = self.heard + patience;
+        self.driver.turn(Some(until))?;
         while let Some(event) = self.driver.node().poll_event() {
             match event {
                 Event::Failed(of, why) if of == id => return Err(error(why)),
                 _ => {}
             }
         }
-        if self.heard.elapsed() < patience || self.driver.node().has_met(UPSTREAM) != has_met {
+        Ok(())
+    }
+
+    /// Whether the silence is too long, once all is read that has come: this program itself may have stood still.
+    fn judge(&mut self) -> Result<(), Error> {
+        let (has_met, patience) = self.patience();
+        // In a turn that began before, the program may have stood still.
+        if self.turned < self.heard + patience {
             return Ok(());
         }
         Err(match has_met {
@@ -272,6 +297,43 @@ impl<'a> Transfer<'a> {
             false => Error::Silent(self.address),
         })
     }
+}
+
+/// The end of the name of a part, and the digits of the hash before it.
+const PART: &str = ".part";
+const HASH_DIGITS: usize = 16;
+/// Bytes of a file's name at most (`NAME_MAX`).
+const MOST_OF_NAME: usize = 255;
+
+/// How the names of parts of this file begin, as far as they have room for its own name.
+fn beginning(target: &Path) -> String {
+    let name = target.file_name().unwrap_or_default().to_string_lossy();
+    let room = MOST_OF_NAME - "..".len() - HASH_DIGITS - PART.len();
+    let end = name.floor_char_boundary(room);
+    format!(".{}.", name.get(..end).unwrap_or_default())
+}
+
+/// Removes parts of what had this name before, which nobody will go on with. One that another program writes stays.
+fn remove_other_parts(target: &Path) -> io::Result<()> {
+    let folder = target
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty());
+    let beginning = beginning(target);
+    for file in fs::read_dir(folder.unwrap_or(Path::new(".")))? {
+        let file = file?;
+        let name = file.file_name();
+        let digits = name.to_str().and_then(|name| {
+            let rest = name.strip_prefix(beginning.as_str())?;
+            rest.strip_suffix(PART)
+        });
+        let is_part = digits.is_some_and(|digits| {
+            digits.len() == HASH_DIGITS && digits.bytes().all(|digit| digit.is_ascii_hexdigit())
+        });
+        if is_part && File::open(file.path()).is_ok_and(|part| part.try_lock().is_ok()) {
+            fs::remove_file(file.path())?;
+        }
+    }
+    Ok(())
 }
 
 /// The part of a file that has arrived, in a file beside the one that it becomes. Its name has the hash of the whole, so
@@ -285,9 +347,8 @@ struct Part {
 
 impl Part {
     fn open(target: &Path, entry: &Entry) -> Result<Self, Error> {
-        let name = target.file_name().unwrap_or_default().to_string_lossy();
-        let hash = entry.sha256.get(..16).unwrap_or_default();
-        let path = target.with_file_name(format!(".{name}.{hash}.part"));
+        let hash = entry.sha256.get(..HASH_DIGITS).unwrap_or_default();
+        let path = target.with_file_name(format!("{}{hash}{PART}", beginning(target)));
         let mut options = OpenOptions::new();
         let options = options.read(true).append(true).create(true);
         let mut file = options.open(&path).map_err(file_error(&path))?;
@@ -336,7 +397,11 @@ impl Part {
             fs::remove_file(&self.path).map_err(file_error(&self.path))?;
             return Err(Error::Hash(entry.name.clone()));
         }
-        starhaul_files::give_name(&self.path, target).map_err(file_error(target))
+        starhaul_files::give_name(&self.path, target).map_err(file_error(target))?;
+        if let Err(error) = remove_other_parts(target) {
+            tracing::debug!(%error, "parts of former files stay");
+        }
+        Ok(())
     }
 }
 

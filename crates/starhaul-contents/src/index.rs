@@ -130,6 +130,11 @@ impl Index {
         forget(&mut self.same, &bytes_of(&served.entry), name);
     }
 
+    /// Whether it is there, with the same bytes at the same place.
+    pub(crate) fn has(&self, served: &Served) -> bool {
+        self.files.get(&served.entry.name) == Some(served)
+    }
+
     /// The files whose names have this hash.
     pub(crate) fn named(&self, hash: u32) -> impl Iterator<Item = Entry> {
         let names = self.names.get(&hash).into_iter().flatten();
@@ -146,6 +151,11 @@ impl Index {
 impl Known {
     pub(crate) fn insert(&mut self, name: String, stamp: Stamp) {
         self.0.insert(name, stamp);
+    }
+
+    /// The file as it is known.
+    pub(crate) fn get(&self, name: &str) -> Option<&Stamp> {
+        self.0.get(name)
     }
 
     /// Returns whether it was known.
@@ -167,12 +177,12 @@ impl Known {
         let is_new = |name: &str, stamp: Stamp| self.0.get(name) != Some(&stamp);
         let changed = files.into_iter();
         let changed = changed.filter(|(name, (_, stamp))| is_new(name, *stamp));
-        Found {
-            changed: changed
-                .map(|(name, (path, stamp))| (name, path, stamp))
-                .collect(),
-            gone,
-        }
+        let mut changed: Vec<_> = changed
+            .map(|(name, (path, stamp))| (name, path, stamp))
+            .collect();
+        // What takes long is read last.
+        changed.sort_by_key(|(.., stamp)| stamp.length);
+        Found { changed, gone }
     }
 }
 
@@ -289,6 +299,16 @@ impl Stamp {
             inode: metadata.ino(),
             length: metadata.len(),
         }
+    }
+
+    pub(crate) const fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// Whether its owner, its links or who may read it may have changed, and nothing says that its bytes did.
+    pub(crate) fn may_have_the_bytes_of(&self, other: &Self) -> bool {
+        let of = |stamp: &Self| (stamp.modified, stamp.inode, stamp.length);
+        of(self) == of(other)
     }
 
     /// Whether the file was not modified for so long.

@@ -241,10 +241,20 @@ impl Compared {
         for name in found.gone {
             self.forget(&name);
         }
+        // Nobody learns of the former bytes while there are others.
+        for (name, _, stamp) in &found.changed {
+            let is_same = |known: &Stamp| stamp.may_have_the_bytes_of(known);
+            if !self.known.get(name).is_some_and(is_same) {
+                self.forget(name);
+            }
+        }
+        if now.is_none() {
+            let bytes: u64 = found.changed.iter().map(|(.., stamp)| stamp.length()).sum();
+            let files = found.changed.len();
+            tracing::info!(files, bytes, "all are read before the first is served");
+        }
         let before = std::mem::take(&mut self.restless);
         for (name, path, stamp) in found.changed {
-            // Nobody learns of the former bytes while there are others.
-            self.forget(&name);
             let rests = |now| stamp.is_old(now, COMPARED) || before.get(&name) == Some(&stamp);
             if !now.is_none_or(rests) {
                 self.restless.insert(name, stamp);
@@ -253,14 +263,21 @@ impl Compared {
             match Served::read(name.clone(), path, stamp) {
                 Ok(Some(mut served)) => {
                     served.entry = served.entry.in_segments(self.segment_bytes);
+                    let is_known = self.index().has(&served);
+                    if is_known {
+                        self.known.insert(name, stamp);
+                        continue;
+                    }
+                    self.forget(&name);
                     read(&served.entry);
                     self.known.insert(name, stamp);
                     self.index().insert(served.clone());
                     self.tell(Change::Changed(Box::new(served)));
                 }
                 // The next comparison finds what it is now.
-                Ok(None) => {}
+                Ok(None) => self.forget(&name),
                 Err(error) => {
+                    self.forget(&name);
                     unread.insert(name, error.to_string());
                 }
             }
@@ -369,5 +386,10 @@ mod tests {
         assert_eq!(once(&mut compared, now), ["new"]);
         let told: Vec<Change> = changes.try_iter().collect();
         assert!(matches!(&told[..], [Change::Gone(name), Change::Changed(_)] if name == "second"));
+        // Who may read a file does not change its bytes, which are served on.
+        let mode = |mode: u32| std::os::unix::fs::PermissionsExt::from_mode(mode);
+        std::fs::set_permissions(path("new"), mode(0o640)).unwrap();
+        assert_eq!(once(&mut compared, now), [""; 0]);
+        assert!(is_served(&compared, "new") && changes.try_iter().next().is_none());
     }
 }

@@ -21,8 +21,9 @@ use starhaul_leotp::Source;
 const LEAST_CHUNK: u64 = 64 << 10;
 const MOST_CHUNKS: u64 = 1 << 16;
 
-/// Chunks of one file that are kept in memory, and bytes of all: who reads many files at once needs the last chunk of each.
-const MOST_OF_FILE_KEPT: usize = 16;
+/// Bytes of chunks that are kept in memory. Where they are too many, a file with so many chunks gives one of its own: who reads many files at
+/// once needs the last chunk of each.
+const MANY_OF_FILE: usize = 16;
 const MOST_BYTES_KEPT: usize = 256 << 20;
 
 /// The hashes of a file.
@@ -99,12 +100,14 @@ impl Kept {
             self.reads += 1;
         }
         self.forget(of);
-        let of_file = self.chunks.range((of.0, 0)..=(of.0, u64::MAX));
-        let of_file = of_file.map(|(of, (used, _))| (*used, *of));
-        if of_file.clone().count() >= MOST_OF_FILE_KEPT
-            && let Some((_, oldest)) = of_file.min()
-        {
-            self.forget(oldest);
+        if self.bytes + bytes.len() > MOST_BYTES_KEPT {
+            let of_file = self.chunks.range((of.0, 0)..=(of.0, u64::MAX));
+            let of_file = of_file.map(|(of, (used, _))| (*used, *of));
+            if of_file.clone().count() >= MANY_OF_FILE
+                && let Some((_, oldest)) = of_file.min()
+            {
+                self.forget(oldest);
+            }
         }
         while self.bytes + bytes.len() > MOST_BYTES_KEPT
             && let Some((_, &oldest)) = self.by_use.first_key_value()
@@ -272,20 +275,46 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_bounded_for_each_file_and_in_all() {
+    fn what_is_kept_is_bounded_and_of_one_file_leaves_others_theirs() {
         let mut kept = Kept::default();
         let chunk = |length: usize| Arc::<[u8]>::from(vec![0; length]);
-        for number in 0..100 {
-            kept.keep(([1; 32], number), chunk(10));
-            assert!(kept.get(([1; 32], 0)).is_some(), "it is used on");
+        for file in 1..40 {
+            kept.keep(([file; 32], 0), chunk(10));
         }
-        assert_eq!((kept.chunks.len(), kept.bytes), (16, 160));
-        for file in 2..40 {
+        for number in 0..1_000 {
+            kept.keep(([50; 32], number), chunk(4 << 20));
+            assert!(kept.bytes <= MOST_BYTES_KEPT);
+        }
+        assert_eq!(
+            kept.chunks.len(),
+            39 + 63,
+            "the last of one, and all others"
+        );
+        for file in 60..100 {
             kept.keep(([file; 32], 0), chunk(16 << 20));
             assert!(kept.bytes <= MOST_BYTES_KEPT);
         }
-        assert!(kept.get(([1; 32], 0)).is_none() && kept.get(([39; 32], 0)).is_some());
+        assert!(kept.get(([1; 32], 0)).is_none() && kept.get(([99; 32], 0)).is_some());
         assert_eq!((kept.chunks.len(), kept.by_use.len()), (16, 16));
+    }
+
+    /// With more readers than chunks of a file were kept, each segment had a whole chunk read and hashed.
+    #[test]
+    fn a_file_with_many_readers_at_different_places_is_read_once() {
+        const READERS: usize = 40;
+        let chunk = usize::try_from(LEAST_CHUNK).unwrap();
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), vec![7; READERS * chunk]).unwrap();
+        let hashes = Hashes::of(file.path()).unwrap();
+        let chunks = Chunks::default();
+        let mut source = FileSource::new(file.path().into(), hashes, chunks.clone());
+        for at in (0..chunk).step_by(1418) {
+            for reader in 0..READERS {
+                let mut out = vec![0; 1418.min(chunk - at)];
+                assert!(source.read((reader * chunk + at) as u64, &mut out));
+            }
+        }
+        assert_eq!(chunks.lock().reads, READERS);
     }
 
     /// Whoever may write to the folder could have the thread that serves wait for a pipe, and files of others be served.

@@ -129,6 +129,11 @@ impl BulkSocket {
         }
     }
 
+    /// Datagrams that the system refused.
+    pub(crate) fn refused(&self) -> u64 {
+        self.socket.refused()
+    }
+
     /// Receives available datagrams; `false` when there are none.
     ///
     /// # Errors

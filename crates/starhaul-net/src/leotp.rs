@@ -73,6 +73,8 @@ struct Place {
     by_address: HashMap<SocketAddr, NeighbourId>,
     /// Addresses of other hosts; what passes this one to them is intercepted.
     intercepted: Vec<IpAddr>,
+    /// The socket is bound to no address.
+    is_anywhere: bool,
     /// Keys compared since then.
     compared: (Instant, usize),
     strangers: u64,
@@ -91,6 +93,10 @@ struct Neighbour {
     /// When it was heard last, beyond hellos that may be replays, and when it was sought at another address.
     heard: Option<Instant>,
     sought: Option<Instant>,
+    /// Since when packets leave for it without a sign of it.
+    unanswered: Option<Instant>,
+    /// Its address or name is configured.
+    is_placed: bool,
     /// The addresses that its name had when it was there or was sent there, in order.
     named: Vec<SocketAddr>,
 }
@@ -144,7 +150,7 @@ impl LeotpDriver {
             .then(|| Interception::start(options.address, &intercepted));
         let poller = Poller::new()?;
         Ok(Self {
-            place: Place::new(node, intercepted),
+            place: Place::new(node, intercepted, options.address.ip().is_unspecified()),
             options,
             _interception: interception.transpose()?,
             socket: Some(socket),
@@ -176,6 +182,7 @@ impl LeotpDriver {
     /// Tells where a neighbour of the node is at first; without an address, where its hellos come from. It may move.
     pub fn set_address(&mut self, id: NeighbourId, address: Option<SocketAddr>) {
         self.place.set_way(id, address.map(straight));
+        self.place.note_placed(id, address.is_some());
     }
 
     /// Tells where a neighbour is at first, as the configuration says it.
@@ -198,6 +205,7 @@ impl LeotpDriver {
     /// [`Error::System`]: there is no thread that looks it up.
     pub fn follow_name(&mut self, id: NeighbourId, name: &str) -> Result<(), Error> {
         self.place.set_way(id, None);
+        self.place.note_placed(id, true);
         let reaches = |local: SocketAddr, remote: SocketAddr| local.is_ipv4() == remote.is_ipv4();
         self.names.follow(id, name, self.options.address, reaches)
     }
@@ -294,7 +302,13 @@ impl LeotpDriver {
                 return Ok(batches > 0);
             };
             let rest = self.batch.bytes.get(self.batch.done..).unwrap_or_default();
-            let sent = socket.try_send_by(way, rest, self.batch.datagram)?;
+            let refused = socket.refused();
+            let mut sent = socket.try_send_by(way, rest, self.batch.datagram)?;
+            if socket.refused() != refused
+                && let Some(plain) = self.place.without_own(way)
+            {
+                sent = socket.try_send_by(plain, rest, self.batch.datagram)?;
+            }
             if sent < rest.len() {
                 self.batch.done += sent;
                 self.batch.is_closed = true;
@@ -317,12 +331,13 @@ impl LeotpDriver {
             }
             self.next.clear();
             let node = &mut self.place.node;
-            let Some(id) = node.poll_transmit(Instant::now(), &mut self.next) else {
+            let now = Instant::now();
+            let Some(id) = node.poll_transmit(now, &mut self.next) else {
                 return;
             };
             let neighbour = self.place.neighbours.get_mut(&id);
             // Without an address it is lost, as on a link that is down.
-            self.next_ways = neighbour.map_or([None; 2], |it| it.ways_of(&self.next));
+            self.next_ways = neighbour.map_or([None; 2], |it| it.ways_of(now, &self.next));
         }
     }
 }
@@ -360,15 +375,44 @@ fn open(options: &BindOptions) -> Result<BulkSocket, Error> {
 }
 
 impl Place {
-    fn new(node: Node, intercepted: Vec<IpAddr>) -> Self {
+    fn new(node: Node, intercepted: Vec<IpAddr>, is_anywhere: bool) -> Self {
         Self {
             node,
             intercepted,
+            is_anywhere,
             neighbours: BTreeMap::new(),
             by_address: HashMap::new(),
             compared: (Instant::now(), 0),
             strangers: 0,
         }
+    }
+
+    fn note_placed(&mut self, id: NeighbourId, is_placed: bool) {
+        self.neighbours.entry(id).or_default().is_placed = is_placed;
+    }
+
+    /// Where what came from `from` to `to` is answered: from an intercepted address, and from that of several that a neighbour which finds this
+    /// host by itself has asked, for a NAT or a firewall may let no other one in.
+    fn way(&self, id: Option<NeighbourId>, from: SocketAddr, to: Option<IpAddr>) -> Way {
+        let is_placed = |id: NeighbourId| self.neighbours.get(&id).is_some_and(|it| it.is_placed);
+        let keeps = self.is_anywhere && id.is_some_and(|id| !is_placed(id));
+        Way {
+            to: from,
+            from: to.filter(|to| keeps || self.intercepted.contains(to)),
+        }
+    }
+
+    /// The same way from whatever address this host has, if it was from one of its own, which may be gone: the neighbour is answered so from now
+    /// on, until it is heard again.
+    fn without_own(&mut self, way: Way) -> Option<Way> {
+        way.from.filter(|from| !self.intercepted.contains(from))?;
+        let id = self.by_address.get(&way.to);
+        let neighbour = id.and_then(|id| self.neighbours.get_mut(id));
+        let plain = straight(way.to);
+        if let Some(neighbour) = neighbour.filter(|it| it.way == Some(way)) {
+            neighbour.way = Some(plain);
+        }
+        Some(plain)
     }
 
     fn set_way(&mut self, id: NeighbourId, way: Option<Way>) {
@@ -395,7 +439,9 @@ impl Place {
             since.is_none_or(|at| now.saturating_duration_since(at) >= than)
         };
         let is_silent = is_longer(neighbour.heard, SILENT);
-        let is_tried = is_longer(neighbour.heard.max(neighbour.sought), TRIED);
+        // Of one that nothing is sent to nothing is heard.
+        let is_over = |since: Option<Instant>| since.is_some() && is_longer(since, TRIED);
+        let is_tried = is_over(neighbour.unanswered) && is_longer(neighbour.sought, TRIED);
         let to = match neighbour.way {
             None => Some(first),
             Some(way) if found.contains(&way.to) => next(&found, way.to).filter(|_| is_tried),
@@ -419,10 +465,7 @@ impl Place {
         datagram: &[u8],
     ) {
         let known = self.by_address.get(&from).copied();
-        let way = Way {
-            to: from,
-            from: to.filter(|to| self.intercepted.contains(to)),
-        };
+        let way = self.way(known, from, to);
         if let Some(id) = known
             && self.node.handle_stamped(now, arrived, id, datagram)
         {
@@ -430,6 +473,7 @@ impl Place {
             if let Some(neighbour) = self.neighbours.get_mut(&id) {
                 if is_proof {
                     neighbour.heard = Some(now);
+                    neighbour.unanswered = None;
                 }
                 neighbour.unproven = None;
                 match neighbour.way {
@@ -447,10 +491,12 @@ impl Place {
             self.strangers += u64::from(known.is_none());
             return;
         };
+        let way = self.way(Some(id), from, to);
         match (recognised, self.neighbours.get_mut(&id)) {
             (Recognised::Alive, Some(neighbour)) => {
                 neighbour.former = neighbour.way.map(|way| way.to);
                 neighbour.heard = Some(now);
+                neighbour.unanswered = None;
                 self.set_way(id, Some(way));
             }
             (_, Some(neighbour)) if is_hello(datagram) => neighbour.unproven = Some(way),
@@ -484,21 +530,23 @@ impl Place {
         if now.saturating_duration_since(*since) >= Duration::from_secs(1) {
             (*since, *compared) = (now, 0);
         }
-        *compared += self.neighbours.len();
+        // Right after a start there is none to compare what is numbered with.
+        let node = &self.node;
+        let may_be = self.neighbours.keys();
+        let may_be = may_be.filter(|id| node.may_recognise(**id, datagram));
+        *compared += may_be.clone().count();
         if *compared > MOST_COMPARED {
             return None;
         }
-        let mut recognised = self
-            .neighbours
-            .keys()
-            .map(|id| (*id, self.node.recognises(*id, datagram)));
+        let mut recognised = may_be.map(|id| (*id, node.recognises(*id, datagram)));
         recognised.find(|(_, recognised)| *recognised != Recognised::No)
     }
 }
 
 impl Neighbour {
     /// Where a datagram goes. A replay may have a hello sent elsewhere, but keeps none from where the neighbour is: it may need it.
-    fn ways_of(&mut self, datagram: &[u8]) -> [Option<Way>; 2] {
+    fn ways_of(&mut self, now: Instant, datagram: &[u8]) -> [Option<Way>; 2] {
+        self.unanswered.get_or_insert(now);
         match self.way {
             Some(way) if is_hello(datagram) => [Some(way), self.unproven.take()],
             None if is_hello(datagram) => [self.unproven, None],

@@ -39,10 +39,13 @@ impl FromStr for PeerAddress {
     type Err = ParsePeerAddressError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        if let Ok(address) = text.parse() {
-            return Ok(Self::At(address));
-        }
         let error = || ParsePeerAddressError(text.to_owned());
+        if let Ok(address) = text.parse::<SocketAddr>() {
+            return match address.port() {
+                0 => Err(error()),
+                _ => Ok(Self::At(address)),
+            };
+        }
         let (name, port) = text.rsplit_once(':').ok_or_else(error)?;
         let label = |label: &str| {
             let mut bytes = label.bytes();
@@ -202,6 +205,8 @@ mod tests {
         }
         for wrong in [
             "",
+            "10.0.0.2:0",
+            "[2001:db8::1]:0",
             ":",
             "relay",
             "relay:",

@@ -333,6 +333,11 @@ impl Hop {
             .poll(now, self.session.as_ref(), first_number)
     }
 
+    /// Whether a numbered packet may be the neighbour's.
+    pub(crate) const fn has_session(&self) -> bool {
+        self.session.is_some()
+    }
+
     /// Whether a packet of an unknown address comes from this neighbour.
     pub(crate) fn recognises(&self, packet: &Packet<'_>) -> Recognised {
         match packet {

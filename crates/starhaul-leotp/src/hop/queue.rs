@@ -233,7 +233,8 @@ impl SendQueue {
             Some(flow) => (all.count, all.rate - flow.leaving(now)),
             None => (all.count + 1.0, all.rate),
         };
-        let equal = rate / count;
+        // What is counted may be a moment older than the flow.
+        let equal = rate / count.max(1.0);
         [equal, equal.max(rate - leaving)]
     }
 
@@ -472,6 +473,11 @@ impl SendQueue {
 
     /// The flow of a content; where there are too many, an idle one goes, or else there is none.
     fn flow(&mut self, now: Instant, content: ContentId, handle: u64) -> Option<&mut Flow> {
+        // A neighbour that went to another one and came back gives its numbers anew, in the same life.
+        let is_former = |flow: &Flow| flow.content != content;
+        if self.flows.get(&handle).is_some_and(is_former) {
+            self.forget(handle);
+        }
         if !self.flows.contains_key(&handle) {
             let swept = *self.swept.get_or_insert(now);
             if now.saturating_duration_since(swept) >= SWEEP {

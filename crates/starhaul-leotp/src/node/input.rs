@@ -90,6 +90,12 @@ impl Node {
         recognised.unwrap_or(Recognised::No)
     }
 
+    /// Whether [`Node::recognises`] has a key to compare this datagram with.
+    pub fn may_recognise(&self, neighbour: NeighbourId, datagram: &[u8]) -> bool {
+        let hop = self.hops.get(&neighbour);
+        hop.is_some_and(|hop| crate::is_hello(datagram) || hop.has_session())
+    }
+
     /// A neighbour began a new life: what it was asked for before is asked for again.
     fn meet(&mut self, now: Instant, id: NeighbourId) {
         self.emit(Event::Met(id));

@@ -327,9 +327,9 @@ impl Node {
         let mut leaving = BTreeMap::new();
         let changed = of_neighbour.filter_map(|(content, relayed)| {
             let rate = self.backpressure(now, relayed, round, &mut leaving)?;
-            let is_news = relayed
-                .reported
-                .is_none_or(|(reported, _)| (rate - reported).abs() > 0.02 * reported);
+            let is_news = relayed.reported.is_none_or(|(reported, _)| {
+                (rate - reported).abs() > 0.02 * reported || !reported.is_finite()
+            });
             is_news.then_some((*content, relayed.handle, rate))
         });
         changed.take(MOST_RATES).collect()

@@ -26,7 +26,7 @@ fn drain(now: Instant, node: &mut Node) -> Vec<Vec<u8>> {
 #[test]
 fn a_neighbour_moves_by_what_only_it_can_send_now() {
     let mut now = Instant::now();
-    let (mut far, mut place) = (node(now, 1), Place::new(node(now, 2), Vec::new()));
+    let (mut far, mut place) = (node(now, 1), Place::new(node(now, 2), Vec::new(), false));
     place.set_way(PEER, None);
     let [first, second, attacker] = [1, 2, 3].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
     let mut recorded = Vec::new();
@@ -60,7 +60,7 @@ fn a_neighbour_moves_by_what_only_it_can_send_now() {
 
 /// Two nodes that know each other, the second one at its place, where the first was heard at `from`.
 fn met(now: &mut Instant, from: SocketAddr) -> (Node, Place) {
-    let (mut far, mut place) = (node(*now, 1), Place::new(node(*now, 2), Vec::new()));
+    let (mut far, mut place) = (node(*now, 1), Place::new(node(*now, 2), Vec::new(), false));
     place.set_way(PEER, None);
     for _ in 0..100 {
         *now += Duration::from_millis(20);
@@ -114,7 +114,7 @@ fn a_neighbour_is_sought_where_its_name_says_unless_it_is_heard_or_has_moved_on_
 #[test]
 fn a_neighbour_without_an_address_has_that_of_its_name() {
     let now = Instant::now();
-    let mut place = Place::new(node(now, 1), Vec::new());
+    let mut place = Place::new(node(now, 1), Vec::new(), false);
     place.set_way(PEER, None);
     let home = SocketAddr::from(([127, 0, 0, 1], 1));
     place.take_answer(now, PEER, vec![home]);
@@ -166,7 +166,7 @@ fn a_replayed_hello_changes_no_source() {
     let now = Instant::now();
     let server: IpAddr = [192, 0, 2, 1].into();
     let mut far = node(now, 1);
-    let mut place = Place::new(node(now, 2), vec![server]);
+    let mut place = Place::new(node(now, 2), vec![server], false);
     place.set_way(PEER, None);
     let from = SocketAddr::from(([127, 0, 0, 1], 1));
     let mut recorded = Vec::new();
@@ -206,7 +206,7 @@ fn a_replayed_hello_keeps_no_hello_from_where_the_neighbour_is() {
             place.node.handle_timeout(now);
             for datagram in drain(now, &mut place.node) {
                 let neighbour = place.neighbours.get_mut(&PEER).unwrap();
-                let ways = neighbour.ways_of(&datagram).into_iter().flatten();
+                let ways = neighbour.ways_of(now, &datagram).into_iter().flatten();
                 for way in ways.filter(|_| is_hello(&datagram)) {
                     at_home += usize::from(way.to == home);
                     elsewhere += usize::from(way.to == attacker);
@@ -240,12 +240,14 @@ fn a_socket_that_takes_nothing_is_waited_for() {
 fn the_addresses_of_a_silent_neighbour_are_tried_in_turn() {
     let mut now = Instant::now();
     let all = [1, 2, 3].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
-    let mut place = Place::new(node(now, 1), Vec::new());
+    let mut place = Place::new(node(now, 1), Vec::new(), false);
     place.set_way(PEER, None);
     for expected in [1, 2, 0, 1] {
         // Whatever comes first in an answer.
         place.take_answer(now, PEER, vec![all[1], all[0], all[2]]);
         assert_eq!(address(&place), Some(all[expected]));
+        let asks = |place: &mut Place| place.neighbours.get_mut(&PEER).unwrap().ways_of(now, &[]);
+        asks(&mut place);
         now += TRIED / 2;
         place.take_answer(now, PEER, all.to_vec());
         assert_eq!(address(&place), Some(all[expected]), "it may be slow");
@@ -258,6 +260,14 @@ fn the_addresses_of_a_silent_neighbour_are_tried_in_turn() {
     now += TRIED;
     place.take_answer(now, PEER, vec![all[0]]);
     assert_eq!(address(&place), Some(all[0]), "it has no other");
+    // Of one that is asked for nothing nothing is heard.
+    let (_, mut place) = met(&mut now, all[0]);
+    place.neighbours.get_mut(&PEER).unwrap().unanswered = None;
+    for _ in 0..5 {
+        now += TRIED * 2;
+        place.take_answer(now, PEER, all.to_vec());
+        assert_eq!(address(&place), Some(all[0]));
+    }
 }
 
 #[test]
@@ -271,4 +281,20 @@ fn a_replayed_hello_is_no_sign_of_a_neighbour() {
     place.take((now, now), (home, None), &hello);
     place.take_answer(now, PEER, vec![other]);
     assert_eq!(address(&place), Some(other));
+}
+
+/// A NAT or a firewall lets in what comes from where was sent to.
+#[test]
+fn a_node_of_several_addresses_answers_from_that_which_was_asked() {
+    let now = Instant::now();
+    let from = SocketAddr::from(([192, 0, 2, 1], 1));
+    let second = IpAddr::from([198, 51, 100, 2]);
+    for (is_anywhere, is_placed) in [(true, false), (true, true), (false, false)] {
+        let mut place = Place::new(node(now, 1), Vec::new(), is_anywhere);
+        place.set_way(PEER, None);
+        place.note_placed(PEER, is_placed);
+        let way = place.way(Some(PEER), from, Some(second));
+        let keeps = is_anywhere && !is_placed;
+        assert_eq!((way.to, way.from), (from, keeps.then_some(second)));
+    }
 }

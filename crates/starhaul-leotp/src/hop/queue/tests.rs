@@ -292,3 +292,22 @@ fn whether_there_is_enough_to_send_is_known_without_a_look_at_all() {
         assert_eq!(queue.is_limited(most + 1.0), rates.is_some(), "{number}");
     }
 }
+
+/// A requester that went to a relay and came back numbers contents anew, in the same life.
+#[test]
+fn a_number_that_means_another_content_now_sends_that() {
+    let now = Instant::now();
+    let mut queue = SendQueue::new(10_000, 10, Duration::ZERO);
+    let of = |content: u8, start, end| Next {
+        content: ContentId([content; 16]),
+        ..own(0, start, end)
+    };
+    queue.push(now, now, of(1, 0, 100));
+    queue.pop(now, now, in_hundreds).unwrap();
+    queue.push(now, now, of(1, 100, 300));
+    queue.push(now, now, of(2, 500, 700));
+    let sent = std::iter::from_fn(|| queue.pop(now, now, in_hundreds).ok());
+    let contents: Vec<_> = sent.map(|(next, _)| next.content).collect();
+    assert_eq!(contents, [ContentId([2; 16]); 2]);
+    assert!(queue.is_empty() && queue.items == 0 && queue.bytes == 0);
+}
