@@ -1,7 +1,11 @@
 //! What `noq-udp` believes that the kernel offers on a socket: segmentation offload and ECN. It gives both up for the socket's life
 //! after one `EINVAL` or `EIO`, which may be due to a destination, or to datagrams larger than the MTU.
 
-use std::{io, os::fd::AsFd};
+use std::{
+    io,
+    os::fd::AsFd,
+    sync::atomic::{AtomicBool, Ordering},
+};
 
 use noq_udp::UdpSocketState;
 use parking_lot::{RwLock, RwLockReadGuard};
@@ -19,6 +23,8 @@ pub(crate) struct Offload {
     state: RwLock<UdpSocketState>,
     /// Datagrams that one call took at first.
     most_at_once: usize,
+    /// Batches are refused, single datagrams are not.
+    is_single: AtomicBool,
 }
 
 /// What becomes of datagrams above the MTU of their interface or path.
@@ -39,6 +45,7 @@ impl Offload {
         Ok(Self {
             most_at_once: state.max_gso_segments().get(),
             state: RwLock::new(state),
+            is_single: AtomicBool::new(false),
         })
     }
 
@@ -48,7 +55,17 @@ impl Offload {
 
     /// Greatest number of datagrams per system call.
     pub(crate) fn most_at_once(&self) -> usize {
-        self.state.read().max_gso_segments().get()
+        match self.is_single.load(Ordering::Relaxed) {
+            true => 1,
+            false => self.state.read().max_gso_segments().get(),
+        }
+    }
+
+    /// Sends datagrams one by one, after a batch was refused that is sent again so. `noq-udp` gave up ECN with the batches, which is not
+    /// what the kernel refused.
+    pub(crate) fn send_singly(&self, socket: &impl AsFd) {
+        self.believe_again(socket);
+        self.is_single.store(true, Ordering::Relaxed);
     }
 
     /// Believes in the kernel's offers again if a datagram that was sent alone met this error: they were not the cause then.
@@ -73,6 +90,7 @@ impl Offload {
     pub(crate) fn believe_again(&self, socket: &impl AsFd) {
         if let Ok(fresh) = offers_to_such(socket) {
             *self.state.write() = fresh;
+            self.is_single.store(false, Ordering::Relaxed);
         }
     }
 }

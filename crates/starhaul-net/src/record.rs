@@ -9,7 +9,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use starhaul_record::{Client, ClientConfig, Light, Progress, Server, ServerConfig, ServerEvent};
@@ -180,6 +180,10 @@ impl Runner {
         };
         config.header_bytes = if server.is_ipv4() { 28 } else { 48 };
         let light = config.light;
+        // The trial of echoes may have taken seconds.
+        let started = SystemTime::now().duration_since(UNIX_EPOCH);
+        config.started_unix_ms =
+            u64::try_from(started.unwrap_or_default().as_millis()).unwrap_or(u64::MAX);
         let mut client = Client::new(config, Instant::now());
         let mut port = Port::new(&socket);
         let (mut flushed, mut told) = (Instant::now(), Instant::now());

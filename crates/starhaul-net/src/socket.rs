@@ -208,7 +208,9 @@ impl UdpSocket {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 // `noq-udp` has just detected that offload does not work here: send the same bytes again, one datagram
                 // at a time.
-                Err(_) if segments > 1 && self.segments_at_once(segment_size) == 1 => {}
+                Err(_) if segments > 1 && self.segments_at_once(segment_size) == 1 => {
+                    self.offload.send_singly(&self.socket);
+                }
                 Err(error) if is_gone(&error) => {
                     if self.is_stranded() {
                         return Err(Error::SocketGone(error));

@@ -101,6 +101,8 @@ pub struct Client {
     config: ClientConfig,
     epoch: Instant,
     state: State,
+    /// The server said so while this recording asked for its place.
+    is_busy: bool,
     entries: VecDeque<Entry>,
 }
 
@@ -128,6 +130,7 @@ impl Client {
             config,
             epoch: now,
             state,
+            is_busy: false,
             entries: VecDeque::new(),
         }
     }
@@ -168,7 +171,10 @@ impl Client {
                     Message::Refuse {
                         reason: Refusal::KeyBusy,
                         ..
-                    } if now < self.epoch + PATIENCE => return,
+                    } if now < self.epoch + PATIENCE => {
+                        self.is_busy = true;
+                        return;
+                    }
                     Message::Refuse { reason, .. } => State::Ended(Err((*reason).into())),
                     _ => return,
                 }
@@ -200,9 +206,10 @@ impl Client {
         let gone = now >= self.epoch + PATIENCE;
         match &mut self.state {
             State::Greeting { .. } if gone => self.state = State::Ended(Err(Error::NoAnswer)),
-            State::Asking { .. } if gone => {
+            State::Asking { .. } if gone && self.is_busy => {
                 self.state = State::Ended(Err(Refusal::KeyBusy.into()));
             }
+            State::Asking { .. } if gone => self.state = State::Ended(Err(Error::NoAnswer)),
             State::Greeting { sent } if sent.is_none_or(|at| now >= at + RETRY) => {
                 *sent = Some(now);
                 let hello = Message::Hello {

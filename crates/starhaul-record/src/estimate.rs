@@ -9,6 +9,7 @@ use starhaul_units::Bandwidth;
 use crate::{
     Begin, Direction, Entry, Error, Interval, LossEstimate, Phase, Probe,
     bunches::spread_bunches,
+    clocks::{Exchange, ServerClock},
     delay::{DelayCurve, median, shares_queue},
     outages::leave_after_outages,
     ways::beside,
@@ -68,21 +69,22 @@ impl Recording {
             return Err(too_little("the journal is empty"));
         };
         let facts = Facts::collect(begin, entries);
-        let offset_us = match begin.direction {
-            Direction::Down => 0,
-            Direction::Up => facts.clock_offset_us().ok_or_else(|| {
-                too_little(
-                    "the server's clock was not seen; the path was lost before the recording began",
-                )
-            })?,
-        };
-        let saturated = Arrivals::of(&facts.intervals).ok_or_else(|| {
+        let mut saturated = Arrivals::of(&facts.intervals).ok_or_else(|| {
             too_little("it was interrupted before the link was saturated; no capacity is known")
         })?;
-        let arrivals_begin_us = saturated.first_ms * 1000 - offset_us;
+        let clock = match begin.direction {
+            Direction::Down => ServerClock::default(),
+            Direction::Up => facts.server_clock().ok_or_else(|| {
+                too_little("the server's clock was not seen: no packet of the light flow came back")
+            })?,
+        };
+        let loss = facts.loss();
+        let unsaturated_seconds = unsaturated(&facts.intervals, saturated.first_ms, loss.share);
+        let arrivals_begin_us;
+        (arrivals_begin_us, saturated.bins) = clock.by_client(saturated.first_ms, &saturated.bins);
         let arrivals_end_us = arrivals_begin_us + 1000 * saturated.count();
         let (curve, delay_source) = facts
-            .delay_curve(offset_us, arrivals_begin_us, &saturated.bins)
+            .delay_curve(&clock, arrivals_begin_us, &saturated.bins)
             .ok_or_else(|| too_little("the light flow had no answer; no delay is known"))?;
         // A band of its own does not wait for opportunities.
         let curve = match delay_source {
@@ -96,11 +98,6 @@ impl Recording {
         let count = usize::try_from((end_us - begin_us).min(longest_us) / 1000).unwrap_or(0);
         let mut departures = curve.departures(arrivals_begin_us, &saturated.bins, begin_us, count);
         spread_bunches(&mut departures);
-        let loss = LossEstimate::of(
-            facts.intervals.iter().copied(),
-            facts.least_us,
-            facts.full_us,
-        );
         let capacity = capacity(&departures, loss.share).map_err(|why| {
             too_little(&format!("the heavy flow hardly arrived: the trace {why}"))
         })?;
@@ -116,7 +113,7 @@ impl Recording {
             delay_source,
             light: facts.light(delay_source, begin_us, end_us),
             queue: Duration::from_micros(u64::try_from(queue_us).unwrap_or(0)),
-            unsaturated_seconds: unsaturated(&facts.intervals, saturated.first_ms, loss.share),
+            unsaturated_seconds,
             missing: Duration::from_millis(saturated.missing_ms),
             complete: facts.complete,
         })
@@ -196,31 +193,42 @@ impl<'a> Facts<'a> {
             .map_or(0, |full| full.saturating_sub(self.least_us))
     }
 
-    /// The server's clock minus the client's: the median over the faster half of the RTTs, with half of each RTT per
-    /// direction. (The very fastest is fast because one of its directions happened to be.)
-    fn clock_offset_us(&self) -> Option<i64> {
-        let alone = |probe: &&Probe| {
+    fn loss(&self) -> LossEstimate {
+        LossEstimate::of(self.intervals.iter().copied(), self.least_us, self.full_us)
+    }
+
+    /// The server's clock, by exchanges that waited in no queue of the heavy flow; by all, where no other is known.
+    fn server_clock(&self) -> Option<ServerClock> {
+        let is_alone = |probe: &&Probe| {
             self.alone
                 .is_some_and(|(at_us, _)| signed(probe.at_us) >= at_us)
         };
-        let quiet = self.quiet(i64::MAX).chain(self.probes.iter().filter(alone));
-        let exchanges = quiet.filter_map(|probe| {
-            let (rtt, server) = (probe.rtt_us?, probe.server_us?);
-            Some((
-                rtt,
-                signed(server) - signed(probe.at_us) - i64::from(rtt / 2),
-            ))
-        });
-        let mut exchanges: Vec<_> = exchanges.collect();
-        exchanges.sort_unstable();
-        exchanges.truncate(exchanges.len().div_ceil(2));
-        median(exchanges.into_iter().map(|(_, offset)| offset))
+        let exchange = |probe: &Probe| {
+            Some(Exchange {
+                at_us: signed(probe.at_us),
+                rtt_us: i64::from(probe.rtt_us?),
+                server_us: signed(probe.server_us?),
+            })
+        };
+        let all: Vec<_> = self.probes.iter().filter_map(exchange).collect();
+        let idle = self
+            .quiet(i64::MAX)
+            .chain(self.probes.iter().filter(is_alone));
+        let idle: Vec<_> = idle.filter_map(exchange).collect();
+        let loaded_from = self
+            .quiet(i64::MAX)
+            .last()
+            .map_or(0, |probe| signed(probe.at_us));
+        match idle.is_empty() || self.alone.is_none() && !self.icmp_shares_queue(loaded_from) {
+            true => ServerClock::fit(&idle, &all),
+            false => ServerClock::fit(&idle, &idle),
+        }
     }
 
     /// The one-way delay over the client's time, and its source.
     fn delay_curve(
         &self,
-        offset_us: i64,
+        clock: &ServerClock,
         arrivals_begin_us: i64,
         arrivals: &[u64],
     ) -> Option<(DelayCurve, DelaySource)> {
@@ -238,7 +246,7 @@ impl<'a> Facts<'a> {
             let icmp = alone.clone().any(|probe| probe.icmp);
             let points: Vec<_> = alone
                 .filter(|probe| probe.icmp == icmp)
-                .filter_map(|probe| self.one_way(probe, offset_us))
+                .filter_map(|probe| self.one_way(probe, clock))
                 .map(|(at, delay)| (at - at_us + stands_for_us, delay))
                 .collect();
             let source = if icmp {
@@ -288,9 +296,11 @@ impl<'a> Facts<'a> {
     }
 
     /// When a packet of the light flow left in our direction, by the client's clock, and its one-way delay.
-    fn one_way(&self, probe: &Probe, offset_us: i64) -> Option<(i64, i64)> {
+    fn one_way(&self, probe: &Probe, clock: &ServerClock) -> Option<(i64, i64)> {
         let (at, rtt) = (signed(probe.at_us), i64::from(probe.rtt_us?));
-        let server_at = probe.server_us.map(|server| signed(server) - offset_us);
+        let server_at = probe
+            .server_us
+            .map(|server| clock.client_us(signed(server)));
         let up = match (server_at, self.direction) {
             (Some(server_at), Direction::Up) => (server_at - at).clamp(0, rtt),
             _ => rtt / 2,

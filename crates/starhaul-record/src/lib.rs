@@ -23,6 +23,7 @@
 
 mod bunches;
 mod client;
+mod clocks;
 mod delay;
 mod estimate;
 mod journal;

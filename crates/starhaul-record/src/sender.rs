@@ -17,7 +17,7 @@ pub(crate) const IDLE: Duration = Duration::from_secs(1);
 /// Without feedback for this long the sender pauses until feedback arrives.
 const SILENCE: Duration = Duration::from_secs(1);
 /// Greatest length of the search for the capacity, whether found or not.
-const LONGEST_SEARCH: Duration = Duration::from_secs(20);
+pub(crate) const LONGEST_SEARCH: Duration = Duration::from_secs(20);
 /// This much of the saturating flow at its beginning and end is not evaluated.
 const MARGIN: Duration = Duration::from_millis(400);
 /// Packets become due in groups of this time, so that several leave in one system call.

@@ -585,7 +585,7 @@ impl Reader<'_> {
 impl Interval {
     /// Checks the fields; the error names an invalid one.
     pub(crate) fn check(&self) -> Result<(), &'static str> {
-        const LONGEST_US: i64 = 1 << 53;
+        const LONGEST_US: u64 = 1 << 53;
         let last_ms = u64::from(self.first_ms) + self.bins.len() as u64;
         if self.bins.len() > MAX_BINS || self.bins.iter().any(|bin| *bin > MAX_BIN_BYTES) {
             return Err("bins");
@@ -598,7 +598,9 @@ impl Interval {
             return Err("bursts");
         }
         let ways = [self.way_min_us, self.way_max_us];
-        if self.way_min_us > self.way_max_us || ways.iter().any(|way| way.abs() > LONGEST_US) {
+        if self.way_min_us > self.way_max_us
+            || ways.iter().any(|way| way.unsigned_abs() > LONGEST_US)
+        {
             return Err("way_min_us");
         }
         Ok(())

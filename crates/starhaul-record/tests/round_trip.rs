@@ -51,10 +51,32 @@ enum Node {
     },
     Server {
         server: Box<Server>,
+        clock: Clock,
         /// Whether it sees the echo requests that its host answers.
         stamps: bool,
         pending: Vec<Packet<Message>>,
     },
+}
+
+/// The server's clock, whose second is longer by so many millionths of one.
+#[derive(Clone, Copy)]
+struct Clock {
+    start: Instant,
+    ppm: f64,
+}
+
+impl Clock {
+    fn shows(&self, now: Instant) -> Instant {
+        let since = now.saturating_duration_since(self.start);
+        self.start + since.mul_f64(1.0 + self.ppm * 1e-6)
+    }
+
+    /// When it shows this.
+    fn at(&self, shown: Instant) -> Instant {
+        let since = shown.saturating_duration_since(self.start);
+        // Rounded up: a timer is due then.
+        self.start + since.div_f64(1.0 + self.ppm * 1e-6) + Duration::from_micros(1)
+    }
 }
 
 fn address(host: u8, socket: u32) -> SocketAddr {
@@ -88,15 +110,20 @@ impl starhaul_sim::Node for Node {
                 let number = u32::from_be_bytes(*payload.last_chunk().unwrap());
                 client.handle_probe_reply(now, number);
             }
-            (Self::Server { server, .. }, MAIN) => server.handle_datagram(now, now, from, payload),
+            (Self::Server { server, clock, .. }, MAIN) => {
+                let now = clock.shows(now);
+                server.handle_datagram(now, now, from, payload);
+            }
             (
                 Self::Server {
                     server,
+                    clock,
                     stamps,
                     pending,
                 },
                 local,
             ) => {
+                let now = clock.shows(now);
                 if *stamps {
                     let request = EchoRequest {
                         from: from.ip(),
@@ -141,10 +168,13 @@ impl starhaul_sim::Node for Node {
                 out.extend(pending.pop());
             }
             Self::Server {
-                server, pending, ..
+                server,
+                clock,
+                pending,
+                ..
             } => {
                 if pending.is_empty()
-                    && let Some((to, transmit)) = server.poll_transmit(now)
+                    && let Some((to, transmit)) = server.poll_transmit(clock.shows(now))
                 {
                     split(to, &transmit, pending);
                 }
@@ -156,7 +186,7 @@ impl starhaul_sim::Node for Node {
     fn poll_timeout(&mut self) -> Option<Instant> {
         match self {
             Self::Client { client, .. } => client.poll_timeout(),
-            Self::Server { server, .. } => server.poll_timeout(),
+            Self::Server { server, clock, .. } => server.poll_timeout().map(|at| clock.at(at)),
         }
     }
 
@@ -192,7 +222,7 @@ fn config(direction: Direction, light: Light, seconds: u32) -> ClientConfig {
 }
 
 impl World {
-    fn new(case: &Case<'_>) -> Self {
+    fn new(case: &Case<'_>, ppm: f64) -> Self {
         let start = Instant::now();
         let mut simulation = Simulation::new(11, start);
         let mut server = ServerConfig::new(vec![Key::new(&[8; 32]), key()], [3; 32]);
@@ -206,6 +236,7 @@ impl World {
             },
             Node::Server {
                 server: Box::new(Server::new(server, start)),
+                clock: Clock { start, ppm },
                 stamps: case.stamps,
                 pending: Vec::new(),
             },
@@ -329,8 +360,13 @@ fn spec(text: &str) -> LinkSpec {
 }
 
 fn record(case: &Case<'_>) -> Recording {
-    let mut world = World::new(case);
-    world.run(Duration::from_secs(400)).unwrap();
+    record_with(case, 0.0)
+}
+
+/// The same with a server whose clock drifts.
+fn record_with(case: &Case<'_>, ppm: f64) -> Recording {
+    let mut world = World::new(case, ppm);
+    world.run(Duration::from_secs(800)).unwrap();
     let (_, entries) = world.client();
     let text: String = entries.iter().map(Entry::to_line).collect();
     let read = parse_journal("journal", text.as_bytes()).unwrap();
@@ -461,6 +497,29 @@ fn a_cellular_link_comes_back_with_its_outages() {
     }
 }
 
+/// Each minute another 12 ms lay between both clocks; the arrivals that tell where an outage ends were not found there any more.
+#[test]
+fn a_long_recording_bears_clocks_that_drift_apart() {
+    let link = spec("synth=cellular,seed=3");
+    for ppm in [0.0, 200.0, -200.0] {
+        let case = Case {
+            up: &link,
+            down: &link,
+            own_band: true,
+            stamps: true,
+            config: config(Direction::Up, Light::Icmp, 150),
+            server_max: Bandwidth::from_mbit(1000),
+        };
+        let found = agreement(&record_with(&case, ppm), &link);
+        println!("{ppm}: {found:?}");
+        assert!(found.capacity < 0.003, "{found:?}");
+        assert!(
+            found.delay_ms < 2.0 && found.delay_level_ms < 2.0,
+            "{found:?}"
+        );
+    }
+}
+
 #[test]
 fn a_server_without_sight_of_echo_requests_loses_little() {
     let link = spec("synth=leo,rate=20mbit,seed=3,loss=0.5%");
@@ -523,7 +582,7 @@ fn a_server_limits_what_it_sends_and_whom_it_serves() {
         ..case
     };
     stranger.config.key = Key::new(&[1; 32]);
-    let mut world = World::new(&stranger);
+    let mut world = World::new(&stranger, 0.0);
     assert_eq!(world.run(Duration::from_secs(60)), Err(Error::NoAnswer));
     assert_eq!(world.simulation.network.stats().no_route, 0,);
 }

@@ -169,6 +169,7 @@ impl Engine {
 fn report((forwarded, collected): (Forwarded, Collected)) -> DirectionReport {
     DirectionReport {
         stats: forwarded.stats,
+        capacity_bytes: forwarded.capacity_bytes,
         seconds: forwarded.seconds,
         delay: collected.delay,
         queueing: collected.queueing,

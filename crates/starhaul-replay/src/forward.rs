@@ -87,6 +87,7 @@ pub(crate) struct Direction {
 #[derive(Debug)]
 pub(crate) struct Forwarded {
     pub(crate) stats: LinkStats,
+    pub(crate) capacity_bytes: u64,
     pub(crate) seconds: Vec<Second>,
     pub(crate) lateness: Histogram,
     pub(crate) cpu: Duration,
@@ -266,6 +267,7 @@ impl Forwarder<'_> {
         let cpu = clock_gettime(ClockId::ThreadCPUTime);
         let forwarded = Forwarded {
             stats: self.conveyor.stats(),
+            capacity_bytes: self.conveyor.capacity_bytes(end),
             seconds: self.conveyor.seconds(end),
             lateness: self.conveyor.lateness().clone(),
             cpu: Duration::try_from(cpu).unwrap_or_default(),

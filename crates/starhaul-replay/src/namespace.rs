@@ -6,6 +6,7 @@ use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
 };
 
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 
 use crate::Error;
@@ -93,6 +94,8 @@ pub(crate) fn unshare(namespaces: UnshareFlags) -> io::Result<()> {
 /// Works only while the process has a single thread.
 fn become_root() -> io::Result<()> {
     let (user, group) = (rustix::process::getuid(), rustix::process::getgid());
+    // A program with capabilities of its file is not dumpable, and its files in /proc belong to root.
+    let _ = set_dumpable_behavior(DumpableBehavior::Dumpable);
     unshare(UnshareFlags::NEWUSER)?;
     std::fs::write("/proc/self/setgroups", "deny")?;
     std::fs::write("/proc/self/uid_map", format!("0 {} 1", user.as_raw()))?;

@@ -171,7 +171,8 @@ impl Network {
         };
         // Inside another run, its server is the final destination of the links.
         let server = std::env::var(format!("{SERVER}{suffix}"));
-        let server = server.ok().filter(|_| !own_far);
+        let is_nested = depths().0 > 0;
+        let server = server.ok().filter(|_| is_nested && !own_far);
         self.tell(
             format!("{SERVER}{suffix}"),
             server.unwrap_or_else(|| far.to_string()),

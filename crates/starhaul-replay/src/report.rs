@@ -34,7 +34,9 @@ pub struct LinksReport {
 pub struct DirectionReport {
     /// The link's counters.
     pub stats: LinkStats,
-    /// Figures of each second since the start; the last one is incomplete.
+    /// Bytes that the link could have carried in all; saturates without a rate limit.
+    pub capacity_bytes: u64,
+    /// Figures of each second since the start, for a day at most; the last one is incomplete.
     pub seconds: Vec<Second>,
     /// Delays from a packet's arrival at the link until it left at the far end.
     pub delay: Histogram,
@@ -58,12 +60,6 @@ impl LinksReport {
 }
 
 impl DirectionReport {
-    /// Bytes that the link could have carried in all; saturates without a rate limit.
-    pub fn capacity_bytes(&self) -> u64 {
-        let seconds = self.seconds.iter().map(|second| second.capacity_bytes);
-        seconds.fold(0, u64::saturating_add)
-    }
-
     /// Processor time per packet, zero without packets.
     pub fn cpu_per_packet(&self) -> Duration {
         let packets = u32::try_from(self.stats.enqueued).unwrap_or(u32::MAX);

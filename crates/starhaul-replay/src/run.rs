@@ -16,7 +16,7 @@ use crate::{
     engine::Engine,
     network::{Network, widen},
     report::{self, LinkReport},
-    supervisor::{Running, Start},
+    supervisor::{self, Running, Start},
 };
 
 /// A command, and the links in front of it.
@@ -100,7 +100,9 @@ pub fn run(spec: ReplaySpec) -> Result<ReplayReport, Error> {
     let command = command.spawn(true).map_err(Error::Command);
     let exit_code = command.and_then(|command| command.wait().map_err(Error::Command));
     let elapsed = engine.start.elapsed();
+    supervisor::may_end(true);
     let links = engine.finish(&spec.links, &mut warnings);
+    supervisor::may_end(false);
     if let Some(server) = server {
         server.end();
     }

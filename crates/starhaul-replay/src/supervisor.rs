@@ -307,6 +307,14 @@ static PENDING: AtomicI32 = AtomicI32::new(0);
 /// A signal to end came to this process, for a command or since.
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
+/// The command has ended, and what remains may wait for a file that nobody reads.
+static FINISHING: AtomicBool = AtomicBool::new(false);
+
+/// Whether signals end this process, as before its first command, while there is no other.
+pub(crate) fn may_end(may: bool) {
+    FINISHING.store(may, Ordering::SeqCst);
+}
+
 /// Whether this process was told to end, by a terminal or another process, since it ran its first command: signals are handed on to
 /// commands from then on, and end this process no more.
 pub fn interrupted() -> bool {
@@ -352,6 +360,10 @@ fn hand_on() -> io::Result<()> {
 extern "C" fn on_signal(signal: i32, info: *mut libc::siginfo_t, _context: *mut libc::c_void) {
     if ENDING.contains(&signal) {
         INTERRUPTED.store(true, Ordering::SeqCst);
+    }
+    if ENDING.contains(&signal) && FINISHING.load(Ordering::SeqCst) {
+        // SAFETY: _exit(2) is allowed in a handler.
+        unsafe { libc::_exit(128 + signal) };
     }
     // SAFETY: the kernel passes a valid `siginfo_t` for the time of the call.
     let sent_by_a_process = unsafe { (*info).si_code } <= 0;

@@ -7,10 +7,9 @@ mod progress;
 use std::{
     net::{SocketAddr, ToSocketAddrs as _},
     path::{Path, PathBuf},
-    time::{SystemTime, UNIX_EPOCH},
 };
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
 use clap::{Subcommand, ValueEnum};
 use ring::rand::{SecureRandom as _, SystemRandom};
 use starhaul_gateway::config::IdentitySource;
@@ -149,6 +148,10 @@ fn serve(arguments: &ServerArguments) -> anyhow::Result<()> {
 
 fn record(arguments: &ClientArguments) -> anyhow::Result<()> {
     check_folder("--out", &arguments.out)?;
+    ensure!(
+        arguments.max_rate > Bandwidth::ZERO,
+        "--max-rate of 0 lets nothing be sent: give the rate that the path may be loaded with, such as 500mbit"
+    );
     let key = load(&arguments.key)?;
     let mut servers = resolve(&arguments.server)?;
     std::fs::create_dir_all(&arguments.out)
@@ -168,10 +171,13 @@ fn record(arguments: &ClientArguments) -> anyhow::Result<()> {
         LightArgument::Udp => LightChoice::Udp,
     };
     // Before the first packet, so that a failure costs nothing.
-    let journals = directions
-        .iter()
-        .map(|direction| files::new_journal(&arguments.out, *direction));
-    let journals: Vec<_> = journals.collect::<Result<_, _>>()?;
+    let mut journals = Vec::new();
+    for direction in directions {
+        let journal = files::new_journal(&arguments.out, *direction);
+        // Those of another recording that runs now are not for this one to remove.
+        let made = directions.get(..journals.len()).unwrap_or_default();
+        journals.push(journal.inspect_err(|_| files::remove_journals(&arguments.out, made))?);
+    }
     for (direction, mut journal) in directions.iter().zip(journals) {
         if stop.is_stopped() {
             break;
@@ -184,8 +190,11 @@ fn record(arguments: &ClientArguments) -> anyhow::Result<()> {
             recorded = runner
                 .record(server, config, choice, &mut journal, each)
                 .map(drop);
-            // The next address of the name may be the one where it listens.
-            if !matches!(&recorded, Err(RecordError::Record(Error::NoAnswer))) {
+            // The next address of the name may be the one where it listens, or that answers echoes.
+            if !matches!(
+                &recorded,
+                Err(RecordError::Record(Error::NoAnswer) | RecordError::IcmpSilent)
+            ) {
                 servers = vec![server];
                 break;
             }
@@ -221,9 +230,6 @@ fn config(
     key: Key,
     direction: Direction,
 ) -> anyhow::Result<ClientConfig> {
-    let started = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
     let mut config = ClientConfig::new(key, random()?);
     config.request = Request {
         direction,
@@ -234,7 +240,6 @@ fn config(
         packet_bytes: arguments.packet_bytes,
     };
     config.server = arguments.server.clone();
-    config.started_unix_ms = u64::try_from(started.as_millis())?;
     Ok(config)
 }
 
@@ -249,7 +254,7 @@ fn resolve(server: &str) -> anyhow::Result<Vec<SocketAddr>> {
         format!("{server:?} is no server: write host:port, for example dish.example:4710")
     })?;
     let addresses: Vec<_> = addresses.collect();
-    anyhow::ensure!(!addresses.is_empty(), "{server:?} has no address");
+    ensure!(!addresses.is_empty(), "{server:?} has no address");
     Ok(addresses)
 }
 

@@ -59,7 +59,7 @@ impl Format {
     }
 
     /// Detects the format of a file from the beginning of its (unpacked) content: `$` is LeoEM's, a comma a table's.
-    /// Numbers that never decrease are a capacity, unless one has a fraction or the file's name contains `delay` or
+    /// Numbers that never decrease are a capacity, unless one has a fraction or the file's name contains `delay` or the word
     /// `owd`; all other numbers are delays.
     pub fn detect(file: &Path, beginning: &[u8]) -> Self {
         let beginning = beginning.strip_prefix(BYTE_ORDER_MARK).unwrap_or(beginning);
@@ -72,7 +72,8 @@ impl Format {
             return Self::Csv;
         }
         let name = file.file_name().unwrap_or_default().to_string_lossy();
-        if ["delay", "owd"].iter().any(|word| name.contains(word)) {
+        let mut words = name.split(|letter: char| !letter.is_ascii_alphabetic());
+        if name.contains("delay") || words.any(|word| word == "owd") {
             return Self::Delay;
         }
         // The last line may be cut.

@@ -182,7 +182,10 @@ impl Asker {
                     }
                 },
                 |message| match message {
-                    EchoMessage::Answer { number, sight, .. } => Some((number, sight)),
+                    // Not one to an earlier look, which came late or twice.
+                    EchoMessage::Answer { number, sight, .. } if number >= first => {
+                        Some((number, sight))
+                    }
                     _ => None,
                 },
             )

@@ -29,6 +29,18 @@ pub(crate) fn new_journal(folder: &Path, direction: Direction) -> anyhow::Result
         })
 }
 
+/// Removes journals that have just been made.
+pub(crate) fn remove_journals(folder: &Path, directions: &[Direction]) {
+    for file in directions
+        .iter()
+        .map(|direction| journal(folder, *direction))
+    {
+        if let Err(error) = std::fs::remove_file(&file) {
+            tracing::warn!(file = %file.display(), %error, "an empty journal stays");
+        }
+    }
+}
+
 /// Removes the journals of directions of which nothing was recorded: they would keep a second attempt from the folder.
 pub(crate) fn remove_empty(folder: &Path) {
     for file in DIRECTIONS.map(|direction| journal(folder, direction)) {

@@ -352,7 +352,7 @@ impl<'a> Side<'a> {
     }
 
     fn capacity_text(&self) -> String {
-        let capacity = Bandwidth::from_bytes_over(self.report.capacity_bytes(), self.elapsed);
+        let capacity = Bandwidth::from_bytes_over(self.report.capacity_bytes, self.elapsed);
         match capacity.mbit() {
             mbit if mbit < NO_LIMIT => format!("capacity {mbit:.1} on average"),
             _ => "no limit".to_owned(),

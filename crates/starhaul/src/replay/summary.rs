@@ -51,7 +51,7 @@ pub(crate) fn summary(report: &ReplayReport) -> String {
 
 fn row(text: &mut String, name: &str, direction: &DirectionReport, elapsed: Duration) {
     let stats = direction.stats;
-    let capacity = Bandwidth::from_bytes_over(direction.capacity_bytes(), elapsed).mbit();
+    let capacity = Bandwidth::from_bytes_over(direction.capacity_bytes, elapsed).mbit();
     // A link without a rate has no bound.
     let capacity = match capacity < 1e6 {
         true => format!("{capacity:.2}"),
