@@ -88,7 +88,7 @@ impl Scheduler for Rules {
         if !is_last_try(view, bytes, deadline) {
             return others.all(|(_, other)| arrival(this) <= arrival(other) + TIE);
         }
-        let risk = |path: PathView<'_>| view.loss_of(path, Loss::feared);
+        let risk = |path: PathView<'_>| view.feared_of(path, Loss::feared);
         others.all(|(_, other)| risk(this) <= risk(other))
     }
 

@@ -280,7 +280,7 @@ impl<'a> View<'a> {
     }
 
     /// What a path loses, by `share`. One that has carried next to nothing is no safer than others that hardly lose, but than those that do.
-    pub fn loss_of(&self, path: PathView<'_>, share: impl Fn(&Loss) -> f64) -> f64 {
+    pub fn feared_of(&self, path: PathView<'_>, share: impl Fn(&Loss) -> f64) -> f64 {
         let own = share(&path.loss());
         if path.0.monitor.loss_is_known() {
             return own;

@@ -8,7 +8,7 @@ use tokio::{
 };
 
 use super::gateways::{
-    ALLOW_LOOPBACK, ask, closed_port, pair, pattern, reset, run, tcp_echo_after_end, until,
+    ALLOW_LOOPBACK, Pair, ask, closed_port, pair, pattern, reset, run, tcp_echo_after_end, until,
 };
 
 fn rule(target: impl std::fmt::Display) -> String {
@@ -19,6 +19,12 @@ fn rule(target: impl std::fmt::Display) -> String {
 async fn connect(near: SocketAddr, server: &TcpListener) -> (TcpStream, TcpStream) {
     let (client, accepted) = tokio::join!(TcpStream::connect(near), server.accept());
     (client.unwrap(), accepted.unwrap().0)
+}
+
+fn has_open_streams(pair: &Pair) -> bool {
+    let sessions = pair.near.report().sessions;
+    let mut streams = sessions.iter().flat_map(|session| &session.streams);
+    streams.any(|stream| !stream.ended)
 }
 
 async fn broken(tcp: &mut TcpStream) -> bool {
@@ -105,12 +111,7 @@ fn what_was_sent_before_the_end_arrives_though_the_connection_is_gone() {
             let received = ask(far, b"").await;
             assert!(received == data, "{} bytes", received.len());
         }
-        let open = || {
-            let sessions = pair.near.report().sessions;
-            let mut streams = sessions.iter().flat_map(|session| &session.streams);
-            streams.any(|stream| !stream.ended)
-        };
-        until(|| !open()).await;
+        until(|| !has_open_streams(&pair)).await;
         pair.end().await;
     });
 }
@@ -131,12 +132,7 @@ fn an_idle_connection_is_reset_and_its_stream_ends() {
         far.read_exact(&mut [0; 6]).await.unwrap();
         assert!(broken(&mut client).await, "at the client");
         assert!(broken(&mut far).await, "at the server");
-        let open = || {
-            let sessions = pair.near.report().sessions;
-            let mut streams = sessions.iter().flat_map(|session| &session.streams);
-            streams.any(|stream| !stream.ended)
-        };
-        until(|| !open()).await;
+        until(|| !has_open_streams(&pair)).await;
         pair.end().await;
     });
 }

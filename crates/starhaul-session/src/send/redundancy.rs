@@ -29,7 +29,7 @@ impl BlocksOut {
         let Some(path) = view.this() else {
             return;
         };
-        if view.loss_of(path, Loss::feared) <= EPSILON {
+        if view.feared_of(path, Loss::feared) <= EPSILON {
             return;
         }
         let overload = self.order.overload();
