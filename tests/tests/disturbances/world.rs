@@ -11,7 +11,6 @@ use starhaul_link::{Delay, LinkSpec, Rate};
 use starhaul_quic::{Identity, LocalId, Node, NodeConfig, PathSpec};
 use starhaul_session::{ExpiredCause, Outcome, SchedulerChoice, StreamConfig};
 use starhaul_sim::{LinkId, NodeId, PathLinks, Simulation};
-use starhaul_system_tests::seeds::seeds_from;
 use starhaul_units::Bandwidth;
 
 use super::side::{Clock, LOADS, Side};
@@ -27,8 +26,6 @@ pub(super) const PERIOD: Duration = Duration::from_millis(40);
 /// difference between the delays of both directions, which queues and jitter make.
 const LATENCY_ERROR: Duration = Duration::from_millis(25);
 const BOTH: [usize; 2] = [0, 1];
-/// Names the first of the seeds, which follow each other: 0 unless it is set.
-const SEEDS: &str = "STARHAUL_SEEDS";
 
 pub(super) struct World {
     pub(super) sim: Simulation<Side>,
@@ -98,7 +95,6 @@ impl World {
         set: impl Fn(usize, (&mut NodeConfig, &mut Clock)),
     ) -> Self {
         let start = Instant::now();
-        let seed = seed + seeds_from(SEEDS, 0..1).start;
         let identities = [1, 2].map(|secret| Identity::from_secret([secret; 32]));
         let [client_key, server_key] = BOTH.map(|side| identities[side].public_key());
         let mut sim = Simulation::new(seed, start);
@@ -266,12 +262,6 @@ impl World {
             self.name,
             wrong.len()
         );
-    }
-
-    /// How many blocks were late that were sent outside of these windows.
-    pub(super) fn late_outside(&self, windows: &[Range<Duration>]) -> usize {
-        let inside = |at: &Duration| windows.iter().any(|window| window.contains(at));
-        self.late().iter().filter(|(.., at, _)| !inside(at)).count()
     }
 
     /// All blocks that were sent.

@@ -33,10 +33,10 @@ use starhaul_plot::Table;
 use starhaul_session::{Mode, SchedulerChoice};
 
 fn seeds(few: u64) -> impl Iterator<Item = u64> {
-    let count = std::env::var("STARHAUL_SEEDS")
-        .ok()
-        .and_then(|text| text.parse().ok())
-        .unwrap_or(few);
+    let count = std::env::var("STARHAUL_SEEDS").map_or(few, |text| {
+        let count = text.parse().ok().filter(|count| *count > 0);
+        count.unwrap_or_else(|| panic!("STARHAUL_SEEDS is a number of seeds: {text:?}"))
+    });
     1..=count
 }
 
@@ -274,9 +274,10 @@ fn qoe_table(
 /// A bulk stream uses both paths, and never suffers from having one more.
 #[test]
 fn aggregation_grid() {
-    let mut rows = Vec::new();
-    for seed in seeds(1) {
-        for (pipes, least_of_sum) in GRID {
+    let setups = seeds(1).flat_map(|seed| GRID.map(|(pipes, least)| (seed, pipes, least)));
+    let rows = on_all_cores(
+        &setups.collect::<Vec<_>>(),
+        |&(seed, pipes, least_of_sum)| {
             let pipes = pipes.to_vec();
             let row = aggregation::AggregationSetup { pipes, seed }
                 .run(&Records::default())
@@ -285,9 +286,9 @@ fn aggregation_grid() {
                 row.of_sum() >= least_of_sum && row.of_best() >= 0.97,
                 "seed {seed}: {row:?}"
             );
-            rows.push(row);
-        }
-    }
+            row
+        },
+    );
     println!("{}", Table::of(&aggregation::columns(), &rows).text());
 }
 

@@ -1,10 +1,6 @@
 //! What the sender is told of blocks that arrived, were dropped by a receiver short of memory, or of which word was lost.
 
-#![allow(clippy::unwrap_used, reason = "a failed call is a failed test")]
-
-mod pair;
-
-use pair::{Pair, is_on_time, ms};
+use crate::pair::{Pair, is_on_time, ms};
 use starhaul_session::{
     BlockOptions, Event, ExpiredCause, Mode, Outcome, PathId, SessionConfig, StreamConfig,
 };

@@ -1,13 +1,9 @@
 //! What becomes of blocks: exactly one outcome each, updates, retreats, dependents, ordered streams, the end of a stream.
 
-#![allow(clippy::unwrap_used, reason = "a failed call is a failed test")]
-
-mod pair;
-
 use std::time::Duration;
 
+use crate::pair::{Pair, is_on_time, ms, pattern};
 use bytes::Bytes;
-use pair::{Pair, is_on_time, ms, pattern};
 use starhaul_session::{
     BlockId, BlockOptions, Event, ExpiredCause, Mode, Outcome, PathId, Session, SessionConfig,
     StreamConfig, StreamError, StreamId,

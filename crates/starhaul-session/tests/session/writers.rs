@@ -1,13 +1,9 @@
 //! Writers of reliable streams are told when there is room again.
 
-#![allow(clippy::unwrap_used, reason = "a failed call is a failed test")]
-
-mod pair;
-
 use std::time::Duration;
 
+use crate::pair::Pair;
 use bytes::Bytes;
-use pair::Pair;
 use starhaul_session::{BlockOptions, Event, Mode, SessionConfig, StreamConfig};
 
 fn reliable() -> StreamConfig {

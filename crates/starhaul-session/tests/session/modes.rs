@@ -1,12 +1,8 @@
 //! The six ways in which a stream's data are protected, each where it must help and where it must not act.
 
-#![allow(clippy::unwrap_used, reason = "a failed call is a failed test")]
-
-mod pair;
-
 use std::collections::{BTreeMap, BTreeSet};
 
-use pair::{Pair, ms, pattern};
+use crate::pair::{Pair, ms, pattern};
 use starhaul_link::{LinkSpec, Loss};
 use starhaul_session::{
     BlockOptions, Mode, Outcome, PathId, SchedulerChoice, SessionConfig, StreamConfig,
@@ -463,7 +459,7 @@ fn a_block_over_two_paths_is_protected_from_what_both_lose() {
         }
         pair.run_for(ms(1000));
         let lossy = pair.sent[0].iter().filter(|sent| sent.path == PathId(1));
-        assert!(lossy.filter_map(pair::Sent::fragment).count() > 4_000);
+        assert!(lossy.filter_map(crate::pair::Sent::fragment).count() > 4_000);
         let on_time = pair.on_time();
         assert!(on_time > 480, "seed {seed}: {on_time} of 500");
     }

@@ -1,13 +1,9 @@
 //! Paths that are cut, come back, come and go; clocks that disagree; jitter.
 
-#![allow(clippy::unwrap_used, reason = "a failed call is a failed test")]
-
-mod pair;
-
 use std::{collections::BTreeSet, time::Duration};
 
+use crate::pair::{Pair, is_on_time, ms, pattern};
 use bytes::Bytes;
-use pair::{Pair, is_on_time, ms, pattern};
 use starhaul_session::{
     BlockOptions, Mode, Outcome, PathId, PathUpdate, SessionConfig, StreamConfig, StreamId,
 };
@@ -648,7 +644,7 @@ fn nothing_is_sent_again_because_acknowledgements_take_another_path() {
         let fragments = pair.fragments(0);
         let slow = pair.sent[0].iter().filter(|sent| sent.path == PathId(0));
         assert!(
-            slow.filter_map(pair::Sent::fragment).count() > 1_500,
+            slow.filter_map(crate::pair::Sent::fragment).count() > 1_500,
             "seed {seed}"
         );
         let distinct: BTreeSet<_> = fragments

@@ -1,8 +1,6 @@
 //! Many streams and transfers over a slow or a long link, in virtual time: what waits stays little, others are answered, and nothing that
 //! comes is dropped.
 
-#![expect(clippy::unwrap_used, reason = "a test")]
-
 use std::{
     collections::{BTreeSet, VecDeque},
     time::{Duration, Instant},

@@ -1,12 +1,8 @@
 //! Paths that carry only smaller datagrams while a large block is on its way: it is cut anew, and arrives as it was sent.
 
-#![allow(clippy::unwrap_used, reason = "a failed call is a failed test")]
-
-mod pair;
-
 use std::time::Duration;
 
-use pair::{Pair, is_on_time, ms, pattern};
+use crate::pair::{Pair, is_on_time, ms, pattern};
 use starhaul_session::{
     BlockId, BlockOptions, Mode, PathId, SessionConfig, StreamConfig, StreamId,
 };

@@ -1,8 +1,6 @@
 //! A node of a chain that has carried more packets than 16 bits number begins a new life, in virtual time: its neighbours find it
 //! again, and the transfer goes on.
 
-#![expect(clippy::unwrap_used, reason = "a test")]
-
 use std::{
     collections::VecDeque,
     time::{Duration, Instant},

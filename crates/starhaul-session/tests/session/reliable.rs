@@ -1,13 +1,9 @@
 //! Reliable streams: every byte in order over any number of bad paths, within bounds, and never slower for a second path.
 
-#![allow(clippy::unwrap_used, reason = "a failed call is a failed test")]
-
-mod pair;
-
 use std::{collections::BTreeMap, time::Duration};
 
+use crate::pair::{Pair, ms, pattern};
 use bytes::Bytes;
-use pair::{Pair, ms, pattern};
 use starhaul_session::{
     BlockOptions, Event, Mode, PathId, SessionConfig, StreamConfig, StreamError, StreamId,
 };

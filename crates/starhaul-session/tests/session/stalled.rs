@@ -1,12 +1,8 @@
 //! Readers that stop reading: what their streams hold is theirs, and takes nothing from the others.
 
-#![allow(clippy::unwrap_used, reason = "a failed call is a failed test")]
-
-mod pair;
-
 use std::collections::BTreeMap;
 
-use pair::{Pair, ms};
+use crate::pair::{Pair, ms};
 use starhaul_session::{Event, Mode, SessionConfig, StreamConfig, StreamId};
 
 /// The link: 160 Mbit/s, 20 ms there and back, so that 64 KiB in a round trip are a sixth of it.

@@ -1,12 +1,8 @@
 //! The order of sending: the faults of the published MPDTP code, repaired, and what happens when there is too little capacity.
 
-#![allow(clippy::unwrap_used, reason = "a failed call is a failed test")]
-
-mod pair;
-
 use std::time::Duration;
 
-use pair::{Pair, is_on_time, ms};
+use crate::pair::{Pair, is_on_time, ms};
 use starhaul_session::{
     BlockId, BlockOptions, Event, ExpiredCause, Frame, Limit, Load, Mode, Outcome, PathId,
     Scheduler, SchedulerStatus, Session, SessionConfig, Side, StreamConfig, View,
@@ -428,7 +424,7 @@ fn another_scheduler_chooses_other_paths_for_blocks_and_bytes() {
     );
     pair.run_for(ms(4000));
     assert!(is_on_time(pair.outcome(blocks, block).unwrap()));
-    let paths = |is: &dyn Fn(&pair::Sent) -> bool| {
+    let paths = |is: &dyn Fn(&crate::pair::Sent) -> bool| {
         let sent = pair.sent[0].iter().filter(|sent| is(sent));
         let mut count = [0, 0];
         sent.for_each(|sent| count[usize::try_from(sent.path.0).unwrap()] += 1);

@@ -1,16 +1,12 @@
 //! What observers of a session hear: the whole life of a block, in order, and nothing that did not happen.
 
-#![allow(clippy::unwrap_used, reason = "a failed call is a failed test")]
-
-mod pair;
-
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex},
     time::Instant,
 };
 
-use pair::{Pair, ms};
+use crate::pair::{Pair, ms};
 use starhaul_session::{
     BlockId, BlockOptions, Fact, Mode, Observer, PathId, Purpose, SessionConfig, StreamConfig,
 };

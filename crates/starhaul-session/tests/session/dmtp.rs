@@ -1,14 +1,10 @@
 //! DMTP's two-path set-up (DMTP §VI): 15 Mbit/s and 60 ms one way each, the cheap path loses, the dear one does not; 24 kB blocks,
 //! 50 a second, deadline 200 ms.
 
-#![allow(clippy::unwrap_used, reason = "a failed call is a failed test")]
-
-mod pair;
-
 use std::time::Duration;
 
+use crate::pair::Pair;
 use bytes::Bytes;
-use pair::Pair;
 use starhaul_session::{BlockOptions, Mode, Outcome, SchedulerChoice, SessionConfig, StreamConfig};
 
 const DEADLINE: Duration = Duration::from_millis(200);

@@ -1,19 +1,14 @@
 //! Peers whose messages are wrong, cut or damaged: typed errors, and no panic.
 
-#![allow(clippy::unwrap_used, reason = "a failed call is a failed test")]
-
-mod pair;
-mod victim;
-
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     time::Duration,
 };
 
+use crate::pair::{Pair, ms};
+use crate::victim::{Fragment, PATH, SLACK, Victim, ack, frame};
 use bytes::Bytes;
-use pair::{Pair, ms};
 use starhaul_session::{BlockOptions, Mode, ProtocolError, SessionConfig, StreamConfig};
-use victim::{Fragment, PATH, SLACK, Victim, ack, frame};
 
 #[test]
 fn data_of_the_wrong_kind_are_refused() {

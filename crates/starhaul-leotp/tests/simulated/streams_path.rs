@@ -1,7 +1,5 @@
 //! Streams over gateway – 3 relays – gateway in virtual time: 20 Mbit/s, 10 ms and 1 % loss each way on each hop.
 
-#![expect(clippy::unwrap_used, reason = "a test")]
-
 use std::{
     collections::{BTreeMap, VecDeque},
     sync::LazyLock,

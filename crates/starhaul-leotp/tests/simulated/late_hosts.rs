@@ -1,8 +1,6 @@
 //! Chains of nodes in virtual time whose hosts let programs wait for a processor: datagrams lie in the socket meanwhile, and
 //! timers are late.
 
-#![expect(clippy::unwrap_used, reason = "a test")]
-
 use std::{
     collections::VecDeque,
     time::{Duration, Instant},

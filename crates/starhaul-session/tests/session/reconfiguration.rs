@@ -1,7 +1,5 @@
 //! What one end's detector sees of a path reaches the other end, with its time, once, whatever is lost.
 
-#![allow(clippy::unwrap_used, reason = "a failed call is a failed test")]
-
 use std::time::{Duration, Instant};
 
 use starhaul_cc::{PathEnd, PathSignal, Reconfiguration, ReconfigurationSource};
@@ -9,8 +7,7 @@ use starhaul_link::{LinkSpec, Loss};
 use starhaul_session::{BlockOptions, Mode, PathId, SessionConfig, StreamConfig, StreamId};
 use starhaul_units::Bandwidth;
 
-mod pair;
-use pair::{Pair, ms};
+use crate::pair::{Pair, ms};
 
 const PATH: PathId = PathId(0);
 const OUTAGE: Duration = ms(68);

@@ -1,12 +1,8 @@
 //! The scheduler by a plan: what leaves where, what makes it plan again, and that no path waits for another for ever.
 
-#![allow(clippy::unwrap_used, reason = "a failed call is a failed test")]
-
-mod pair;
-
 use std::time::Duration;
 
-use pair::{Pair, is_on_time, ms};
+use crate::pair::{Pair, is_on_time, ms};
 use starhaul_session::{
     BlockOptions, Mode, PathId, PathUpdate, SchedulerChoice, SessionConfig, StreamConfig, StreamId,
 };

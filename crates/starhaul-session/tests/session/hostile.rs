@@ -1,19 +1,14 @@
 //! Peers that break the protocol: typed errors, no panic, and memory within its bounds.
 
-#![allow(clippy::unwrap_used, reason = "a failed call is a failed test")]
-
-mod pair;
-mod victim;
-
 use std::time::Instant;
 
+use crate::pair::{Pair, ms};
+use crate::victim::{Fragment, PATH, SLACK, Victim, ack, frame};
 use bytes::Bytes;
-use pair::{Pair, ms};
 use starhaul_session::{
     BlockOptions, Event, Mode, ProtocolError, Session, SessionConfig, Side, StreamConfig,
     StreamError,
 };
-use victim::{Fragment, PATH, SLACK, Victim, ack, frame};
 
 #[test]
 fn acknowledging_what_was_never_sent_is_refused() {

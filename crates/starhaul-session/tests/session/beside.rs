@@ -1,12 +1,8 @@
 //! What one reliable stream gets beside others that do not need what it asks for.
 
-#![allow(clippy::unwrap_used, reason = "a failed call is a failed test")]
-
-mod pair;
-
 use std::time::Duration;
 
-use pair::{Pair, ms};
+use crate::pair::{Pair, ms};
 use starhaul_session::{Mode, SessionConfig, StreamConfig, StreamId};
 
 fn reliable(priority: u8) -> StreamConfig {
