@@ -275,20 +275,6 @@ async fn a_folder_of_an_earlier_version_is_taken_over() {
     running.stop().await;
 }
 
-#[cfg(not(feature = "postgres"))]
-#[tokio::test]
-async fn postgresql_and_files() {
-    let folder = tempfile::tempdir().unwrap();
-    let text = "node = \"ipn:1.0\"\n[storage]\ndatabase = \"url\"\n[ltp]\n[[ltp.peer]]\nnode = \"ipn:2.0\"\n";
-    let file = folder.path().join("node.toml");
-    let error = Config::parse(text, &file, SystemTime::now().into()).unwrap_err();
-    assert!(error.to_string().contains("--features postgres"), "{error}");
-    starhaul_needs::skip(
-        starhaul_needs::Need::Postgres,
-        "built without the feature postgres",
-    );
-}
-
 #[cfg(not(feature = "s3"))]
 #[tokio::test]
 async fn postgresql_and_s3() {
@@ -300,7 +286,6 @@ async fn postgresql_and_s3() {
     starhaul_needs::skip(starhaul_needs::Need::S3, "built without the feature s3");
 }
 
-#[cfg(feature = "postgres")]
 mod postgres {
     //! A database server of its own, of Debian's package `postgresql`.
 

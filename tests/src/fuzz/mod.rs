@@ -27,7 +27,7 @@ pub use gateway::{
 pub use leotp::{leotp_chain, leotp_node, leotp_packet, relay_config};
 pub use leotp_streams::{Endings as StreamEndings, run as run_streams};
 pub use link::{link_convert, link_spec, link_trace};
-pub use ltp::{ltp_engine, ltp_pair, ltp_segment};
+pub use ltp::{delivered_between_engines, ltp_engine, ltp_pair, ltp_segment};
 pub use network::network_news;
 pub use node::{NodeReport, quic_node, run_nodes};
 pub use orbit::{orbit_elements, orbit_text};

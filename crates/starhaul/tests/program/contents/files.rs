@@ -45,10 +45,12 @@ fn a_file_crosses_lossy_hops_and_relays_that_are_killed_and_comes_from_their_cac
             .and_then(|part| Some(part.metadata().ok()?.len()))
     };
     let limit = Instant::now() + Duration::from_secs(60);
-    while part(&folder).is_none_or(|bytes| bytes < 1_000_000) && Instant::now() < limit {
+    while part(&folder).is_none_or(|bytes| bytes < 1_000_000) {
+        assert!(Instant::now() < limit, "{:?} after 60 s", part(&folder));
         thread::sleep(Duration::from_millis(5));
     }
     drop(second);
+    assert!(part(&folder).is_some(), "all had arrived before");
     let second = folder.relay("second", second_at, ["b.key", "c.key"], middle_at);
     let fetched = fetching.wait_with_output().unwrap();
     assert_eq!(fetched.status.code(), Some(0), "{}", text(&fetched.stderr));
@@ -107,7 +109,7 @@ fn a_relay_that_is_killed_and_started_again_interrupts_a_transfer_shortly() {
             first = None;
             killed = Some(now);
             first = Some(start());
-        } else if killed.is_some_and(|at| at.elapsed() < Duration::from_secs(1)) {
+        } else if killed.is_some() {
             longest = longest.max(now - last);
         }
         last = now;

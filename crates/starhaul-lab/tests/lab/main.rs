@@ -1,0 +1,6 @@
+//! Experiments in virtual time, one program, which is linked once.
+
+mod experiments;
+mod leocc;
+mod leotp;
+mod overload;

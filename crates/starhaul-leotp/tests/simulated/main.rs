@@ -1,0 +1,8 @@
+//! Networks of LEOTP nodes in virtual time, one program, which is linked once.
+
+#![expect(clippy::unwrap_used, reason = "a test")]
+
+mod crowded_links;
+mod late_hosts;
+mod restarts;
+mod streams_path;

@@ -1,0 +1,22 @@
+//! Sessions in virtual time, one program, which is linked once.
+
+#![allow(clippy::unwrap_used, reason = "a failed call is a failed test")]
+
+mod beside;
+mod dmtp;
+mod dropped;
+mod facts;
+mod hostile;
+mod hostile_words;
+mod modes;
+mod narrowing;
+mod optimizer;
+mod outcomes;
+mod pair;
+mod paths;
+mod reconfiguration;
+mod reliable;
+mod scheduling;
+mod stalled;
+mod victim;
+mod writers;
