@@ -160,6 +160,7 @@ fn run_until(
     arguments: &[&str],
     is_enough: impl Fn(&Value, &Wakes) -> bool,
 ) -> Option<(Value, Output, Wakes)> {
+    let mut was_free = true;
     for attempt in 0..ATTEMPTS {
         if attempt > 0 && !may_repeat() {
             break;
@@ -167,6 +168,7 @@ fn run_until(
         let sleeper = Sleeper::start();
         let output = replay(arguments).output().unwrap();
         let wakes = sleeper.end();
+        was_free &= wakes.were_in_time() && wakes.exact_share() >= FREE;
         if is_refused(&output) {
             return None;
         }
@@ -175,6 +177,8 @@ fn run_until(
             return Some((result, output, wakes));
         }
     }
+    // Replay that is late by itself must not pass as a busy computer.
+    assert!(!was_free, "late although the computer was not: {arguments:?}");
     skip_busy();
     None
 }
