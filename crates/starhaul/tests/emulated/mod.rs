@@ -178,7 +178,10 @@ fn run_until(
         }
     }
     // Replay that is late by itself must not pass as a busy computer.
-    assert!(!was_free, "late although the computer was not: {arguments:?}");
+    assert!(
+        !was_free,
+        "late although the computer was not: {arguments:?}"
+    );
     skip_busy();
     None
 }
