@@ -69,6 +69,74 @@ fn the_fields_of_the_log_are_those_that_are_documented() {
     assert!(unused.is_empty(), "logged by nothing: {unused:?}");
 }
 
+/// Messages of the system and of libraries, which no source of ours has.
+const OF_OTHERS: [&str; 8] = [
+    "Address already in use",
+    "Bad line checksum",
+    "Connection refused",
+    "File name too long",
+    "No such file or directory",
+    "Not a directory",
+    "Operation not permitted",
+    "Permission denied",
+];
+
+/// What of a message is in the source as it is printed: its parts between names, numbers and the texts that it is made of.
+fn fixed_parts(message: &str) -> Vec<String> {
+    let mut message = message.to_owned();
+    for joint in [": ", "; ", ", because ", " raises it"] {
+        message = message.replace(joint, "…");
+    }
+    let parts = message.split(|c: char| matches!(c, '…' | '"') || c.is_ascii_digit());
+    let parts = parts.map(|part| part.trim_matches(|c: char| " .:;,[]()%".contains(c)));
+    // Shorter ones are in some source anyway.
+    let parts = parts.filter(|part| part.chars().count() >= 12);
+    parts.map(str::to_owned).collect()
+}
+
+/// The sources of all crates, their texts as they are printed.
+fn sources() -> String {
+    let mut files = Vec::new();
+    for name in crates() {
+        rust_files(
+            &workspace().join("crates").join(name).join("src"),
+            &mut files,
+        );
+    }
+    let mut printed = String::new();
+    for file in files {
+        // A text goes on behind the white space of the next line.
+        let text = fs::read_to_string(file).unwrap();
+        let mut pieces = text.split("\\\n");
+        printed.push_str(pieces.next().unwrap_or_default());
+        pieces.for_each(|piece| printed.push_str(piece.trim_start()));
+    }
+    printed.replace("\\\"", "\"")
+}
+
+/// Who searches for a message finds it only as the program says it.
+#[test]
+fn messages_of_the_troubleshooting_are_said_by_the_program() {
+    let sources = sources();
+    let file = workspace().join("docs/troubleshooting.md");
+    let text = fs::read_to_string(file).unwrap();
+    let (mut count, mut stale) = (0, Vec::new());
+    for (line, number) in text.lines().zip(1..) {
+        let Some(row) = line.strip_prefix("| ") else {
+            continue;
+        };
+        let messages = row.split(" | ").next().unwrap_or_default();
+        for part in messages.split('`').skip(1).step_by(2).flat_map(fixed_parts) {
+            count += 1;
+            if !sources.contains(&part) && !OF_OTHERS.contains(&&*part) {
+                stale.push(format!("docs/troubleshooting.md:{number}: {part}"));
+            }
+        }
+    }
+    assert!(count > 300, "{count} parts of messages");
+    assert!(stale.is_empty(), "no source says\n{}", stale.join("\n"));
+}
+
 /// Each line of `--log-format json` has a `target` of its own: the part of the program.
 #[test]
 fn no_field_of_an_event_hides_a_key_of_every_line() {

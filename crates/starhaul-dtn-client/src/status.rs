@@ -15,7 +15,7 @@ pub struct Status {
     pub storage: StorageStatus,
     /// What is stored for each node, and how it will travel; for more than 1000 nodes those with most, and last all `others` together.
     pub stored: Vec<StoredFor>,
-    /// The links to neighbours.
+    /// The links to neighbours; those of the configuration also while they are not connected.
     pub neighbours: Vec<NeighbourStatus>,
     /// Bundles and segments since the start.
     pub counters: Counters,
@@ -83,6 +83,9 @@ pub struct Counters {
     pub expired: u64,
     /// Bundles for which there was no room.
     pub refused: u64,
+    /// Bundles that were larger than any may be here.
+    #[serde(default)]
+    pub too_large: u64,
     /// LTP data segments sent.
     pub ltp_segments: u64,
     /// Those among them that were sent again.

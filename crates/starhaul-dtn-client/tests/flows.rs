@@ -300,7 +300,7 @@ proptest! {
         net.lost = lost;
         let id = net.open(0);
         let sent = content(20_000);
-        let _ = net.sides[0].machine.write(id, &sent);
+        let written = net.sides[0].machine.write(id, &sent).unwrap();
         net.sides[0].machine.finish(id);
         net.run(LIFETIME * 20);
         for side in &net.sides {
@@ -309,6 +309,10 @@ proptest! {
                 prop_assert!(taken.has_ended || taken.failed.is_some());
                 prop_assert!(sent.starts_with(&taken.bytes));
             }
+        }
+        // What is missing at its end is no end.
+        for taken in net.sides[1].streams.values() {
+            prop_assert!(!taken.has_ended || taken.bytes == sent[..written]);
         }
     }
 

@@ -17,7 +17,7 @@ use hardy_bpv7::{
     builder::Builder,
     bundle::{Bundle, Id},
     creation_timestamp::CreationTimestamp,
-    eid::Eid,
+    eid::{self, Eid},
     hop_info::HopInfo,
     status_report::ReasonCode,
 };
@@ -30,6 +30,7 @@ use crate::{
     checksum,
     journal::Journal,
     plan::Moment,
+    schedule::Schedule,
     security::{Keys, Refused},
     steady,
     stock::{Stock, Task},
@@ -140,6 +141,7 @@ impl App {
         let registered = self.registered.get();
         let (source, sink) =
             registered.ok_or_else(|| Error::NotNow("the endpoint is not registered".to_owned()))?;
+        let to = expanded(to, source)?;
         let _room = self.desk.stock.admit(payload.len() as u64)?;
         for _ in 0..ATTEMPTS {
             let data = new_bundle(source, &to, payload, lifetime, &self.desk.keys);
@@ -185,11 +187,14 @@ impl App {
         let changes = &self.desk.stock.changes;
         let permit = self.own.try_acquire();
         let Ok(permit) = permit.or_else(|_| self.desk.shared.try_acquire()) else {
+            // Before it is noted that one waits: whoever sees that takes this back.
+            self.set_full(true);
             let delivering = self.delivering.load(Ordering::SeqCst);
             self.refused_at
                 .fetch_max(delivering.max(1), Ordering::SeqCst);
             // All may have ended meanwhile, and none sees that this one waits.
             if self.delivering.load(Ordering::SeqCst) == 0 {
+                self.set_full(false);
                 changes.again();
             }
             return Err(services::Error::Disconnected);
@@ -199,16 +204,27 @@ impl App {
         drop(permit);
         let left = self.delivering.fetch_sub(1, Ordering::SeqCst) - 1;
         match &taken {
-            Err(_) => changes.again(),
+            Err(_) => {
+                self.set_full(false);
+                changes.again();
+            }
             Ok(()) => {
                 // Each time costs a search of the store.
                 let has_room = left * 2 <= self.refused_at.load(Ordering::SeqCst);
                 if has_room && self.refused_at.swap(0, Ordering::SeqCst) > 0 {
+                    self.set_full(false);
                     changes.at_once();
                 }
             }
         }
         taken
+    }
+
+    /// Notes whether there are permits for more bundles. While there are none, no search reads what waits for this endpoint.
+    fn set_full(&self, is_full: bool) {
+        if let Some((endpoint, _)) = self.registered.get() {
+            self.desk.stock.set_full(endpoint, is_full);
+        }
     }
 
     async fn take(
@@ -222,7 +238,7 @@ impl App {
             return Err(services::Error::Disconnected);
         };
         let id = bundle.id.to_key();
-        if self.desk.journal.contains(&id) {
+        if self.desk.journal.contains(&id, Schedule::now()) {
             return Ok(());
         }
         let Some(deliveries) = &self.deliveries else {
@@ -237,7 +253,8 @@ impl App {
             _ = self.end.acquire() => Err(services::Error::Disconnected),
         };
         // The application may have left as soon as it was told that its acknowledgement counts.
-        taken.or_else(|error| match self.desk.journal.contains(&id) {
+        let is_acknowledged = || self.desk.journal.contains(&id, Schedule::now());
+        taken.or_else(|error| match is_acknowledged() {
             true => Ok(()),
             false => Err(error),
         })
@@ -287,6 +304,16 @@ async fn deliver(
         .await
         .map_err(|_| services::Error::Disconnected)?;
     answer.await.map_err(|_| services::Error::Disconnected)
+}
+
+/// An endpoint of the local node (`ipn:!.7`) with the number of the node that has the endpoint `own`. The agent takes no other to be here.
+fn expanded(to: Eid, own: &Eid) -> Result<Eid, Error> {
+    let Eid::LocalNode(service) = to else {
+        return Ok(to);
+    };
+    let node = own.to_node_id();
+    let here = node.and_then(|node| Eid::try_from((node, eid::Service::Ipn(service))));
+    here.map_err(|_| Error::Refused(format!("{to}: this node has no number, write its name")))
 }
 
 fn internal(error: &Refused) -> services::Error {
@@ -345,7 +372,7 @@ impl Service for App {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{config::Storage, schedule::Schedule};
+    use crate::config::Storage;
 
     fn desk() -> Arc<Desk> {
         let journal = Journal::open(None, true, Schedule::now()).unwrap();
@@ -384,5 +411,82 @@ mod tests {
             let taken = receiving.await.unwrap();
             assert_eq!(taken.is_ok(), is_acknowledged);
         }
+    }
+
+    /// A sink that takes nothing.
+    struct Nowhere;
+
+    #[async_trait]
+    impl ServiceSink for Nowhere {
+        async fn unregister(&self) {}
+
+        async fn send(&self, _: Bytes) -> services::Result<Id> {
+            Err(services::Error::Disconnected)
+        }
+
+        async fn cancel(&self, _: &Id) -> services::Result<bool> {
+            Ok(false)
+        }
+    }
+
+    /// Each search would read all that waits for it.
+    #[tokio::test]
+    async fn an_application_that_takes_no_more_is_passed_over_until_it_has_taken_half() {
+        let desk = desk();
+        let (deliveries, mut delivered) = mpsc::channel(OWN + SHARED);
+        let app = App::new(desk.clone(), deliveries);
+        let (from, to): (Eid, Eid) = ("ipn:2.1".parse().unwrap(), "ipn:1.50".parse().unwrap());
+        app.on_register(&to, Box::new(Nowhere)).await;
+        let lifetime = Duration::from_secs(60);
+        let expiry = OffsetDateTime::now_utc() + lifetime;
+        let receive = |number: usize| {
+            let (app, payload) = (app.clone(), number.to_be_bytes());
+            let data = new_bundle(&from, &to, &payload, lifetime, &Keys::default()).unwrap();
+            tokio::spawn(async move { app.on_receive(data, expiry).await })
+        };
+        let mut receiving: Vec<_> = (0..OWN + SHARED).map(receive).collect();
+        let mut with_it = Vec::new();
+        for _ in 0..OWN + SHARED {
+            with_it.push(delivered.recv().await.unwrap());
+        }
+        assert!(!desk.stock.is_full(&to));
+        assert!(receive(OWN + SHARED).await.unwrap().is_err());
+        assert!(desk.stock.is_full(&to));
+        // It has more than half of them still.
+        let mut take = |count: usize| {
+            let taken: Vec<_> = with_it.drain(..count).collect();
+            for delivery in taken {
+                delivery.acknowledged.send(()).unwrap();
+            }
+        };
+        take(OWN);
+        while receiving
+            .iter()
+            .filter(|taking| taking.is_finished())
+            .count()
+            < OWN
+        {
+            tokio::task::yield_now().await;
+        }
+        assert!(desk.stock.is_full(&to));
+        take(SHARED);
+        for taking in receiving.drain(..) {
+            taking.await.unwrap().unwrap();
+        }
+        assert!(!desk.stock.is_full(&to));
+    }
+
+    #[test]
+    fn the_local_node_is_this_one() {
+        let (number, name): (Eid, Eid) = (
+            "ipn:3.1".parse().unwrap(),
+            "dtn://station/in".parse().unwrap(),
+        );
+        let local: Eid = "ipn:!.7".parse().unwrap();
+        let here = expanded(local.clone(), &number).unwrap();
+        assert_eq!(here.to_string(), "ipn:3.7");
+        assert_eq!(expanded(name.clone(), &number).unwrap(), name);
+        let error = expanded(local, &name).unwrap_err().to_string();
+        assert!(error.contains("has no number"), "{error}");
     }
 }

@@ -228,6 +228,7 @@ impl Connection {
                 Ok(Reply::Opened {
                     endpoint: endpoint.to_string(),
                     most_bytes: self.node.bundle_bytes(),
+                    contact_bytes: self.node.least_contact(),
                 })
             }
             Request::Send {

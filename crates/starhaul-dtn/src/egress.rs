@@ -4,7 +4,7 @@
 //! trip. So each is given a task of its own, within a window. And the agent has one route for all bundles of a destination, also
 //! for those that came from where it leads.
 
-use std::{cell::Cell, collections::HashMap, future::Future, sync::Arc};
+use std::{cell::Cell, collections::HashMap, future::Future, sync::Arc, time::Instant};
 
 use hardy_bpa::{
     async_trait,
@@ -13,15 +13,20 @@ use hardy_bpa::{
     storage::MetadataStorage,
 };
 use hardy_bpv7::eid::Eid;
+use starhaul_log::Seldom;
 use tokio::sync::Semaphore;
 
 use crate::{
     plan::NodeId,
+    schedule::{Fit, Schedule},
     stock::{Stock, Task, bundle_bytes},
 };
 
 /// Greatest number of bundles on their way to a neighbour.
 pub(crate) const MOST_BUNDLES: usize = 8192;
+/// The same over TCPCLv4. A session carries one at a time, and the others wait only so that the next one is loaded when it ends; each
+/// that waits when a connection breaks makes a connection of its own.
+pub(crate) const MOST_BUNDLES_TCP: usize = 8;
 /// Unit in which the bytes on their way are counted: permits are 32-bit numbers.
 const UNIT: u64 = 1 << 10;
 
@@ -56,7 +61,11 @@ pub(crate) async fn is_refused(sending: impl Future<Output = ()>) -> bool {
 pub(crate) struct Window {
     store: Arc<dyn MetadataStorage>,
     stock: Arc<Stock>,
+    schedule: Arc<Schedule>,
+    bundles: usize,
     units: u32,
+    /// Of bundles for which no contact is long enough.
+    log: Arc<Seldom>,
 }
 
 struct Controller {
@@ -64,21 +73,32 @@ struct Controller {
     queue: Arc<dyn EgressQueue>,
     store: Arc<dyn MetadataStorage>,
     stock: Arc<Stock>,
+    schedule: Arc<Schedule>,
     bundles: Arc<Semaphore>,
     bytes: Arc<Semaphore>,
     units: u32,
+    log: Arc<Seldom>,
 }
 
 impl Window {
-    /// At most `bytes` of bundles on their way to a neighbour; one larger bundle may go alone.
-    pub(crate) fn new(store: Arc<dyn MetadataStorage>, stock: Arc<Stock>, bytes: u64) -> Arc<Self> {
+    /// At most `bundles` and `bytes` of them on their way to a neighbour; one larger bundle may go alone.
+    pub(crate) fn new(
+        store: Arc<dyn MetadataStorage>,
+        stock: Arc<Stock>,
+        schedule: Arc<Schedule>,
+        bundles: usize,
+        bytes: u64,
+    ) -> Arc<Self> {
         let units = u32::try_from(bytes / UNIT)
             .unwrap_or(u32::MAX)
             .clamp(1, MOST_UNITS);
         Arc::new(Self {
             store,
             stock,
+            schedule,
+            bundles,
             units,
+            log: Arc::default(),
         })
     }
 }
@@ -107,21 +127,52 @@ impl EgressPolicy for Window {
             queue: queue.unwrap_or_else(|| Arc::new(Nowhere)),
             store: self.store.clone(),
             stock: self.stock.clone(),
-            bundles: Arc::new(Semaphore::new(MOST_BUNDLES)),
+            schedule: self.schedule.clone(),
+            bundles: Arc::new(Semaphore::new(self.bundles)),
             bytes: Arc::new(Semaphore::new(self.units as usize)),
             units: self.units,
+            log: self.log.clone(),
         })
+    }
+}
+
+impl Controller {
+    /// Whether a bundle that the agent sends to this neighbour cannot go there now. Nothing of it has been read yet.
+    fn is_to_wait(&self, bundle: &Bundle) -> bool {
+        let Some(neighbour) = &self.neighbour else {
+            return false;
+        };
+        // It is looked at again when a route changes.
+        if has_passed(bundle, neighbour) {
+            return true;
+        }
+        let bytes = bundle_bytes(bundle);
+        match self.schedule.fit(neighbour, Schedule::now(), bytes) {
+            Fit::Now => return false,
+            // What was booked for another may be given back.
+            Fit::Later => self.stock.changes.again(),
+            Fit::Never => {
+                if self.stock.fits_nowhere(&bundle.bundle.id)
+                    && let Some(others) = self.log.is_due(Instant::now())
+                {
+                    tracing::warn!(
+                        node = %neighbour,
+                        bytes,
+                        others,
+                        "a bundle is larger than any contact that is left with this node carries: it waits for another way"
+                    );
+                }
+            }
+        }
+        true
     }
 }
 
 #[async_trait]
 impl EgressController for Controller {
     async fn forward(&self, _: Option<u32>, mut bundle: Bundle) {
-        let neighbour = self.neighbour.as_ref();
         // One that has expired ends where it leaves (`filters`).
-        let is_here_still = !bundle.has_expired();
-        if is_here_still && neighbour.is_some_and(|neighbour| has_passed(&bundle, neighbour)) {
-            // It is looked at again when a route changes.
+        if !bundle.has_expired() && self.is_to_wait(&bundle) {
             bundle.metadata.status = BundleStatus::Waiting;
             if let Err(error) = self.store.update_status(&bundle).await {
                 tracing::warn!(%error, "a bundle that waits for another route waits for its contact to end");
@@ -170,19 +221,112 @@ impl EgressQueue for Nowhere {
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        sync::atomic::{AtomicUsize, Ordering},
+        time::Duration,
+    };
+
     use hardy_bpa::bundle::BundleMetadata;
     use hardy_bpv7::{builder::Builder, creation_timestamp::CreationTimestamp};
+    use starhaul_units::Bandwidth;
 
     use super::*;
+    use crate::{
+        config::Storage,
+        plan::{Contact, ContactPlan},
+        stock::memory::Metadata,
+    };
+
+    /// From 1 to 4, which live for a minute.
+    fn bundle(payload: &[u8]) -> Bundle {
+        let builder = Builder::new("ipn:1.5".parse().unwrap(), "ipn:4.5".parse().unwrap());
+        let builder = builder.with_lifetime(Duration::from_secs(60));
+        let builder = builder.with_payload(payload.into());
+        Bundle {
+            bundle: builder.build(CreationTimestamp::now()).unwrap().0,
+            metadata: BundleMetadata::default(),
+        }
+    }
+
+    /// Counts what it is given, and sends nothing.
+    #[derive(Default)]
+    struct Stuck(AtomicUsize);
+
+    #[async_trait]
+    impl EgressQueue for Stuck {
+        async fn forward(&self, _: Bundle) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+            std::future::pending().await
+        }
+    }
+
+    /// A controller of a window of so many bundles for node 4, what it counts, and the stock.
+    async fn controller(
+        plan: Vec<Contact>,
+        bundles: usize,
+    ) -> (Arc<dyn EgressController>, Arc<Stuck>, Arc<Stock>) {
+        let own: NodeId = "ipn:1.0".parse().unwrap();
+        let stock = Stock::new(own.clone(), Storage::small());
+        let schedule = Schedule::new(own, ContactPlan::new(plan), Vec::new());
+        let store = Arc::new(Metadata::new(10));
+        let window = Window::new(store, stock.clone(), Arc::new(schedule), bundles, 1 << 20);
+        let stuck = Arc::new(Stuck::default());
+        let queue: Arc<dyn EgressQueue> = stuck.clone();
+        let making = window.new_controller(HashMap::from([(None, queue)]));
+        let controller = to("ipn:4.0".parse().unwrap(), making).await;
+        (controller, stuck, stock)
+    }
+
+    /// Hundreds wait over a session of TCPCLv4 that breaks: each that waits in the layer makes a connection of its own.
+    #[tokio::test]
+    async fn no_more_bundles_wait_for_a_connection_than_the_window_lets_in() {
+        let (controller, stuck, _) = controller(Vec::new(), MOST_BUNDLES_TCP).await;
+        for number in 0..MOST_BUNDLES_TCP {
+            let number = u8::try_from(number).unwrap();
+            controller.forward(None, bundle(&[number])).await;
+        }
+        let one_more = controller.forward(None, bundle(b"more"));
+        tokio::select! {
+            biased;
+            () = one_more => panic!("one more is let in"),
+            () = tokio::time::sleep(Duration::from_millis(20)) => {}
+        }
+        assert_eq!(stuck.0.load(Ordering::SeqCst), MOST_BUNDLES_TCP);
+    }
+
+    /// It would be read and handed back each second of each pass.
+    #[tokio::test]
+    async fn a_bundle_that_no_contact_carries_is_not_read_and_is_told() {
+        let now = Schedule::now();
+        let contact = Contact {
+            from: "ipn:1.0".parse().unwrap(),
+            to: "ipn:4.0".parse().unwrap(),
+            start: now,
+            end: now.plus(Duration::from_secs(1000)),
+            rate: Bandwidth::from_bits_per_second(8),
+            light_time: Duration::ZERO,
+        };
+        let (controller, stuck, stock) = controller(vec![contact], 10).await;
+        let large = bundle(&[7; 1000]);
+        stock.insert(&large, false);
+        // However often a search finds it, it is one.
+        for _ in 0..3 {
+            controller.forward(None, large.clone()).await;
+        }
+        let met = stock.limits_met();
+        let told =
+            "bundles that are larger than any contact that is left with their next node carries: 1";
+        assert_eq!(met, [told]);
+        controller.forward(None, bundle(b"small")).await;
+        tokio::task::yield_now().await;
+        assert_eq!((stuck.0.load(Ordering::SeqCst), stock.in_flight()), (1, 1));
+        stock.remove(&large.bundle.id);
+        assert_eq!(stock.limits_met(), Vec::<String>::new());
+    }
 
     #[test]
     fn a_node_that_has_had_a_bundle_is_known() {
-        let builder = Builder::new("ipn:1.5".parse().unwrap(), "ipn:4.5".parse().unwrap());
-        let builder = builder.with_payload(b"x".as_slice().into());
-        let mut bundle = Bundle {
-            bundle: builder.build(CreationTimestamp::now()).unwrap().0,
-            metadata: BundleMetadata::default(),
-        };
+        let mut bundle = bundle(b"x");
         let passed = |bundle: &Bundle| {
             let nodes = (1..=5).map(|number| format!("ipn:{number}.0"));
             let passed = nodes.filter(|node| has_passed(bundle, &node.parse().unwrap()));

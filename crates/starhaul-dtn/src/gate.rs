@@ -2,7 +2,7 @@
 //! what goes there arrives first, and bundles are let in only while there is room.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -17,9 +17,10 @@ use hardy_bpa::{
 use starhaul_log::Seldom;
 
 use crate::{
+    config::{LtpConfig, TcpConfig},
     egress,
     plan::{Moment, NodeId},
-    schedule::Schedule,
+    schedule::{Fit, Schedule},
     steady::{self, Fault},
     stock::{NoRoom, Stock},
 };
@@ -36,31 +37,85 @@ struct Door {
     own: NodeId,
     schedule: Arc<Schedule>,
     stock: Arc<Stock>,
-    /// The nodes that may be neighbours; `None` if any may.
-    known: Option<Vec<NodeId>>,
+    guests: Guests,
     /// Whether a bundle without room waits; otherwise it is refused.
     waits: bool,
     /// Whether the node ends: nothing waits for room any more.
     is_closed: AtomicBool,
     agent: OnceLock<Box<dyn Sink>>,
     neighbours: Mutex<BTreeMap<ClaAddress, Neighbour>>,
+    /// Where nodes are connected that may be no neighbours.
+    strangers: Mutex<BTreeSet<ClaAddress>>,
     /// How many bundles are on their way to each node.
     leaving: Mutex<BTreeMap<NodeId, usize>>,
     /// Only one at a time tells the agent of neighbours.
     telling: tokio::sync::Mutex<()>,
     sent: AtomicU64,
     received: AtomicU64,
+    /// How many neighbours have come.
+    came: AtomicU64,
     /// Of what strangers send.
     log: Seldom,
+    /// Of strangers that connect under a name that is kept for another layer.
+    names: Seldom,
     /// Of bundles that come back.
     returns: Seldom,
+    /// Of bundles that are not let in.
+    full: Seldom,
+    /// Of bundles that neighbours do not take.
+    refusals: Seldom,
+}
+
+/// Which nodes may be neighbours.
+#[derive(Clone, Debug)]
+pub(crate) enum Guests {
+    /// These alone.
+    Only(Vec<NodeId>),
+    /// Any but these, who prove over another layer who they are.
+    AllBut(Vec<NodeId>),
+}
+
+impl Guests {
+    /// Who may be a neighbour over TCPCLv4, which authenticates nobody.
+    pub(crate) fn over_tcp(tcp: &TcpConfig, ltp: Option<&LtpConfig>) -> Self {
+        let named: Vec<NodeId> = tcp.peers.iter().map(|peer| peer.node.clone()).collect();
+        if !tcp.accepts_unknown {
+            return Self::Only(named);
+        }
+        let keyed = ltp.into_iter().flat_map(|ltp| &ltp.peers);
+        let keyed = keyed.filter(|peer| peer.key.is_some());
+        let kept = keyed.map(|peer| peer.node.clone());
+        Self::AllBut(kept.filter(|node| !named.contains(node)).collect())
+    }
+
+    fn may_enter(&self, node: Option<&NodeId>) -> bool {
+        match self {
+            Self::Only(known) => node.is_some_and(|node| known.contains(node)),
+            Self::AllBut(kept) => node.is_none_or(|node| !kept.contains(node)),
+        }
+    }
 }
 
 #[derive(Clone, Debug)]
 struct Neighbour {
     node: NodeId,
+    /// How many had come before it. Of several connections of a node, the latest is used: those before it may have broken without
+    /// a sign.
+    number: u64,
     /// Whether the agent knows of it.
     is_shown: bool,
+}
+
+/// The latest connection of each node.
+fn latest(neighbours: &BTreeMap<ClaAddress, Neighbour>) -> BTreeMap<NodeId, Neighbour> {
+    let mut latest: BTreeMap<NodeId, Neighbour> = BTreeMap::new();
+    for neighbour in neighbours.values() {
+        let is_older = |known: &Neighbour| known.number < neighbour.number;
+        if latest.get(&neighbour.node).is_none_or(is_older) {
+            latest.insert(neighbour.node.clone(), neighbour.clone());
+        }
+    }
+    latest
 }
 
 /// What passed a gate.
@@ -75,30 +130,35 @@ pub(crate) struct Passed {
 }
 
 impl Gate {
-    /// A gate before `layer`. Bundles of nodes that are not `known` are refused; one without room waits if `waits`.
+    /// A gate before `layer`. Bundles of nodes that are no `guests` are refused; one without room waits if `waits`.
     pub(crate) fn new(
         own: NodeId,
         layer: Arc<dyn Cla>,
         schedule: Arc<Schedule>,
         stock: Arc<Stock>,
-        known: Option<Vec<NodeId>>,
+        guests: Guests,
         waits: bool,
     ) -> Arc<Self> {
         let door = Door {
             own,
             schedule,
             stock,
-            known,
+            guests,
             waits,
             is_closed: AtomicBool::new(false),
             agent: OnceLock::new(),
             neighbours: Mutex::default(),
+            strangers: Mutex::default(),
             leaving: Mutex::default(),
             telling: tokio::sync::Mutex::default(),
             sent: AtomicU64::new(0),
             received: AtomicU64::new(0),
+            came: AtomicU64::new(0),
             log: Seldom::default(),
+            names: Seldom::default(),
             returns: Seldom::default(),
+            full: Seldom::default(),
+            refusals: Seldom::default(),
         };
         Arc::new(Self {
             layer,
@@ -113,13 +173,13 @@ impl Gate {
 
     /// What passed.
     pub(crate) fn passed(&self) -> Passed {
-        let neighbours = self.door.neighbours();
+        let neighbours = latest(&self.door.neighbours());
         Passed {
             sent: self.door.sent.load(Ordering::Relaxed),
             received: self.door.received.load(Ordering::Relaxed),
             neighbours: neighbours
-                .values()
-                .map(|at| (at.node.clone(), at.is_shown))
+                .into_iter()
+                .map(|(node, at)| (node, at.is_shown))
                 .collect(),
         }
     }
@@ -130,6 +190,11 @@ impl Gate {
             .neighbours()
             .values()
             .any(|neighbour| neighbour.node == *node)
+    }
+
+    /// Whether anyone is connected at an address, under whatever name.
+    pub(crate) fn is_connected(&self, address: &ClaAddress) -> bool {
+        self.door.neighbours().contains_key(address) || self.door.strangers().contains(address)
     }
 }
 
@@ -187,18 +252,33 @@ impl Door {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn strangers(&self) -> MutexGuard<'_, BTreeSet<ClaAddress>> {
+        self.strangers
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Whether a node may be a neighbour. One that has the name of this node would get what is for applications here.
     fn may_enter(&self, node: Option<&NodeId>) -> bool {
         let is_own = node.is_some_and(|node| *node == self.own || *node == NodeId::LocalNode);
-        let is_known = self
-            .known
-            .as_ref()
-            .is_none_or(|known| node.is_some_and(|node| known.contains(node)));
-        is_known && !is_own
+        self.guests.may_enter(node) && !is_own
     }
 
-    /// Notes whether a neighbour answers; over a layer that does not tell refusals it may have refused the bundle.
-    fn note(&self, node: &NodeId, forwarded: &Result<ForwardBundleResult>, tells_no_refusal: bool) {
+    /// Whether a node is connected at another address, too.
+    fn is_elsewhere(&self, node: &NodeId, address: &ClaAddress) -> bool {
+        let neighbours = self.neighbours();
+        let mut others = neighbours.iter().filter(|(at, _)| *at != address);
+        others.any(|(_, neighbour)| neighbour.node == *node)
+    }
+
+    /// Notes whether a neighbour answers at an address; over a layer that does not tell refusals it may have refused the bundle.
+    fn note(
+        &self,
+        node: &NodeId,
+        address: &ClaAddress,
+        forwarded: &Result<ForwardBundleResult>,
+        tells_no_refusal: bool,
+    ) {
         let now = Schedule::now();
         match forwarded {
             Ok(ForwardBundleResult::Sent) => self.is_there(node),
@@ -207,11 +287,17 @@ impl Door {
                 if tells_no_refusal {
                     egress::refused();
                 }
-                self.schedule.failed(node, now);
+                // A connection of former times may break long after the node has made another.
+                if !self.is_elsewhere(node, address) {
+                    self.schedule.failed(node, now);
+                }
             }
-            Err(_) => {
+            Err(error) => {
                 egress::refused();
                 self.schedule.refused(node, now);
+                if let Some(others) = self.refusals.is_due(Instant::now()) {
+                    tracing::warn!(%node, %error, others, "a neighbour does not take a bundle: it is tried again");
+                }
             }
         }
     }
@@ -219,6 +305,30 @@ impl Door {
     fn is_there(&self, node: &NodeId) {
         if self.schedule.worked(node, Schedule::now()) {
             self.stock.changes.at_once();
+        }
+    }
+
+    /// Forgets a neighbour; whether there was one.
+    async fn forget(&self, address: &ClaAddress) -> Result<bool> {
+        let _only_one = self.telling.lock().await;
+        let _change = self.stock.changes.begin();
+        let removed = self.neighbours().remove(address);
+        match (removed, self.agent.get()) {
+            (Some(neighbour), Some(agent)) if neighbour.is_shown => {
+                agent.remove_peer(address).await
+            }
+            (removed, _) => Ok(removed.is_some()),
+        }
+    }
+
+    fn log_name(&self, nodes: &[NodeId]) {
+        let Guests::AllBut(kept) = &self.guests else {
+            return;
+        };
+        if let Some(node) = nodes.iter().find(|node| kept.contains(node))
+            && let Some(others) = self.names.is_due(Instant::now())
+        {
+            tracing::warn!(%node, others, "a connection under the name of a neighbour over LTP that has a key is not used");
         }
     }
 
@@ -239,8 +349,11 @@ impl Door {
         let _only_one = self.telling.lock().await;
         let changes: Vec<(ClaAddress, Neighbour)> = {
             let mut neighbours = self.neighbours();
+            let latest = latest(&neighbours);
             let changed = neighbours.iter_mut().filter_map(|(address, neighbour)| {
-                let is_open = self.schedule.is_shown(&neighbour.node, now);
+                let latest = latest.get(&neighbour.node);
+                let is_latest = latest.is_some_and(|latest| latest.number == neighbour.number);
+                let is_open = is_latest && self.schedule.is_shown(&neighbour.node, now);
                 let is_news = std::mem::replace(&mut neighbour.is_shown, is_open) != is_open;
                 is_news.then(|| (address.clone(), neighbour.clone()))
             });
@@ -295,25 +408,27 @@ impl Cla for Gate {
             .neighbours()
             .get(address)
             .map(|neighbour| neighbour.node.clone());
-        let now = Schedule::now();
+        let (now, bytes) = (Schedule::now(), bundle.len() as u64);
         let schedule = &self.door.schedule;
-        let booked = node.and_then(|node| {
-            let booking = schedule.book(&node, now, bundle.len() as u64)?;
-            Some((node, booking))
-        });
-        let (node, booking) = match booked {
-            Some(booked) => booked,
-            // Its contact is over, or it has left: who answers there now, if anyone, is not this neighbour.
-            None => {
-                self.door.stock.changes.again();
-                return Ok(ForwardBundleResult::NoNeighbour);
+        // It has left: who answers there now, if anyone, is not this neighbour.
+        let Some(node) = node else {
+            self.door.stock.changes.again();
+            return Ok(ForwardBundleResult::NoNeighbour);
+        };
+        // Its contact is over, or too short for what is left of it.
+        let Some(booking) = schedule.book(&node, now, bytes) else {
+            if schedule.fit(&node, now, bytes) == Fit::Never {
+                // It would be read again each second.
+                egress::refused();
             }
+            self.door.stock.changes.again();
+            return Ok(ForwardBundleResult::NoNeighbour);
         };
         let leaving = self.door.leave_to(&node);
         let forwarded = self.layer.forward(queue, address, bundle).await;
         drop(leaving);
         let is_tcp = self.layer.address_type() == Some(ClaAddressType::Tcp);
-        self.door.note(&node, &forwarded, is_tcp);
+        self.door.note(&node, address, &forwarded, is_tcp);
         match forwarded {
             Ok(ForwardBundleResult::Sent) => drop(self.door.sent.fetch_add(1, Ordering::Relaxed)),
             _ => {
@@ -369,7 +484,11 @@ impl Sink for Entrance {
                     }
                 }
                 Err(error) => {
-                    door.stock.refused();
+                    door.stock.not_taken(error);
+                    if let Some(others) = door.full.is_due(Instant::now()) {
+                        let node = node.map(ToString::to_string);
+                        tracing::warn!(node, bytes, %error, others, "a bundle of a neighbour is refused");
+                    }
                     return Err(Error::Internal(error.into()));
                 }
             }
@@ -390,10 +509,13 @@ impl Sink for Entrance {
     async fn add_peer(&self, address: ClaAddress, nodes: &[NodeId]) -> Result<bool> {
         let known = nodes.iter().find(|node| self.0.may_enter(Some(node)));
         let Some(node) = known.cloned() else {
+            self.0.log_name(nodes);
+            self.0.strangers().insert(address);
             return Ok(false);
         };
         let neighbour = Neighbour {
             node,
+            number: self.0.came.fetch_add(1, Ordering::Relaxed),
             is_shown: false,
         };
         self.0.is_there(&neighbour.node);
@@ -403,15 +525,13 @@ impl Sink for Entrance {
     }
 
     async fn remove_peer(&self, address: &ClaAddress) -> Result<bool> {
-        let _only_one = self.0.telling.lock().await;
-        let _change = self.0.stock.changes.begin();
-        let removed = self.0.neighbours().remove(address);
-        match (removed, self.0.agent.get()) {
-            (Some(neighbour), Some(agent)) if neighbour.is_shown => {
-                agent.remove_peer(address).await
-            }
-            (removed, _) => Ok(removed.is_some()),
+        self.0.strangers().remove(address);
+        let was_there = self.0.forget(address).await;
+        // The node may be connected at another address, too, which is the latest now.
+        if !self.0.is_closed.load(Ordering::SeqCst) {
+            self.0.update(Schedule::now()).await;
         }
+        was_there
     }
 }
 
@@ -464,8 +584,9 @@ mod tests {
         }
     }
 
-    /// An agent that takes all and does nothing.
-    struct Agent;
+    /// An agent that takes all and does nothing, and what it knows of.
+    #[derive(Default)]
+    struct Agent(Arc<Mutex<BTreeSet<ClaAddress>>>);
 
     #[async_trait]
     impl Sink for Agent {
@@ -480,13 +601,17 @@ mod tests {
             Ok(())
         }
 
-        async fn add_peer(&self, _: ClaAddress, _: &[NodeId]) -> Result<bool> {
-            Ok(true)
+        async fn add_peer(&self, address: ClaAddress, _: &[NodeId]) -> Result<bool> {
+            Ok(self.0.lock().unwrap().insert(address))
         }
 
-        async fn remove_peer(&self, _: &ClaAddress) -> Result<bool> {
-            Ok(true)
+        async fn remove_peer(&self, address: &ClaAddress) -> Result<bool> {
+            Ok(self.0.lock().unwrap().remove(address))
         }
+    }
+
+    fn at(name: &'static str) -> ClaAddress {
+        ClaAddress::Private(Bytes::from_static(name.as_bytes()))
     }
 
     fn node(number: u32) -> NodeId {
@@ -514,9 +639,17 @@ mod tests {
         let schedule = Arc::new(schedule);
         let stock = Stock::new(node(1), Storage::small());
         let layer = Arc::new(Layer::default());
-        let gate = Gate::new(node(1), layer.clone(), schedule.clone(), stock, None, false);
-        gate.on_register(Box::new(Agent), &[]).await;
-        let address = ClaAddress::Private(Bytes::from_static(b"2"));
+        let guests = Guests::AllBut(Vec::new());
+        let gate = Gate::new(
+            node(1),
+            layer.clone(),
+            schedule.clone(),
+            stock,
+            guests,
+            false,
+        );
+        gate.on_register(Box::new(Agent::default()), &[]).await;
+        let address = at("2");
         let sink = layer.sink.get().unwrap();
         sink.add_peer(address.clone(), &[node(2)]).await.unwrap();
         let via = || schedule.look(Schedule::now())[&node(4)].clone();
@@ -544,6 +677,82 @@ mod tests {
             layer.is_tcp.store(is_tcp, Ordering::Relaxed);
             let sending = async { drop(gate.forward(None, &address, Bytes::new()).await) };
             assert_eq!(egress::is_refused(sending).await, is_tcp);
+        }
+    }
+
+    /// It connects from another address when its link comes back, and nobody has noticed the end of its former connection.
+    #[tokio::test]
+    async fn the_latest_connection_of_a_neighbour_is_used() {
+        let always = Contact {
+            from: node(1),
+            to: node(2),
+            start: Moment::default(),
+            end: Moment::MAX,
+            rate: Bandwidth::from_mbit(100),
+            light_time: Duration::ZERO,
+        };
+        let plan = ContactPlan::new(vec![always]);
+        let schedule = Arc::new(Schedule::new(node(1), plan, Vec::new()));
+        schedule.look(Schedule::now());
+        let stock = Stock::new(node(1), Storage::small());
+        let (layer, agent) = (Arc::new(Layer::default()), Agent::default());
+        let known = agent.0.clone();
+        let guests = Guests::Only(vec![node(2)]);
+        let gate = Gate::new(
+            node(1),
+            layer.clone(),
+            schedule.clone(),
+            stock,
+            guests,
+            true,
+        );
+        gate.on_register(Box::new(agent), &[]).await;
+        let shown = || known.lock().unwrap().iter().cloned().collect::<Vec<_>>();
+        let sink = layer.sink.get().unwrap();
+        for name in ["old", "new"] {
+            sink.add_peer(at(name), &[node(2)]).await.unwrap();
+            assert_eq!(shown(), [at(name)]);
+        }
+        assert_eq!(gate.passed().neighbours, [(node(2), true)]);
+        // What was on its way over the former connection says nothing of the node.
+        let old = at("old");
+        gate.forward(None, &old, Bytes::new()).await.unwrap();
+        assert_eq!(schedule.next_attempt(Schedule::now()), None);
+        sink.remove_peer(&at("new")).await.unwrap();
+        assert_eq!(shown(), [at("old")]);
+        gate.forward(None, &old, Bytes::new()).await.unwrap();
+        assert!(schedule.next_attempt(Schedule::now()).is_some());
+    }
+
+    /// Over LTP it proves by its key who it is.
+    #[tokio::test]
+    async fn a_stranger_does_not_get_a_name_that_is_kept_for_another_layer() {
+        let schedule = Schedule::new(node(1), ContactPlan::default(), Vec::new());
+        let stock = Stock::new(node(1), Storage::small());
+        let layer = Arc::new(Layer::default());
+        let guests = Guests::AllBut(vec![node(2)]);
+        let gate = Gate::new(
+            node(1),
+            layer.clone(),
+            Arc::new(schedule),
+            stock,
+            guests,
+            true,
+        );
+        gate.on_register(Box::new(Agent::default()), &[]).await;
+        let sink = layer.sink.get().unwrap();
+        for (number, enters) in [(2, false), (3, true)] {
+            let (node, address) = (node(number), at("x"));
+            let from = (Some(&node), Some(&address));
+            let came = sink
+                .add_peer(address.clone(), std::slice::from_ref(&node))
+                .await;
+            assert_eq!((came.unwrap(), gate.has(&node)), (enters, enters));
+            let given = sink.dispatch(Bytes::new(), from.0, from.1).await;
+            assert_eq!(given.is_ok(), enters);
+            assert!(gate.is_connected(&address));
+            sink.remove_peer(&address).await.unwrap();
+            assert!(!gate.is_connected(&address));
         }
     }
 }

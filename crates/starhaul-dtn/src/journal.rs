@@ -81,9 +81,9 @@ impl Journal {
         })
     }
 
-    /// Whether a bundle was acknowledged.
-    pub fn contains(&self, id: &str) -> bool {
-        self.until().contains_key(id)
+    /// Whether a bundle was acknowledged whose lifetime has not ended: another may have its name after that.
+    pub fn contains(&self, id: &str, now: Moment) -> bool {
+        self.until().get(id).is_some_and(|until| *until > now)
     }
 
     /// Notes that a bundle was acknowledged: whoever calls this waits for the medium.
@@ -220,11 +220,14 @@ mod tests {
         let whole = std::fs::read(&file).unwrap();
         std::fs::write(&file, [&whole[..], b"three 99"].concat()).unwrap();
         let journal = open(at(5));
-        assert!(journal.contains("one") && journal.contains("two") && !journal.contains("three"));
+        let has = |journal: &Journal, id| journal.contains(id, at(5));
+        assert!(has(&journal, "one") && has(&journal, "two") && !has(&journal, "three"));
+        // Another bundle may have its name then.
+        assert!(!journal.contains("one", at(10)));
         let journal = open(at(50));
-        assert!(!journal.contains("one") && journal.contains("two"));
+        assert!(!has(&journal, "one") && has(&journal, "two"));
         journal.record("four", at(70), at(50)).unwrap();
-        assert!(open(at(60)).contains("four"));
+        assert!(open(at(60)).contains("four", at(60)));
     }
 
     #[test]
@@ -246,7 +249,7 @@ mod tests {
         assert_eq!(journal.held().lines, 3);
         drop(journal);
         let journal = Journal::open(Some(folder.path()), true, at(50)).unwrap();
-        let is_there = |id| journal.contains(id);
+        let is_there = |id| journal.contains(id, at(50));
         assert!(["one", "two", "three"].into_iter().all(is_there));
     }
 
@@ -263,14 +266,15 @@ mod tests {
         std::os::unix::fs::symlink("/dev/full", &new).unwrap();
         let journal = Journal::open(Some(folder.path()), true, at(50)).unwrap();
         assert!(!new.is_symlink(), "the new file stays");
-        assert!(journal.contains("one") && !journal.contains("two") && !journal.contains("three"));
+        let has = |journal: &Journal, id| journal.contains(id, at(50));
+        assert!(has(&journal, "one") && !has(&journal, "two") && !has(&journal, "three"));
         assert_eq!(journal.held().lines, 3);
         journal.record("four", at(100), at(50)).unwrap();
         drop(journal);
         let text = std::fs::read_to_string(&file).unwrap();
         assert!(text.starts_with("one 100000\n"), "it is written anew");
         let journal = Journal::open(Some(folder.path()), true, at(60)).unwrap();
-        assert!(journal.contains("one") && journal.contains("four"));
+        assert!(has(&journal, "one") && has(&journal, "four"));
         assert_eq!(journal.held().lines, 2);
     }
 }

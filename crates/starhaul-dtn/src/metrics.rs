@@ -105,6 +105,11 @@ fn of_bundles(counters: &Counters, families: &mut Families<'_>) -> fmt::Result {
             "Bundles for which there was no room",
             counters.refused,
         ),
+        (
+            "starhaul_dtn_too_large_bundles",
+            "Bundles that were larger than max_bundle_bytes or max_bytes allows",
+            counters.too_large,
+        ),
     ] {
         families.counter(name, help, None, [([], count)])?;
     }

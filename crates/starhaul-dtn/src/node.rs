@@ -14,6 +14,7 @@ use std::{
 
 use hardy_bpa::{
     bpa::{Bpa, BpaRegistration as _},
+    cla::ClaAddress,
     node_ids::NodeIds,
     storage::MetadataStorage,
 };
@@ -28,9 +29,9 @@ use crate::{
     app::{App, Delivery, Desk, MOST_DELIVERING},
     bundle_log::BundleLog,
     config::{Config, TcpConfig, TcpPeer},
-    egress::{MOST_BUNDLES, Window},
+    egress::{MOST_BUNDLES, MOST_BUNDLES_TCP, Window},
     filters,
-    gate::Gate,
+    gate::{Gate, Guests},
     ltp::{LtpCla, LtpLayer},
     plan::{Moment, NodeId},
     routes::Routes,
@@ -56,9 +57,9 @@ const WINDOW_ROUND_TRIPS: u32 = 3;
 const MOST_SHUTDOWN: Duration = Duration::from_secs(5);
 /// How long the node waits before it tries again what failed.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
-/// How long an address of a peer may take to answer before the next is tried.
+/// How long an address of a peer may take to answer before the next is tried, or the same again.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
-/// The same at most, for a neighbour that takes connections under another name: each may stay open.
+/// The longest time between two attempts to connect to one who takes connections and ends them.
 const MOST_DELAY: Duration = Duration::from_secs(60);
 /// All that waits is tried again this often: each time costs a search of the store.
 const LOOK_AT_ALL: Duration = Duration::from_secs(300);
@@ -249,7 +250,7 @@ impl Parts {
                 cla,
                 self.schedule.clone(),
                 self.stock.clone(),
-                Some(known),
+                Guests::Only(known),
                 false,
             );
             let windows = config.peers.iter().filter_map(|peer| {
@@ -260,7 +261,13 @@ impl Parts {
                 .max()
                 .unwrap_or(0)
                 .clamp(WINDOW_BYTES, MOST_WINDOW_BYTES);
-            let policy = Window::new(self.store.clone(), self.stock.clone(), window);
+            let policy = Window::new(
+                self.store.clone(),
+                self.stock.clone(),
+                self.schedule.clone(),
+                MOST_BUNDLES,
+                window,
+            );
             layer.set_links(|node| self.link(node, Schedule::now()));
             agent
                 .register_cla("ltp".to_owned(), gate.clone(), Some(policy))
@@ -270,17 +277,22 @@ impl Parts {
         }
         if let Some(config) = &self.config.tcp {
             let layer = start_tcp(config, self.config.storage.bundle_bytes)?;
-            let known = config.peers.iter().map(|peer| peer.node.clone()).collect();
-            let known = (!config.accepts_unknown).then_some(known);
+            let guests = Guests::over_tcp(config, self.config.ltp.as_ref());
             let gate = Gate::new(
                 self.config.node.clone(),
                 layer.clone(),
                 self.schedule.clone(),
                 self.stock.clone(),
-                known,
+                guests,
                 true,
             );
-            let policy = Window::new(self.store.clone(), self.stock.clone(), WINDOW_BYTES);
+            let policy = Window::new(
+                self.store.clone(),
+                self.stock.clone(),
+                self.schedule.clone(),
+                MOST_BUNDLES_TCP,
+                WINDOW_BYTES,
+            );
             agent
                 .register_cla("tcp".to_owned(), gate.clone(), Some(policy))
                 .await
@@ -374,8 +386,8 @@ async fn try_again(parts: Arc<Parts>) {
     }
 }
 
-/// Connects to the first address of a peer that takes a connection.
-async fn connect(layer: &hardy_tcpclv4::Cla, address: &PeerAddress) -> Result<(), String> {
+/// Connects to the first address of a peer that takes a connection, and returns it.
+async fn connect(layer: &hardy_tcpclv4::Cla, address: &PeerAddress) -> Result<SocketAddr, String> {
     let addresses = match address {
         PeerAddress::At(address) => vec![*address],
         // A name is looked up at each attempt: a peer may be given another address.
@@ -385,12 +397,10 @@ async fn connect(layer: &hardy_tcpclv4::Cla, address: &PeerAddress) -> Result<()
         }
     };
     let mut failed = "the name has no address".to_owned();
-    let mut addresses = addresses.into_iter().peekable();
-    while let Some(address) = addresses.next() {
-        // The last one has as long as the library gives it.
-        let patience = addresses.peek().map_or(Duration::MAX, |_| CONNECT_PATIENCE);
-        match tokio::time::timeout(patience, layer.connect(&address)).await {
-            Ok(Ok(())) => return Ok(()),
+    for address in addresses {
+        // The system would try longer and longer, and lose the beginning of a contact.
+        match tokio::time::timeout(CONNECT_PATIENCE, layer.connect(&address)).await {
+            Ok(Ok(())) => return Ok(address),
             Ok(Err(error)) => failed = error.to_string(),
             Err(_) => failed = format!("{address} does not answer"),
         }
@@ -423,24 +433,35 @@ async fn keep_connected(parts: Arc<Parts>, node: NodeId, address: PeerAddress) {
     let Some((layer, gate)) = &parts.tcp else {
         return;
     };
-    let mut delay = TRY_AGAIN;
+    let (mut delay, mut told) = (TRY_AGAIN, String::new());
     loop {
         let is_wanted = || !gate.has(&node) && parts.schedule.is_open(&node, Schedule::now());
-        let mut is_connected = false;
+        let mut connected = None;
         if is_wanted() {
-            let connected = connect(layer, &address).await;
-            is_connected = connected.is_ok();
-            if let Err(error) = connected {
-                tracing::debug!(%node, %address, %error, "no connection");
+            match connect(layer, &address).await {
+                Ok(at) => {
+                    connected = Some(ClaAddress::Tcp(at));
+                    told.clear();
+                }
+                Err(error) if error != told => {
+                    tracing::warn!(%node, %address, %error, "no connection; it is tried again each second");
+                    told = error;
+                }
+                Err(error) => tracing::debug!(%node, %address, %error, "no connection"),
             }
         }
         tokio::time::sleep(TRY_AGAIN).await;
-        if is_connected && is_wanted() {
-            tracing::warn!(%node, %address, "whoever answers there is not this node, or ends the connection");
-            tokio::time::sleep(delay).await;
-            delay = (delay * 2).min(MOST_DELAY);
-        } else {
-            delay = TRY_AGAIN;
+        match connected {
+            Some(at) if is_wanted() => {
+                tracing::warn!(%node, %address, "whoever answers there is not this node, or ends the connection");
+                // The library ends no connection by itself: another one would stay open beside this one.
+                while gate.is_connected(&at) {
+                    tokio::time::sleep(TRY_AGAIN).await;
+                }
+                tokio::time::sleep(delay).await;
+                delay = (delay * 2).min(MOST_DELAY);
+            }
+            _ => delay = TRY_AGAIN,
         }
     }
 }
@@ -483,6 +504,11 @@ impl Handle {
     /// Greatest payload of a bundle in bytes.
     pub fn bundle_bytes(&self) -> u64 {
         self.0.config.storage.bundle_bytes
+    }
+
+    /// Bytes of the least contact of the plan, if there is one.
+    pub fn least_contact(&self) -> Option<u64> {
+        self.0.schedule.least_contact()
     }
 
     /// The socket that the configuration names.

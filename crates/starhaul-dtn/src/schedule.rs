@@ -32,6 +32,8 @@ pub(crate) struct Schedule {
     ends: BTreeMap<NodeId, Moment>,
     /// The nodes to which the configuration sends bundles, whatever the plan says.
     configured: BTreeSet<NodeId>,
+    /// Bytes of the least contact of the plan.
+    least_contact: Option<u64>,
     bookings: Mutex<Bookings>,
     /// Of the neighbours.
     silent: Mutex<Silent>,
@@ -46,6 +48,17 @@ pub(crate) struct Booking {
     bytes: u64,
 }
 
+/// Whether the contacts with a neighbour are long enough for a bundle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fit {
+    /// It can leave now.
+    Now,
+    /// What is left of an open contact is too short or booked; another is long enough, or this one without what is booked.
+    Later,
+    /// Neither what is left of an open contact nor any that comes is long enough.
+    Never,
+}
+
 /// The contacts from here to one node, by their begin: a plan may have a million.
 #[derive(Debug, Default)]
 struct Ways(Vec<Way>);
@@ -57,6 +70,14 @@ struct Way {
     place: usize,
     /// The latest end of this one and all that begin earlier.
     latest_end: Moment,
+    /// The most bytes that this one or any that begins later carries.
+    most_bytes: u64,
+}
+
+/// Bytes that a contact carries from now on, or in all if it has not begun.
+fn carries(contact: &Contact, now: Moment) -> u64 {
+    let length = contact.end.since(now.max(contact.start));
+    contact.rate.bytes_in(length)
 }
 
 impl Ways {
@@ -72,9 +93,16 @@ impl Ways {
                 start: contact.start,
                 place,
                 latest_end,
+                most_bytes: carries(contact, contact.start),
             })
         });
-        Self(ways.collect())
+        let mut ways: Vec<Way> = ways.collect();
+        let mut most_bytes = 0;
+        for way in ways.iter_mut().rev() {
+            most_bytes = way.most_bytes.max(most_bytes);
+            way.most_bytes = most_bytes;
+        }
+        Self(ways)
     }
 
     /// Those that have begun and may be open.
@@ -87,9 +115,9 @@ impl Ways {
     }
 
     /// The next that begins.
-    fn next(&self, now: Moment) -> Option<usize> {
+    fn next(&self, now: Moment) -> Option<&Way> {
         let begun = self.0.partition_point(|way| way.start <= now);
-        self.0.get(begun).map(|way| way.place)
+        self.0.get(begun)
     }
 }
 
@@ -102,6 +130,8 @@ impl Schedule {
             _ => None,
         };
         let planned = plan.contacts().iter().filter_map(other).collect();
+        let all = plan.contacts().iter();
+        let least_contact = all.map(|contact| carries(contact, contact.start)).min();
         let plan = plan.with(always);
         let (mut places, mut ends) = (BTreeMap::<_, Vec<_>>::new(), BTreeMap::new());
         for (place, contact) in plan.contacts().iter().enumerate() {
@@ -122,6 +152,7 @@ impl Schedule {
                 .collect(),
             ends,
             configured: BTreeSet::new(),
+            least_contact,
             node,
             plan,
             bookings: Mutex::default(),
@@ -165,8 +196,8 @@ impl Schedule {
 
     /// The next contact that begins to a neighbour.
     pub(crate) fn next_contact(&self, neighbour: &NodeId, now: Moment) -> Option<&Contact> {
-        let place = self.neighbours.get(neighbour)?.next(now)?;
-        self.plan.contacts().get(place)
+        let way = self.neighbours.get(neighbour)?.next(now)?;
+        self.plan.contacts().get(way.place)
     }
 
     /// When the next contact begins or ends here.
@@ -270,6 +301,29 @@ impl Schedule {
         bookings.book(&self.plan, place, now, bytes)?;
         let place = Some(place);
         Some(Booking { place, bytes })
+    }
+
+    /// Whether a bundle of so many bytes can leave to a neighbour now or at any time.
+    pub(crate) fn fit(&self, neighbour: &NodeId, now: Moment, bytes: u64) -> Fit {
+        let is_free = || self.best(neighbour, now, bytes, &self.bookings()).is_some();
+        if !self.is_planned(neighbour) || is_free() {
+            return Fit::Now;
+        }
+        let next = self.neighbours.get(neighbour);
+        let next = next.and_then(|ways| ways.next(now));
+        let coming = next.map_or(0, |way| way.most_bytes);
+        let open = self.open(neighbour, now);
+        let most = open.map(|(_, contact)| carries(contact, now)).max();
+        match bytes <= most.unwrap_or(0).max(coming) {
+            true => Fit::Later,
+            false => Fit::Never,
+        }
+    }
+
+    /// Bytes of the least contact of the plan between any nodes, if there is one: over which of them a bundle will go is not known
+    /// when it is made.
+    pub(crate) fn least_contact(&self) -> Option<u64> {
+        self.least_contact
     }
 
     /// A bundle did not leave: others may have its time.
@@ -468,5 +522,33 @@ mod tests {
         assert_eq!(rate(595, 3_000_000), Some(slow));
         assert!(schedule.is_open(&node(2), second(700)));
         assert!(!schedule.is_open(&node(2), second(86_399)));
+    }
+
+    #[test]
+    fn a_bundle_that_no_contact_carries_is_told_from_one_that_waits_for_the_next() {
+        // Passes of 8 minutes carry 576 000 bytes each, a short one between them 60 000.
+        let rate = Bandwidth::from_bits_per_second(9600);
+        let passes = [0..480, 1000..1050, 6000..6480].map(|pass| contact(1, 2, pass, rate));
+        let schedule = Schedule::new(node(1), ContactPlan::new(passes.to_vec()), Vec::new());
+        let fit = |at: u64, bytes: u64| schedule.fit(&node(2), second(at), bytes);
+        assert_eq!(schedule.least_contact(), Some(60_000));
+        assert_eq!(fit(0, 576_000), Fit::Now);
+        assert_eq!(fit(0, 576_001), Fit::Never);
+        // It waits for the next pass, the last one.
+        assert_eq!(
+            (fit(100, 500_000), fit(1001, 500_000)),
+            (Fit::Later, Fit::Later)
+        );
+        assert_eq!(
+            (fit(6100, 500_000), fit(6100, 400_000)),
+            (Fit::Never, Fit::Now)
+        );
+        // What is booked may be given back.
+        let booking = schedule.book(&node(2), second(6100), 400_000).unwrap();
+        assert_eq!(fit(6100, 400_000), Fit::Later);
+        schedule.give_back(&booking, second(6100));
+        assert_eq!(fit(6100, 400_000), Fit::Now);
+        // Whom the plan does not name takes any.
+        assert_eq!(schedule.fit(&node(7), second(0), u64::MAX), Fit::Now);
     }
 }

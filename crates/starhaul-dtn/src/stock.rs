@@ -9,7 +9,7 @@ pub(crate) mod memory;
 mod passed;
 
 use std::{
-    collections::{BTreeMap, HashMap, hash_map::Entry},
+    collections::{BTreeMap, HashMap, HashSet, hash_map::Entry},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -18,7 +18,7 @@ use std::{
 };
 
 use hardy_bpa::bundle::Bundle;
-use hardy_bpv7::bundle::Id;
+use hardy_bpv7::{bundle::Id, eid::Eid};
 use time::OffsetDateTime;
 use tokio::sync::Notify;
 
@@ -62,8 +62,22 @@ struct Held {
     passed: Passed,
     /// Bytes of bundles that were let in, but are not stored yet.
     coming: Amount,
-    expired: u64,
-    refused: u64,
+    /// Endpoints here whose applications have as many bundles as they may have at a time.
+    full: HashSet<Eid>,
+    /// How many bundles fit into no contact that is left with the next node on their way.
+    unfit: u64,
+    ended: Ended,
+}
+
+/// Bundles that ended here or were not taken, since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ended {
+    /// Those whose lifetime ended here.
+    pub expired: u64,
+    /// How often there was no room for one, or it could not be stored.
+    pub refused: u64,
+    /// How often one was larger than any may be.
+    pub too_large: u64,
 }
 
 #[derive(Debug)]
@@ -79,6 +93,8 @@ struct Item {
     may_have_left: bool,
     /// How often neighbours refused it.
     refusals: u32,
+    /// Whether it fits into no contact that is left with the next node on its way.
+    is_unfit: bool,
 }
 
 /// What is being done with a bundle.
@@ -160,10 +176,9 @@ impl Stock {
         tasks.filter(|task| **task == Task::Sending).count()
     }
 
-    /// How many bundles reached the end of their lifetime here, and how many were refused for want of room.
-    pub fn expired_and_refused(&self) -> (u64, u64) {
-        let held = self.held();
-        (held.expired, held.refused)
+    /// How many bundles ended here or were not taken.
+    pub fn ended(&self) -> Ended {
+        self.held().ended
     }
 
     /// Whether a node is this one.
@@ -181,7 +196,8 @@ impl Stock {
     /// # Errors
     /// All of [`NoRoom`].
     pub fn admit(&self, bytes: u64) -> std::result::Result<Room<'_>, NoRoom> {
-        self.room(bytes).inspect_err(|_| self.refused())
+        self.room(bytes)
+            .inspect_err(|reason| self.not_taken(*reason))
     }
 
     /// The same for one that may wait where there is none: it is not refused yet.
@@ -223,7 +239,46 @@ impl Stock {
 
     /// Notes that a bundle which was let in could not be stored.
     pub(crate) fn refused(&self) {
-        self.held().refused += 1;
+        self.held().ended.refused += 1;
+    }
+
+    /// Notes that a bundle was not let in.
+    pub(crate) fn not_taken(&self, reason: NoRoom) {
+        match reason {
+            NoRoom::Full => self.refused(),
+            NoRoom::TooLarge => self.held().ended.too_large += 1,
+        }
+    }
+
+    /// Notes that a bundle fits into no contact that is left with the next node on its way; whether that is news.
+    pub(crate) fn fits_nowhere(&self, id: &Id) -> bool {
+        let mut held = self.held();
+        let held = &mut *held;
+        // The agent may hand out one that is on its way already.
+        if held.busy.contains_key(id) {
+            return false;
+        }
+        let Some(item) = held.bundles.get_mut(id).filter(|item| !item.is_unfit) else {
+            return false;
+        };
+        item.is_unfit = true;
+        held.unfit += 1;
+        true
+    }
+
+    /// Notes whether the application at an endpoint here has as many bundles as it may have at a time.
+    pub(crate) fn set_full(&self, endpoint: &Eid, is_full: bool) {
+        let mut held = self.held();
+        if is_full {
+            held.full.insert(endpoint.clone());
+        } else {
+            held.full.remove(endpoint);
+        }
+    }
+
+    /// Whether the application that a bundle is for, if it is here, has as many as it may have at a time.
+    pub(crate) fn is_full(&self, endpoint: &Eid) -> bool {
+        self.held().full.contains(endpoint)
     }
 
     /// The limits that are reached, for people.
@@ -242,10 +297,22 @@ impl Stock {
                 held.total.bytes
             ));
         }
-        if held.refused > 0 {
+        if held.ended.refused > 0 {
             met.push(format!(
                 "{} times a bundle was refused for want of room",
-                held.refused
+                held.ended.refused
+            ));
+        }
+        if held.ended.too_large > 0 {
+            met.push(format!(
+                "{} times a bundle was refused that is larger than max_bundle_bytes or max_bytes allows",
+                held.ended.too_large
+            ));
+        }
+        if held.unfit > 0 {
+            met.push(format!(
+                "bundles that are larger than any contact that is left with their next node carries: {}",
+                held.unfit
             ));
         }
         met
@@ -263,6 +330,7 @@ impl Stock {
             && let Some(item) = held.bundles.get_mut(id)
         {
             item.may_have_left = true;
+            held.unfit -= u64::from(std::mem::take(&mut item.is_unfit));
         }
         Some(Busy {
             stock: self.clone(),
@@ -303,7 +371,7 @@ impl Stock {
             Some(item) => item.may_have_left.then_some(item.trace),
             None => held.passed.of(id),
         };
-        left.is_some_and(|trace| trace != held.passed.trace(bundle))
+        left.is_some_and(|first| held.passed.trace(bundle).is_back(first))
     }
 
     /// Notes a bundle; one of a former life may have left in that.
@@ -320,6 +388,7 @@ impl Stock {
             may_have_left: may_have_left && node.as_ref() != Some(&self.own),
             node,
             refusals: 0,
+            is_unfit: false,
         };
         if held.bundles.contains_key(&bundle.bundle.id) {
             return;
@@ -338,6 +407,7 @@ impl Stock {
             return;
         };
         take(&mut held.total, item.bytes);
+        held.unfit -= u64::from(item.is_unfit);
         if item.may_have_left {
             let most = self.limits.bundles.saturating_mul(MOST_PASSED);
             held.passed.note(id, item.trace, most);
@@ -351,7 +421,7 @@ impl Stock {
             }
         }
         if item.expiry <= OffsetDateTime::now_utc() {
-            held.expired += 1;
+            held.ended.expired += 1;
         }
         self.changed.notify_waiters();
     }
@@ -452,7 +522,7 @@ impl Drop for Busy {
 #[cfg(test)]
 mod tests {
     use hardy_bpa::bundle::BundleMetadata;
-    use hardy_bpv7::{builder::Builder, creation_timestamp::CreationTimestamp};
+    use hardy_bpv7::{builder::Builder, creation_timestamp::CreationTimestamp, hop_info::HopInfo};
 
     use super::*;
 
@@ -485,6 +555,34 @@ mod tests {
         let busy = stock.begin(id, Task::Sending).unwrap();
         stock.remove(id);
         assert_eq!(busy.rest_after(true), None);
+    }
+
+    /// A node hears no acknowledgement, as its link has broken, and sends the bundle over another one: that has not been elsewhere.
+    #[test]
+    fn a_second_copy_over_another_node_has_not_come_back() {
+        let stock = Stock::new("ipn:9.0".parse().unwrap(), Storage::small());
+        let builder = Builder::new("ipn:1.5".parse().unwrap(), "ipn:2.5".parse().unwrap());
+        let builder = builder.with_payload(b"x".as_slice().into());
+        let mut bundle = Bundle {
+            bundle: builder.build(CreationTimestamp::now()).unwrap().0,
+            metadata: BundleMetadata::default(),
+        };
+        let mut comes = |count: u64, from: &str| {
+            bundle.bundle.hop_count = Some(HopInfo { limit: 64, count });
+            bundle.bundle.previous_node = Some(from.parse().unwrap());
+            bundle.clone()
+        };
+        let first = comes(1, "ipn:3.0");
+        stock.insert(&first, false);
+        let is_back = |bundle: &Bundle| stock.has_come_back(bundle);
+        let (over_another, round) = (comes(2, "ipn:4.0"), comes(3, "ipn:4.0"));
+        assert!(!is_back(&round), "it has not left yet");
+        drop(stock.begin(&first.bundle.id, Task::Sending));
+        for is_held in [true, false] {
+            assert!(!is_back(&first) && !is_back(&over_another), "{is_held}");
+            assert!(is_back(&round), "{is_held}");
+            stock.remove(&first.bundle.id);
+        }
     }
 
     /// A second copy comes another way after a restart. What had left would have come back; what was delivered here has not.

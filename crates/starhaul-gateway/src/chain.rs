@@ -1,62 +1,42 @@
 //! This gateway's end of a chain of LEOTP relays, as configured.
 
-use std::{collections::BTreeMap, net::SocketAddr};
+use std::net::SocketAddr;
 
-use starhaul_config::shared_secret;
 use starhaul_endpoint::{Chain, ChainConfig, ChainNeighbour, ContentSecret, NeighbourKey};
-
 use starhaul_net::PeerAddress;
 
 use crate::{
     Error,
     config::{LeotpNeighbour, LeotpRule},
-    target::Host,
+    target::{Host, Target},
 };
 
 /// Reads the keys and binds the socket.
 pub(crate) fn bind(rule: &LeotpRule) -> Result<Chain, Error> {
-    let failed = |error: &dyn std::fmt::Display| Error::Leotp(error.to_string());
-    let secret = shared_secret(&rule.secret).map_err(|error| failed(&error))?;
-    let (mut neighbours, mut secrets) = (Vec::new(), BTreeMap::new());
-    for neighbour in &rule.neighbours {
-        let key = shared_secret(&neighbour.key).map_err(|error| failed(&error))?;
-        if let Some(other) = secrets.insert(key, &neighbour.name) {
-            let (name, other) = (&neighbour.name, other);
-            return Err(Error::Leotp(format!(
-                "neighbour {name:?} has the key of {other:?}: each needs one of its own"
-            )));
-        }
-        let address = address(neighbour, rule.listen);
-        neighbours.push(ChainNeighbour {
-            name: neighbour.name.clone(),
-            key: NeighbourKey::new(&key),
-            address: address.map_err(|error| failed(&error))?,
-        });
-    }
+    let (secret, keys) = rule.load_keys()?;
+    let neighbours = rule.neighbours.iter().zip(&keys);
+    let neighbours = neighbours.map(|(neighbour, key)| ChainNeighbour {
+        name: neighbour.name.clone(),
+        key: NeighbourKey::new(key),
+        address: neighbour.address.as_ref().map(address),
+    });
     let is_upstream = |neighbour: &LeotpNeighbour| rule.upstream.as_ref() == Some(&neighbour.name);
     let chain = Chain::bind(ChainConfig {
         listen: rule.listen,
         packet_bytes: rule.packet_bytes,
         secret: ContentSecret::new(&secret),
         upstream: rule.neighbours.iter().position(is_upstream),
-        neighbours,
+        neighbours: neighbours.collect(),
         accepts: true,
     });
-    chain.map_err(|error| failed(&error))
+    chain.map_err(|error| Error::Leotp(error.to_string()))
 }
 
 /// A name is left to the chain, which looks it up until it has an address: the gateway does more than this.
-fn address(neighbour: &LeotpNeighbour, local: SocketAddr) -> Result<Option<PeerAddress>, String> {
-    let Some(target) = &neighbour.address else {
-        return Ok(None);
-    };
+fn address(target: &Target) -> PeerAddress {
     match target.host {
-        Host::Ip(ip) if ip.is_ipv4() != local.is_ipv4() => Err(format!(
-            "neighbour {:?}: {target} has another IP version than {local}, where [leotp] listens",
-            neighbour.name
-        )),
-        Host::Ip(ip) => Ok(Some(SocketAddr::new(ip, target.port).into())),
-        Host::Name(_) => Ok(Some(PeerAddress::Named(target.to_string()))),
+        Host::Ip(ip) => SocketAddr::new(ip, target.port).into(),
+        Host::Name(_) => PeerAddress::Named(target.to_string()),
     }
 }
 
@@ -65,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_neighbours_with_one_key_are_refused() {
+    fn keys_that_cannot_be_used_are_the_configurations_fault() {
         let folder = tempfile::tempdir().unwrap();
         let file = |name: &str| folder.path().join(name);
         for name in ["secret", "a.key", "b.key"] {
@@ -83,7 +63,20 @@ mod tests {
             upstream: None,
             neighbours: vec![neighbour("a"), neighbour("b")],
         };
-        let error = bind(&rule).map(drop).unwrap_err().to_string();
-        assert!(error.contains("\"b\" has the key of \"a\""), "{error}");
+        let refused = |expected: &str| {
+            let error = bind(&rule).map(drop).unwrap_err();
+            // Such a gateway is not to be started again as it is.
+            assert!(error.is_configuration(), "{error}");
+            assert!(error.to_string().contains(expected), "{error}");
+        };
+        refused("\"b\" has the key of \"a\"");
+        std::fs::write(file("b.key"), "short").unwrap();
+        refused("key of neighbour \"b\": ");
+        std::fs::remove_file(file("secret")).unwrap();
+        refused("[leotp]: secret: ");
+        for name in ["secret", "b.key"] {
+            std::fs::write(file(name), format!("0123456789abcdef {name}")).unwrap();
+        }
+        drop(bind(&rule).unwrap());
     }
 }

@@ -95,6 +95,9 @@ pub enum Error {
     /// The end of the LEOTP chain cannot be served.
     #[error("[leotp]: {0}")]
     Leotp(String),
+    /// A file of keys that `[leotp]` names cannot be used.
+    #[error("[leotp]: {0}")]
+    LeotpKey(String),
     /// The flows over bundles cannot be served.
     #[error("[bundle]: {0}")]
     Bundle(String),
@@ -107,7 +110,7 @@ impl Error {
     /// Whether the configuration or a file that it names has to be changed before trying again.
     pub fn is_configuration(&self) -> bool {
         match self {
-            Self::Config(_) | Self::Read { .. } | Self::Key { .. } => true,
+            Self::Config(_) | Self::Read { .. } | Self::Key { .. } | Self::LeotpKey(_) => true,
             // Something else is where the socket is to be.
             Self::Control { reason, .. } => reason.kind() == io::ErrorKind::AlreadyExists,
             // The socket may be given to it under another unit, but a group must be there.

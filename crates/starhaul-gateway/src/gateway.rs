@@ -303,6 +303,23 @@ impl Gateway {
         self.endpoint.clone()
     }
 
+    /// Resolves when it cannot send and receive any more: what serves the sessions has ended, or its end of a chain.
+    pub fn ended(&self) -> impl Future<Output = ()> + use<> {
+        let (endpoint, chain) = (self.endpoint(), self.shared.chain.clone());
+        async move {
+            let of_chain = async {
+                match &chain {
+                    Some(chain) => chain.ended().await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = endpoint.ended() => {}
+                () = of_chain => {}
+            }
+        }
+    }
+
     /// Stops serving, closes all sessions in order, and returns when the peers have been told.
     pub async fn shutdown(self) {
         self.shutdown_until(std::future::pending()).await;
@@ -348,6 +365,7 @@ async fn measure(endpoint: Endpoint, shared: Arc<Shared>) {
                 .for_each(|session| session.note_dropped());
             peer.path_totals();
             peer.enforce_limits();
+            peer.leave_silent_session();
         }
         shared
             .rates
@@ -482,5 +500,19 @@ mod tests {
         );
         refuse_uncounted_quotas(true, &quota).unwrap();
         refuse_uncounted_quotas(false, &config("")).unwrap();
+    }
+    #[tokio::test]
+    async fn a_gateway_whose_chain_has_ended_has_ended() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("k"), "sixteen bytes or more").unwrap();
+        let identity = starhaul_quic::Identity::generate().to_secret_text();
+        let text = format!(
+            "control = \"off\"\n[identity]\nsecret = \"\"\"{identity}\"\"\"\n[leotp]\nlisten = \"127.0.0.1:0\"\nsecret = \"k\"\n[[leotp.neighbour]]\nname = \"n\"\nkey = \"k\"\n"
+        );
+        let config = Config::parse(&text, &folder.path().join("test.toml")).unwrap();
+        let gateway = Gateway::start(config).await.unwrap();
+        let ended = gateway.ended();
+        gateway.shared.chain.as_ref().unwrap().close().await;
+        ended.await;
     }
 }

@@ -1,4 +1,4 @@
-//! The configured peers and their open sessions; new flows use the newest session.
+//! The configured peers and their open sessions; new flows use the newest session, unless only an older one has a path.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -137,7 +137,8 @@ pub(crate) struct PeerState {
     pub(crate) name: String,
     pub(crate) public_key: PublicKey,
     sessions: Mutex<Vec<Arc<PeerSession>>>,
-    newest: watch::Sender<Option<Arc<PeerSession>>>,
+    /// The session that new flows use.
+    chosen: watch::Sender<Option<Arc<PeerSession>>>,
     pub(crate) attempts: Mutex<Attempts>,
     /// The paths of a session that this side keeps open, and what is ordered of all paths.
     pub(crate) orders: PathOrders,
@@ -167,7 +168,7 @@ impl PeerState {
             name: name.to_owned(),
             public_key,
             sessions: Mutex::default(),
-            newest: watch::Sender::new(None),
+            chosen: watch::Sender::new(None),
             attempts: Mutex::default(),
             orders: PathOrders::new(name, public_key, quotas, kept),
             ledger: Mutex::default(),
@@ -181,7 +182,7 @@ impl PeerState {
     pub(crate) fn add(&self, session: Arc<PeerSession>) {
         let mut sessions = self.sessions.lock();
         sessions.push(session.clone());
-        self.newest.send_replace(Some(session));
+        self.chosen.send_replace(Some(session));
     }
 
     /// Removes a session that ended.
@@ -189,36 +190,63 @@ impl PeerState {
         self.settle(session);
         let mut sessions = self.sessions.lock();
         sessions.retain(|other| !Arc::ptr_eq(other, session));
-        self.newest.send_replace(sessions.last().cloned());
+        self.chosen.send_if_modified(|chosen| {
+            let is_gone = chosen
+                .as_ref()
+                .is_some_and(|chosen| Arc::ptr_eq(chosen, session));
+            if is_gone {
+                *chosen = sessions.last().cloned();
+            }
+            is_gone
+        });
     }
 
-    /// The session that new flows use: the newest one.
+    /// Chooses another session where the chosen one has no path and another one has; to be called often. With a `[[session]]` on both sides
+    /// there are two, and the newest may be the one whose paths are gone.
+    pub(crate) fn leave_silent_session(&self) {
+        let sessions = self.sessions.lock();
+        if sessions.len() < 2 {
+            return;
+        }
+        let has_path = |session: &Arc<PeerSession>| {
+            let paths = session.inner.path_status();
+            paths.iter().any(|path| path.up)
+        };
+        if self.session().is_some_and(|chosen| has_path(&chosen)) {
+            return;
+        }
+        if let Some(other) = sessions.iter().rev().find(|session| has_path(session)) {
+            self.chosen.send_replace(Some(other.clone()));
+        }
+    }
+
+    /// The session that new flows use: the newest one, unless it has no path and another one has.
     pub(crate) fn session(&self) -> Option<Arc<PeerSession>> {
-        self.newest.borrow().clone()
+        self.chosen.borrow().clone()
     }
 
-    /// The newest session; if there is none, waits for one, at most `wait`.
+    /// The session that new flows use; if there is none, waits for one, at most `wait`.
     pub(crate) async fn session_within(&self, wait: Duration) -> Option<Arc<PeerSession>> {
-        let mut newest = self.newest.subscribe();
-        let session = tokio::time::timeout(wait, newest.wait_for(Option::is_some)).await;
+        let mut chosen = self.chosen.subscribe();
+        let session = tokio::time::timeout(wait, chosen.wait_for(Option::is_some)).await;
         session.ok()?.ok()?.clone()
     }
 
     /// Waits until new flows use another session than this one, or none.
     pub(crate) async fn wait_for_other(&self, session: &Arc<PeerSession>) {
-        let is_other = |newest: &Option<Arc<PeerSession>>| {
-            newest
+        let is_other = |chosen: &Option<Arc<PeerSession>>| {
+            chosen
                 .as_ref()
-                .is_none_or(|newest| !Arc::ptr_eq(newest, session))
+                .is_none_or(|chosen| !Arc::ptr_eq(chosen, session))
         };
         // The sender lives as long as `self`.
-        let _ = self.newest.subscribe().wait_for(is_other).await;
+        let _ = self.chosen.subscribe().wait_for(is_other).await;
     }
 
     /// Waits for a session.
     pub(crate) async fn wait_for_session(&self) {
         // The sender lives as long as `self`.
-        let _ = self.newest.subscribe().wait_for(Option::is_some).await;
+        let _ = self.chosen.subscribe().wait_for(Option::is_some).await;
     }
 
     /// Adds the streams that ended in a session to the totals; the session may have ended itself.

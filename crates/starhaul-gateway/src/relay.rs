@@ -141,7 +141,7 @@ pub(crate) async fn relay(
         if let Err(error) = writer.write_all(early).await {
             return Err(refused(error).await);
         }
-        let mut buffer = Vec::new();
+        let (mut buffer, mut is_gone) = (Vec::new(), false);
         loop {
             // Waiting for readiness costs no budget: a busy connection would keep other tasks from running.
             consume_budget().await;
@@ -154,7 +154,13 @@ pub(crate) async fn relay(
             match from_application.try_read_buf(&mut buffer) {
                 Ok(0) => break,
                 Ok(_) => {
-                    if let Err(error) = send(&mut writer, &buffer, &activity).await {
+                    // The far side may take it in an hour only.
+                    let sent = tokio::select! {
+                        biased;
+                        sent = send(&mut writer, &buffer, &activity) => sent,
+                        error = torn(from_application.as_ref(), &mut is_gone) => return Err(error),
+                    };
+                    if let Err(error) = sent {
                         return Err(refused(error).await);
                     }
                     buffer.clear();
@@ -166,12 +172,14 @@ pub(crate) async fn relay(
         writer.shutdown().await?;
         let mut is_ended = is_ended.clone();
         // Nothing else notices an application that vanishes while the far side is silent.
-        tokio::select! {
-            error = broken(from_application.as_ref()) => match closed_behind_its_end(&error) {
-                true => {}
-                false => return Err(error),
-            },
-            _ = is_ended.wait_for(|ended| *ended) => return Ok(()),
+        if !is_gone {
+            tokio::select! {
+                error = broken(from_application.as_ref()) => match closed_behind_its_end(&error) {
+                    true => {}
+                    false => return Err(error),
+                },
+                _ = is_ended.wait_for(|ended| *ended) => return Ok(()),
+            }
         }
         let ended = is_ended.wait_for(|ended| *ended);
         match tokio::time::timeout(writer.longest_on_its_way(), ended).await {
@@ -240,6 +248,18 @@ pub(crate) async fn broken(tcp: &TcpStream) -> io::Error {
             },
         }
     }
+}
+
+/// As [`broken`], but of a connection that was closed behind its end only `is_gone` tells: what came before goes on.
+async fn torn(tcp: &TcpStream, is_gone: &mut bool) -> io::Error {
+    if !*is_gone {
+        let error = broken(tcp).await;
+        if !closed_behind_its_end(&error) {
+            return error;
+        }
+        *is_gone = true;
+    }
+    std::future::pending().await
 }
 
 /// The application sent its end before it closed its connection, or the system forgot it after that: a reset in any other state is

@@ -87,7 +87,7 @@ fn differences(old: &PathRule, new: &PathRule) -> (Vec<&'static str>, Vec<&'stat
     let changed = differ(&[
         ("cost", old.cost.total_cmp(&new.cost).is_ne()),
         ("limit", old.limit != new.limit),
-        ("quota", old.quota != new.quota),
+        ("monthly", old.quota != new.quota),
         ("active", old.hours != new.hours),
         ("controller", old.controller != new.controller && !same_kind),
         ("rate", same_kind && rates(old) != rates(new)),
@@ -183,7 +183,7 @@ mod tests {
     fn rules(paths: &str) -> Vec<PathRule> {
         let key = starhaul_quic::Identity::generate().public_key();
         let text = format!(
-            "identity.file = \"k\"\n[[peer]]\nname = \"far\"\npublic_key = \"{key}\"\n[[session]]\n{paths}"
+            "state = \"s\"\nidentity.file = \"k\"\n[[peer]]\nname = \"far\"\npublic_key = \"{key}\"\n[[session]]\n{paths}"
         );
         let config = Config::parse(&text, Path::new("test.toml"));
         config.unwrap_or_else(|error| panic!("{error}")).sessions[0]
@@ -205,6 +205,11 @@ mod tests {
                 path(""),
                 path("cost = 2"),
                 vec!["path a to far changed in place: cost"],
+            ),
+            (
+                path(""),
+                path("monthly = \"50GB\""),
+                vec!["path a to far changed in place: monthly"],
             ),
             (
                 path("cost = 2"),

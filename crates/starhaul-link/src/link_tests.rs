@@ -290,6 +290,8 @@ fn where_there_is_no_path_nothing_arrives_whatever_the_loss_is() {
     // As a trace, too, it lasts as long as the log.
     let recording = Recording::of_spec(&spec(&text), MS * 500).unwrap();
     assert_eq!(recording.period(), MS * 3_000);
+    let mean = recording.loss.unwrap().mean();
+    assert!((mean - (0.01 + 1.0 + 0.01) / 3.0).abs() < 1e-9, "{mean}");
     let start = Instant::now();
     let mut link = Link::new(&spec(&text), 1, start);
     for number in 0..300 {

@@ -70,6 +70,11 @@ impl Loss {
         })
     }
 
+    /// Whether losses come in bursts (`ge:`).
+    pub fn is_bursty(&self) -> bool {
+        matches!(self.0, Model::GilbertElliott { .. })
+    }
+
     /// The share of packets lost in the long run.
     pub fn mean(&self) -> f64 {
         match self.0 {

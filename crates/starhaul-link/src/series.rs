@@ -137,6 +137,22 @@ impl LossSeries {
         (series.mean() > 0.0).then(|| Arc::new(series))
     }
 
+    /// The loss by either of two independent causes; the shorter of both keeps its last value.
+    pub(crate) fn and(&self, other: &Self) -> Self {
+        let period = self.period.max(other.period);
+        let both = [self, other].map(|series| series.clone().with_period(period));
+        let begins = both.iter().flat_map(|series| &series.steps);
+        let mut begins: Vec<Duration> = begins.map(|(begin, _)| *begin).collect();
+        begins.sort_unstable();
+        begins.dedup();
+        let ends = begins.iter().skip(1).copied().chain([period]);
+        let steps = begins.iter().zip(ends).map(|(begin, end)| {
+            let [one, two] = both.each_ref().map(|series| series.at(*begin));
+            (end.saturating_sub(*begin), one + two * (1.0 - one))
+        });
+        Self::from_steps(steps).unwrap_or_else(|| self.clone())
+    }
+
     /// The mean over one period.
     pub fn mean(&self) -> f64 {
         let weighted = |(span, loss): (Range<Duration>, f64)| {
@@ -185,6 +201,22 @@ mod tests {
         let steps: Vec<_> = part.steps().collect();
         assert_eq!(steps, [(ms(0)..ms(5), ms(7)), (ms(5)..ms(7), ms(9))]);
         assert_eq!(series.cut(&(ms(30)..ms(40))), None);
+    }
+
+    #[test]
+    fn of_two_causes_of_loss_a_packet_may_meet_either() {
+        let ms = Duration::from_millis;
+        let one = LossSeries::from_steps([(ms(10), 0.5), (ms(10), 0.0), (ms(10), 1.0)]).unwrap();
+        let other = LossSeries::from_steps([(ms(15), 0.5), (ms(5), 0.0)]).unwrap();
+        let both: Vec<_> = one.and(&other).steps().collect();
+        let expected = [
+            (ms(0)..ms(10), 0.75),
+            (ms(10)..ms(15), 0.5),
+            (ms(15)..ms(20), 0.0),
+            (ms(20)..ms(30), 1.0),
+        ];
+        assert_eq!(both, expected);
+        assert_eq!(other.and(&one), one.and(&other));
     }
 
     #[test]

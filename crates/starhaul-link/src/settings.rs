@@ -42,7 +42,20 @@ impl FromStr for LinkSpec {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        let mut settings = Settings::default();
+        Self::parse(text, None)
+    }
+}
+
+impl LinkSpec {
+    /// As [`LinkSpec::from_str`], with this length of a trace of `synth` in place of the model's own.
+    ///
+    /// # Errors
+    /// [`Error`] for settings that are none, and for trace files that cannot be read.
+    pub fn parse(text: &str, synthetic: Option<Duration>) -> Result<Self, Error> {
+        let mut settings = Settings {
+            synthetic,
+            ..Settings::default()
+        };
         let mut seen = Vec::new();
         for item in text.split(',').map(str::trim) {
             let (name, value) = item
@@ -69,6 +82,8 @@ struct Settings<'a> {
     rate: Option<Bandwidth>,
     source: Option<Source<'a>>,
     seed: Option<(&'a str, u64)>,
+    /// How long a trace of a model lasts, if not as long as the model says.
+    synthetic: Option<Duration>,
     delay: Option<DelayText<'a>>,
     loss: Option<Loss>,
     target: Option<(&'a str, Duration)>,
@@ -146,13 +161,14 @@ impl<'a> Settings<'a> {
             None => (None, Recording::default()),
         };
         let seed = self.seed.map_or(0, |(_, seed)| seed);
-        let mut recording = match self.source {
+        let recording = match self.source {
             None => Recording::default(),
             Some(Source::Capacity(file)) => Trace::read(Path::new(file), None)?.into(),
             Some(Source::Csv(file)) => Trace::read_csv(Path::new(file))?.into(),
-            Some(Source::Model(model)) => model.generate(self.rate, None, seed)?.into(),
+            Some(Source::Model(model)) => model.generate(self.rate, self.synthetic, seed)?.into(),
         };
-        recording.loss = file.loss.or(recording.loss);
+        // Without a path in a log of delays all is lost, whatever the source loses at that time.
+        let mut recording = recording.and_loss(file.loss);
         if let Some(delay) = file.delay {
             recording = recording.with_delay(Arc::unwrap_or_clone(delay))?;
         }
@@ -353,12 +369,33 @@ mod tests {
             (2, Duration::from_millis(7))
         );
 
-        let spec: LinkSpec = "synth=geo,seed=3,rate=4mbit,delay=1ms".parse().unwrap();
+        let text = "synth=geo,seed=3,rate=4mbit,delay=1ms";
+        let spec = LinkSpec::parse(text, Some(Duration::from_secs(7))).unwrap();
+        let Rate::Trace(rate) = spec.rate else {
+            panic!("the model was not used");
+        };
+        assert_eq!(rate.period(), Duration::from_secs(7));
+        let spec: LinkSpec = text.parse().unwrap();
         let Rate::Trace(rate) = spec.rate else {
             panic!("the model was not used");
         };
         assert!((rate.mean_rate().mbit() - 4.0).abs() < 0.01);
         assert_eq!(spec.delay, Delay::Constant(Duration::from_millis(1)));
+    }
+
+    #[test]
+    fn delays_with_gaps_leave_the_loss_of_a_table() {
+        let folder = tempfile::tempdir().unwrap();
+        let [table, log] = ["path.csv", "path.log"].map(|name| folder.path().join(name));
+        let rows = "t_s,capacity_mbps,loss_p\n0,12,0.1\n1,12,0.1\n2,12,0\n";
+        std::fs::write(&table, rows).unwrap();
+        let seconds = "0$[1,2]$1$[0.005]$0.010\n1$NULL\n2$[1,2]$1$[0.005]$0.020\n";
+        std::fs::write(&log, seconds).unwrap();
+        let text = format!("csv={},delay={}", table.display(), log.display());
+        let spec: LinkSpec = text.parse().unwrap();
+        let loss = spec.loss_trace.unwrap();
+        let at = |second| loss.at(Duration::from_secs(second));
+        assert_eq!([at(0), at(1), at(2)], [0.1, 1.0, 0.0]);
     }
 
     proptest! {

@@ -153,7 +153,8 @@ impl LinkSpec {
 
 impl Recording {
     /// The recording that a description gives; constant values last for `duration`, or as long as the values that change. A capacity without limit is
-    /// missing; jitter, queue, burst loss and outages of the description are not part of a recording.
+    /// missing; of random loss it has the mean, in addition to that over time. Jitter, reordering, duplicates, the queue, bursts of
+    /// loss and outages of the description are not part of a recording.
     ///
     /// # Errors
     /// [`Error`] for a rate that makes no trace.
@@ -177,13 +178,17 @@ impl Recording {
             Delay::Trace(series) => Some(Arc::clone(series)),
             Delay::Constant(delay) => DelaySeries::from_steps([(duration, *delay)]).map(Arc::new),
         };
-        let constant_loss = || LossSeries::from_steps([(duration, spec.loss.mean())]).map(Arc::new);
-        let loss = spec.loss_trace.clone().or_else(constant_loss);
+        let lasts = losses.unwrap_or(duration);
+        let mean = spec.loss.mean();
+        let mean_loss = (losses.is_none() || mean > 0.0)
+            .then(|| LossSeries::from_steps([(lasts, mean)]))
+            .flatten();
         let recording = Self {
             capacity: None,
             delay,
-            loss,
+            loss: spec.loss_trace.clone(),
         };
+        let recording = recording.and_loss(mean_loss.map(Arc::new));
         match capacity {
             Some(capacity) => recording.with_capacity(Arc::unwrap_or_clone(capacity)),
             None => Ok(recording),

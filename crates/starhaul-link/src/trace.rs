@@ -121,6 +121,15 @@ impl Recording {
         }
     }
 
+    /// The recording with this random loss besides its own, if there is any: a packet is lost by either.
+    pub fn and_loss(mut self, loss: Option<Arc<LossSeries>>) -> Self {
+        self.loss = match (self.loss, loss) {
+            (Some(own), Some(further)) => Some(Arc::new(own.and(&further))),
+            (own, further) => own.or(further),
+        };
+        self
+    }
+
     /// The time after which the recording repeats.
     pub fn period(&self) -> Duration {
         let capacity = self.capacity.as_ref().map(|capacity| capacity.period());

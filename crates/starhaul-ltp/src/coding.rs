@@ -151,9 +151,12 @@ impl Repairs {
             let from = start + index * symbol;
             (from, (from + symbol).min(kept.end))
         };
-        let gaps = assembly.received().gaps(start, kept.end);
-        // Each gap begins within a symbol; cheap gaps are counted before any data are copied.
-        if gaps.len() > kept.kept.len() {
+        // Each gap begins within a symbol; they are counted before any data are copied, and no further than they matter: a sender can
+        // leave one behind each byte.
+        if assembly
+            .received()
+            .has_more_gaps(start, kept.end, kept.kept.len())
+        {
             return 0;
         }
         let all = 0..u64::from(kept.symbols);

@@ -59,13 +59,14 @@ pub enum UnknownPeers {
 pub struct PeerConfig {
     /// Time that a signal takes to the peer; the greater one if the ways differ.
     pub one_way_light_time: Duration,
-    /// Rate at which segments leave; without it, reports limit the red data under way.
+    /// Rate at which segments leave; without it, or with one of zero, reports limit the red data under way.
     pub rate: Option<Bandwidth>,
     /// Bytes of block data in a data segment.
     pub segment_data: usize,
     /// Bytes that lower layers add to a segment; counted in the rate.
     pub overhead: usize,
-    /// Added to the round trip before an unanswered segment is sent again; doubles with each attempt, six times at most.
+    /// Added to the round trip before an unanswered segment is sent again; doubles with each attempt, six times at
+    /// most, and eight times while neither a light time nor an answer tells how far the peer is.
     pub margin: Duration,
     /// Times that a checkpoint, a report or a cancellation is sent again before its session is cancelled (§6.7, §6.8,
     /// §6.16).
@@ -193,7 +194,7 @@ impl PeerConfig {
             (
                 "one-way light time",
                 format!("{:?}", self.one_way_light_time),
-                "given, or zero: answers are measured",
+                "given, or zero: answers are measured, up to two minutes away",
             ),
             (
                 "rate",

@@ -36,6 +36,9 @@ pub struct LinkState {
     pub peer_transmits: bool,
 }
 
+/// Timeouts without a word after which a peer without a key may have moved, the first one twice.
+const TIMEOUTS_TO_MOVE: u32 = 5;
+
 /// An LTP engine (RFC 5326). After every call, drain [`Engine::poll_transmit`] and [`Engine::poll_event`], and return at
 /// [`Engine::poll_timeout`].
 #[derive(Debug)]
@@ -110,9 +113,37 @@ impl Engine {
         peer.is_some_and(|peer| peer.is_guest && peer.is_idle())
     }
 
-    /// How long a peer tries itself: one that was not heard for longer may be elsewhere. `None` for one that is not known.
+    /// How long a peer tries itself: it has given up by then. `None` for one that is not known.
     pub fn longest_silence(&self, id: EngineId) -> Option<Duration> {
         Some(self.peers.get(&id)?.config.longest_silence())
+    }
+
+    /// How long a peer must not have been heard before it is believed to be elsewhere: some timeouts, of which it lets none pass without a
+    /// word while it has something to send. No time where a key tells it from others. `None` for one that is not known.
+    pub fn moves_after(&self, id: EngineId) -> Option<Duration> {
+        let peer = self.peers.get(&id)?;
+        Some(match peer.config.auth {
+            Some(_) => Duration::ZERO,
+            None => peer.answer_time().silence(TIMEOUTS_TO_MOVE),
+        })
+    }
+
+    /// Tells that a peer is elsewhere, from where so many bytes came: nothing shows yet that it gets what is sent there.
+    pub fn has_moved(&mut self, id: EngineId, bytes: usize) {
+        if let Some(peer) = self.peers.get_mut(&id) {
+            peer.doubt(bytes);
+        }
+    }
+
+    /// Whether nothing is under way with an engine, or it is none that is known.
+    pub fn is_idle(&self, id: EngineId) -> bool {
+        self.peers.get(&id).is_none_or(Peer::is_idle)
+    }
+
+    /// The engine whose data came, with the peer's key if it has one, from where a peer is said to be: it has another number than the
+    /// configuration says, and is not understood.
+    pub fn other_engine(&self, peer: EngineId) -> Option<EngineId> {
+        self.peers.get(&peer)?.other()
     }
 
     /// Opens a client service; blocks for others are cancelled as unreachable.

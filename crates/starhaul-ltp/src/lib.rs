@@ -45,6 +45,7 @@ mod block;
 mod clock;
 mod coding;
 mod config;
+mod credit;
 mod ended;
 mod engine;
 mod event;

@@ -10,12 +10,24 @@ use starhaul_units::Bandwidth;
 pub(crate) struct AnswerTime {
     light: Duration,
     margin: Duration,
-    /// Smoothed time to an answer and its deviation (RFC 6298 §2), once measured.
-    measured: Option<(Duration, Duration)>,
+    /// Time to the reports on checkpoints, once measured.
+    measured: Option<Measured>,
+    /// Time to the acknowledgements of reports: all that an engine learns which only receives.
+    acknowledged: Option<Measured>,
+}
+
+/// Smoothed time to an answer and its deviation (RFC 6298 §2).
+#[derive(Clone, Copy, Debug)]
+struct Measured {
+    smoothed: Duration,
+    deviation: Duration,
 }
 
 /// Attempts after which the margin no longer doubles.
 const MOST_DOUBLINGS: u32 = 6;
+/// The same while neither light time nor answers tell how far the peer is: with the default margin and limit, the attempts last for six
+/// minutes, in which answers from a light time of two minutes away come also if most of them are lost.
+const MOST_BLIND_DOUBLINGS: u32 = 8;
 
 impl AnswerTime {
     pub(crate) fn new(one_way_light_time: Duration, margin: Duration) -> Self {
@@ -23,35 +35,45 @@ impl AnswerTime {
             light: one_way_light_time.saturating_mul(2),
             margin,
             measured: None,
+            acknowledged: None,
         }
     }
 
-    /// Takes the time to the answer of a segment that was sent once (Karn's rule).
+    /// Takes the time to the report on a checkpoint that was sent once (Karn's rule).
     pub(crate) fn measure(&mut self, took: Duration) {
-        self.measured = Some(match self.measured {
-            None => (took, took / 2),
-            Some((smoothed, deviation)) => (
-                smoothed.saturating_mul(7) / 8 + took / 8,
-                deviation.saturating_mul(3) / 4 + took.abs_diff(smoothed) / 4,
-            ),
-        });
+        self.measured = Some(Measured::with(self.measured, took));
+    }
+
+    /// Takes the time to the acknowledgement of a report that was sent once. It counts where nothing else is known: a report may wait for
+    /// what its acknowledgement does not.
+    pub(crate) fn measure_acknowledgement(&mut self, took: Duration) {
+        if self.light.is_zero() {
+            self.acknowledged = Some(Measured::with(self.acknowledged, took));
+        }
+    }
+
+    /// Whether nothing tells how far the peer is.
+    pub(crate) fn is_blind(&self) -> bool {
+        self.light.is_zero() && self.measured.is_none() && self.acknowledged.is_none()
     }
 
     /// Smoothed time from a checkpoint to its report; `None` before the first.
     pub(crate) fn smoothed(&self) -> Option<Duration> {
-        self.measured.map(|(smoothed, _)| smoothed)
+        self.measured.map(|measured| measured.smoothed)
     }
 
     /// How long to wait for the answer after this many earlier attempts.
     pub(crate) fn timeout(&self, attempts: u32) -> Duration {
-        let measured = self
-            .measured
-            .map_or(Duration::ZERO, |(smoothed, deviation)| {
-                smoothed.saturating_add(deviation.saturating_mul(4))
-            });
-        let margin = self
-            .margin
-            .saturating_mul(1 << attempts.min(MOST_DOUBLINGS));
+        let measured = self.measured.or(self.acknowledged);
+        let measured = measured.map_or(Duration::ZERO, |measured| {
+            let deviation = measured.deviation.saturating_mul(4);
+            measured.smoothed.saturating_add(deviation)
+        });
+        let doublings = match self.is_blind() {
+            true => MOST_BLIND_DOUBLINGS,
+            false => MOST_DOUBLINGS,
+        };
+        let margin = self.margin.saturating_mul(1 << attempts.min(doublings));
         self.light.max(measured).saturating_add(margin)
     }
 
@@ -59,6 +81,23 @@ impl AnswerTime {
     pub(crate) fn silence(&self, limit: u32) -> Duration {
         let attempts = (0..=limit).map(|attempts| self.timeout(attempts));
         attempts.fold(self.timeout(0), Duration::saturating_add)
+    }
+}
+
+impl Measured {
+    /// What is known after an answer that took so long.
+    fn with(before: Option<Self>, took: Duration) -> Self {
+        match before {
+            None => Self {
+                smoothed: took,
+                deviation: took / 2,
+            },
+            Some(before) => Self {
+                smoothed: before.smoothed.saturating_mul(7) / 8 + took / 8,
+                deviation: before.deviation.saturating_mul(3) / 4
+                    + took.abs_diff(before.smoothed) / 4,
+            },
+        }
     }
 }
 
@@ -119,9 +158,15 @@ mod tests {
             answer.measure(ms(8005));
         }
         assert!(answer.timeout(0) < ms(8200), "{answer:?}");
-        // An unknown light time is learnt.
+        // An unknown light time is learnt, for which there is more time at first.
         let mut answer = AnswerTime::new(Duration::ZERO, ms(100));
+        assert_eq!(answer.timeout(50), ms(25_600));
+        assert!(answer.silence(20) > ms(350_000), "{:?}", answer.silence(20));
+        answer.measure_acknowledgement(ms(800));
+        assert!(answer.timeout(0) >= ms(2500) && answer.timeout(50) < ms(10_000));
+        assert_eq!(answer.smoothed(), None);
         answer.measure(ms(600));
+        assert!(answer.timeout(0) < ms(2000), "reports count more");
         assert!(answer.timeout(0) >= ms(1900));
         assert_eq!(answer.smoothed(), Some(ms(600)));
         assert!(answer.silence(3) > answer.timeout(0) * 4);

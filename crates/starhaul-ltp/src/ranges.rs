@@ -79,6 +79,12 @@ impl RangeSet {
         gaps
     }
 
+    /// Whether `start..end` has more than `most` gaps; looks at no more ranges than it takes to know.
+    pub(crate) fn has_more_gaps(&self, start: u64, end: u64, most: usize) -> bool {
+        // Between so many ranges there are more.
+        self.within(start, end).nth(most + 1).is_some() || self.gaps(start, end).len() > most
+    }
+
     /// The first value behind all ranges; zero without any.
     pub(crate) fn end(&self) -> u64 {
         self.ranges.last_key_value().map_or(0, |(_, &end)| end)
@@ -118,6 +124,9 @@ mod tests {
                     let missing: Vec<u64> = gaps.iter().flat_map(|&(from, to)| from..to).collect();
                     let expected: Vec<u64> = (start..end).filter(|value| !is_in(*value)).collect();
                     prop_assert_eq!(missing, expected);
+                    for most in 0..4 {
+                        prop_assert_eq!(set.has_more_gaps(start, end, most), gaps.len() > most);
+                    }
                     prop_assert!(set.within(start, end).all(|(from, to)| from < to));
                     let held: Vec<u64> = set.within(start, end).flat_map(|(from, to)| from..to).collect();
                     let expected: Vec<u64> = (start..end).filter(|value| is_in(*value)).collect();

@@ -1,6 +1,6 @@
 //! A session that receives a block (RFC 5326 §8.2): its data, the reports on them, and when it ends.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use starhaul_fec::Codec;
 
@@ -50,6 +50,8 @@ pub(crate) struct ReceiveSession {
     primary: u64,
     /// When data last arrived.
     pub(crate) heard: PeerTime,
+    /// The longest time from data to the next.
+    pub(crate) spacing: Duration,
     pub(crate) silence: Option<PeerTime>,
     pub(crate) cancel: Option<Cancelling>,
 }
@@ -63,6 +65,8 @@ pub(crate) struct SentReport {
     claims: Box<[u8]>,
     count: u64,
     pub(crate) attempts: u32,
+    /// When it first left, and how often the peer's clock had been stopped then.
+    pub(crate) sent: (PeerTime, u32),
     /// Whether it waits to leave.
     pub(crate) is_queued: bool,
     /// When it is sent again; `None` while it waits to leave.
@@ -101,9 +105,16 @@ impl ReceiveSession {
             lower_bounds: BTreeMap::new(),
             primary: 0,
             heard: now,
+            spacing: Duration::ZERO,
             silence: None,
             cancel: None,
         }
+    }
+
+    /// Data of it arrive.
+    pub(crate) fn hear(&mut self, now: PeerTime) {
+        self.spacing = self.spacing.max(now.since(self.heard));
+        self.heard = now;
     }
 
     /// Bytes of memory of the data it holds.
@@ -404,6 +415,7 @@ impl ReceiveSession {
             claims: claims.into(),
             count,
             attempts: 0,
+            sent: (PeerTime::default(), 0),
             is_queued: false,
             timer: None,
         };

@@ -41,9 +41,9 @@ impl Window {
         }
     }
 
-    /// Whether more may be sent.
+    /// Whether more may be sent. With no checkpoint under way nothing would ever make room: then the next segment is one.
     pub(crate) fn has_room(&self) -> bool {
-        self.sent - self.reported < self.size
+        self.sent - self.reported < self.size || self.reported >= self.asked
     }
 
     /// Whether the next segment should ask for a report.
@@ -107,9 +107,34 @@ mod tests {
         // Checkpoints that are never answered give their room back.
         while window.has_room() {
             window.sent(1_000_000);
+            if window.wants_report() {
+                in_flight.push(window.mark());
+            }
         }
-        let mark = window.mark();
-        window.settle(mark, None);
+        for mark in in_flight {
+            window.settle(mark, None);
+        }
+        assert!(window.has_room());
+    }
+
+    #[test]
+    fn a_window_that_shrinks_below_what_was_sent_since_the_last_checkpoint_asks_again() {
+        let mut window = Window::new();
+        window.sent(64 << 20);
+        let first = window.mark();
+        window.settle(first, Some(Duration::from_millis(10)));
+        assert!(window.size >= 100 << 20, "{window:?}");
+        let second = window.mark();
+        window.sent(30 << 20);
+        assert!(!window.wants_report(), "{window:?}");
+        // A short time to a report makes it smaller, and no other report is to come.
+        window.settle(second, Some(Duration::from_millis(1)));
+        assert!(window.size < 30 << 20, "{window:?}");
+        assert!(window.has_room() && window.wants_report(), "{window:?}");
+        window.sent(1000);
+        let last = window.mark();
+        assert!(!window.has_room(), "one segment is enough");
+        window.settle(last, None);
         assert!(window.has_room());
     }
 }

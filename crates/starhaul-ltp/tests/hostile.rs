@@ -53,7 +53,7 @@ fn a_million_sessions_cost_one_peer_its_room_and_no_other() {
     converse(&mut sender, &mut receiver, now);
     assert_eq!(delivered(&mut receiver), [block]);
     // The opened ones end by themselves.
-    let later = now + config.margin * 2000;
+    let later = now + config.longest_silence() * 2;
     for _ in 0..3 {
         receiver.handle_timeout(later);
     }

@@ -6,7 +6,7 @@ mod pair;
 
 use std::time::Duration;
 
-use pair::{Kind, Pair, RECEIVER, SENDER, SERVICE, content};
+use pair::{Kind, Pair, RECEIVER, SENDER, SERVICE, content, direct::engine, lose};
 use starhaul_ltp::{Event, LinkState, Outgoing, PeerConfig};
 use starhaul_units::Bandwidth;
 
@@ -207,6 +207,62 @@ fn reports_wait_for_a_contact_of_their_own() {
         Some(Event::Sent { .. })
     ));
     links(&mut pair, true, true);
+    pair.finish();
+    assert_eq!(pair.receiver().delivered(), [block]);
+}
+
+/// Two minutes until an answer are longer than an engine tries a near peer: it tries longer while it does not know where a peer is.
+#[test]
+fn a_minute_of_light_time_is_learnt_at_either_end() {
+    let light = Duration::from_secs(60);
+    let blind = PeerConfig::new(Duration::ZERO, None);
+    for sender in [PeerConfig::new(light, None), blind.clone()] {
+        let mut pair = Pair::new(8, &sender, "delay=60s", "delay=60s");
+        let now = pair.sim.now();
+        pair.receiver().engine = engine(RECEIVER, 9, &[SENDER], &blind, now);
+        pair.sender().passes = lose(Kind::Red, 1);
+        let blocks = [content(20_000, 1), content(30_000, 2)];
+        let mut reports = Vec::new();
+        for block in &blocks {
+            pair.send(block, block.len());
+            pair.finish();
+            reports.push(pair.receiver().count(Kind::Report));
+        }
+        assert_eq!(pair.receiver().delivered(), blocks);
+        let sent = pair.sender().happened();
+        let sent = sent
+            .iter()
+            .filter(|event| matches!(event, Event::Sent { .. }));
+        assert_eq!(sent.count(), 2);
+        // The second block needs no repetition: the receiver has learnt from the acknowledgements of its reports.
+        let second = reports[1] - reports[0];
+        assert!(second <= 2, "{second} reports on a block without losses");
+    }
+}
+
+/// A segment takes 0.7 s, after which nobody may think that no more comes.
+#[test]
+fn green_data_over_a_slow_link_all_arrive() {
+    let config = PeerConfig::new(Duration::ZERO, None);
+    let forward = "rate=16kbit,delay=1ms,queue=100000p";
+    let mut pair = Pair::new(7, &config, forward, "delay=1ms");
+    pair.send(&content(20_000, 1), 0);
+    pair.finish();
+    let green = pair.receiver().green();
+    let green: usize = green.iter().map(|(_, data)| data.len()).sum();
+    assert_eq!(green, 20_000);
+}
+
+/// A rate of nothing is none: sending neither stops nor goes unlimited.
+#[test]
+fn with_a_rate_of_zero_reports_limit_what_is_under_way() {
+    let config = PeerConfig::new(Duration::ZERO, Some(Bandwidth::ZERO));
+    let mut pair = Pair::new(7, &config, "delay=1s", "delay=1s");
+    let block = content(20_000_000, 1);
+    pair.send(&block, block.len());
+    pair.sim.run_for(Duration::from_millis(500));
+    let sent = pair.sender().engine.stats().data_segments_sent * 1360;
+    assert!((8_000_000..10_000_000).contains(&sent), "{sent} bytes");
     pair.finish();
     assert_eq!(pair.receiver().delivered(), [block]);
 }

@@ -11,7 +11,8 @@ use pair::{
     direct::{converse, delivered, engine, output, red, sdnv, segment},
 };
 use starhaul_ltp::{
-    Body, CancelReason, End, Engine, EngineConfig, Event, Outgoing, PeerConfig, Repair,
+    Body, CancelReason, Checkpoint, Data, DataKind, End, Engine, EngineConfig, EngineId, Event,
+    Outgoing, PeerConfig, Repair, UnknownPeers,
 };
 
 /// The sender of a held block learns that it is stored although an older checkpoint, whose report was lost, came again last.
@@ -153,6 +154,103 @@ fn a_refused_symbol_changes_nothing() {
         receiver.handle_datagrams(now, SENDER, &segment, segment.len());
     }
     assert_eq!(delivered(&mut receiver), [block]);
+}
+
+/// One repair symbol, and a byte at every second offset of its code: with a search of all gaps before each, this takes hours.
+#[test]
+fn gaps_without_end_below_a_repair_symbol_cost_little_each() {
+    let now = Instant::now();
+    let config = PeerConfig::new(Duration::ZERO, None);
+    let mut receiver = engine(RECEIVER, 1, &[SENDER], &config, now);
+    let payload = vec![7; 10_000];
+    let symbol = segment(
+        7,
+        Body::Repair(Repair {
+            service: SERVICE,
+            offset: 0,
+            red: 1_000_000,
+            is_whole: true,
+            symbols: 100,
+            repairs: 1,
+            index: 100,
+            payload: &payload,
+        }),
+    );
+    receiver.handle_datagrams(now, SENDER, &symbol, symbol.len());
+    for offset in (0..1_000_000).step_by(2) {
+        let byte = red(7, offset, b"x", false);
+        receiver.handle_datagrams(now, SENDER, &byte, byte.len());
+    }
+    assert_eq!(receiver.stats().red_bytes_received, 500_000);
+    assert_eq!(receiver.stats().red_bytes_recovered, 0);
+}
+
+/// Whoever writes another host's address on datagrams has it sent little more than they are.
+#[test]
+fn a_stranger_is_sent_at_most_three_times_what_came_from_there() {
+    let mut now = Instant::now();
+    let config = PeerConfig::new(Duration::ZERO, None);
+    let mut receiver = Engine::new(EngineConfig {
+        unknown_peers: UnknownPeers::Accept {
+            most: 2,
+            config: Box::new(config.clone()),
+        },
+        ..EngineConfig::new(RECEIVER, [1; 32])
+    });
+    receiver.open_service(SERVICE);
+    // A session each, half of them for a service that is open: these are reported on, the others cancelled.
+    let mut forged = Vec::new();
+    for number in 1..=100 {
+        let data = Data {
+            kind: DataKind::RedEndOfBlock,
+            service: if number % 2 == 0 { SERVICE } else { 7 },
+            offset: 0,
+            checkpoint: Some(Checkpoint {
+                serial: 1,
+                report: 0,
+            }),
+            payload: b"x",
+        };
+        forged.extend(segment(number, Body::Data(data)));
+    }
+    receiver.handle_datagrams(now, SENDER, &forged, forged.len());
+    let mut sent = 0;
+    for _ in 0..1000 {
+        let segments = output(&mut receiver, now);
+        let bytes = segments
+            .iter()
+            .map(|segment| segment.len() + config.overhead);
+        sent += bytes.sum::<usize>();
+        while receiver.poll_event().is_some() {}
+        let Some(at) = receiver.poll_timeout() else {
+            break;
+        };
+        now = now.max(at);
+        receiver.handle_timeout(now);
+    }
+    let most = 3 * (forged.len() + config.overhead);
+    assert!((100..=most).contains(&sent), "{sent} bytes for {most}");
+    assert_eq!(receiver.sessions(), (0, 0), "each session ends");
+}
+
+/// The sender of a file learns why nobody tells it what became of it.
+#[test]
+fn an_engine_of_another_number_than_its_peer_is_noticed() {
+    let now = Instant::now();
+    let config = PeerConfig::new(Duration::ZERO, None);
+    let mut sender = engine(SENDER, 1, &[RECEIVER], &config, now);
+    assert_eq!(sender.other_engine(RECEIVER), None);
+    let other = EngineId(5);
+    let mut answers = engine(other, 2, &[SENDER], &config, now);
+    let verdict = Outgoing {
+        to: SENDER,
+        ..outgoing(10)
+    };
+    answers.send(now, verdict).unwrap();
+    for segment in output(&mut answers, now) {
+        sender.handle_datagrams(now, RECEIVER, &segment, segment.len());
+    }
+    assert_eq!(sender.other_engine(RECEIVER), Some(other));
 }
 
 /// Repairs of one block leave before the rest of the next: over a slow link that takes longer than a sender is waited for.

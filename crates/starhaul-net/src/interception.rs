@@ -6,8 +6,17 @@ use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     ops::RangeInclusive,
-    os::unix::process::CommandExt as _,
+    os::{
+        fd::OwnedFd,
+        unix::{net::UnixStream, process::CommandExt as _},
+    },
     process::{Child, Command, Stdio},
+    time::Duration,
+};
+
+use rustix::{
+    io::Errno,
+    net::{SocketAddrUnix, bind},
 };
 
 use crate::{Error, Prefix};
@@ -16,6 +25,10 @@ use crate::{Error, Prefix};
 const NUMBERS: std::ops::Range<u32> = 45_110..45_142;
 /// They, as a pattern of the shell.
 const PATTERN: &str = "451[1-4][0-9]";
+/// Table names of nftables, before the number.
+const TABLES: &str = "starhaul_";
+/// How long the owner may take to read its rules.
+const READ_TIME: Duration = Duration::from_secs(10);
 /// Makes the rules, again where another program removed them, and ends them when its input ends: with the process that owns the other
 /// end, however that ends. It ignores signals, which a
 /// terminal and a service manager send to it, too.
@@ -25,6 +38,11 @@ const OWNER: &str = include_str!("interception.sh");
 #[derive(Debug)]
 pub struct Interception {
     owner: Child,
+    number: u32,
+    /// Its end is the owner's.
+    input: Option<UnixStream>,
+    /// What holds the number's name.
+    _name: UnixStream,
 }
 
 /// Which TCP connections that pass this host are intercepted.
@@ -105,6 +123,7 @@ impl Interception {
     }
 
     fn begin(is_ipv4: bool, rules: impl Fn(u32) -> String) -> Result<Self, Error> {
+        reclaim();
         for number in NUMBERS {
             match Self::try_begin(is_ipv4, &rules(number), number) {
                 // Another one has the number.
@@ -118,16 +137,14 @@ impl Interception {
     }
 
     fn try_begin(is_ipv4: bool, rules: &str, number: u32) -> Result<Self, Refusal> {
-        let mut command = Command::new("sh");
-        command.args(["-c", OWNER, "sh", &number.to_string(), PATTERN]);
-        command.arg(if is_ipv4 { "-4" } else { "-6" });
-        command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        command.stderr(Stdio::piped()).process_group(0);
+        let (mut input, name) = take_name(number)?;
+        let mut command = script(number, is_ipv4);
+        // It has the name, too, for as long as it needs to remove the rules of a process that was killed.
+        command.stdin(OwnedFd::from(name.try_clone().map_err(other)?));
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut owner = command.spawn().map_err(other)?;
-        if let Some(input) = &mut owner.stdin {
-            // Where it has ended already, it has said why.
-            let _ = input.write_all(format!("{}\n\n", rules.trim_end()).as_bytes());
-        }
+        // Where it has ended already, it has said why.
+        let _ = input.write_all(format!("{}\n\n", rules.trim_end()).as_bytes());
         let mut answer = String::new();
         if let Some(output) = &mut owner.stdout {
             BufReader::new(output)
@@ -135,7 +152,14 @@ impl Interception {
                 .map_err(other)?;
         }
         match answer.trim() {
-            "ready" => return Ok(Self { owner }),
+            "ready" => {
+                return Ok(Self {
+                    owner,
+                    number,
+                    input: Some(input),
+                    _name: name,
+                });
+            }
             "taken" => {
                 let _ = owner.wait();
                 return Err(Refusal::Taken);
@@ -153,9 +177,62 @@ impl Interception {
 
 impl Drop for Interception {
     fn drop(&mut self) {
-        drop(self.owner.stdin.take());
-        let _ = self.owner.wait();
+        drop(self.input.take());
+        let ended = self.owner.wait();
+        // One that was killed has left its rules.
+        if !ended.is_ok_and(|status| status.success()) {
+            remove(self.number);
+        }
     }
+}
+
+/// The owner's script, for a number.
+fn script(number: u32, is_ipv4: bool) -> Command {
+    let mut command = Command::new("sh");
+    command.args(["-c", OWNER, "sh", &number.to_string(), PATTERN]);
+    command.arg(if is_ipv4 { "-4" } else { "-6" });
+    command.process_group(0);
+    command
+}
+
+/// Takes the name of a number, which the kernel gives to one at a time in a network namespace, and takes back when the last process has
+/// closed it. Returns two ends of a connection; the second one has the name.
+fn take_name(number: u32) -> Result<(UnixStream, UnixStream), Refusal> {
+    let (input, named) = UnixStream::pair().map_err(other)?;
+    input.set_write_timeout(Some(READ_TIME)).map_err(other)?;
+    let name = SocketAddrUnix::new_abstract_name(format!("{TABLES}{number}").as_bytes());
+    match name.and_then(|name| bind(&named, &name)) {
+        Ok(()) => Ok((input, named)),
+        Err(Errno::ADDRINUSE) => Err(Refusal::Taken),
+        Err(error) => Err(other(error.into())),
+    }
+}
+
+/// Removes the rules of those that were killed with all their processes: they go on taking what passes, and nobody has their names.
+fn reclaim() {
+    let mut command = Command::new("nft");
+    command
+        .args(["list", "tables", "inet"])
+        .stdin(Stdio::null());
+    // Where there is no such program, nothing starts, which says why.
+    let Ok(listed) = command.output() else { return };
+    let listed = String::from_utf8_lossy(&listed.stdout);
+    let numbers = listed.lines().filter_map(|line| {
+        let name = line.trim().strip_prefix("table inet ")?;
+        name.strip_prefix(TABLES)?.parse::<u32>().ok()
+    });
+    for number in numbers.filter(|number| NUMBERS.contains(number)) {
+        if let Ok(_held) = take_name(number) {
+            remove(number);
+        }
+    }
+}
+
+/// Removes the rules of a number whose owner is dead; nothing where there are none.
+fn remove(number: u32) {
+    let mut command = script(number, true);
+    command.arg("end").stdin(Stdio::null());
+    let _ = command.stdout(Stdio::null()).stderr(Stdio::null()).status();
 }
 
 /// Why interception did not start.
@@ -256,6 +333,32 @@ fn datagrams(socket: SocketAddr, targets: &[IpAddr], number: u32) -> String {
             "add rule inet starhaul_{number} passing {ip} daddr {target} udp dport {port} \
              tproxy {ip} to {to}:{port} meta mark set {number} counter accept"
         );
+        if target.is_ipv6() {
+            // What the relay sends in the target's name no router cuts: the word that it is too long is the relay's.
+            let _ = writeln!(
+                text,
+                "add rule inet starhaul_{number} passing {ip} daddr {target} icmpv6 type packet-too-big \
+                 socket transparent 1 meta mark set {number} counter accept"
+            );
+        }
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_over_ipv6_a_relay_takes_the_word_of_routers_that_packets_are_too_long() {
+        for (socket, target, taken) in [
+            ("[::]:4511", "2001:db8::1", 1),
+            ("0.0.0.0:4511", "192.0.2.1", 0),
+        ] {
+            let target = target.parse().unwrap();
+            let rules = datagrams(socket.parse().unwrap(), &[target], 45_110);
+            assert_eq!(rules.matches("tproxy").count(), 1, "{rules}");
+            assert_eq!(rules.matches("packet-too-big").count(), taken, "{rules}");
+        }
+    }
 }

@@ -1,7 +1,25 @@
-# Arguments: a number for mark, routing table and table of nftables; those of all owners, as a pattern; -4 or -6. Its input: the rules of
-# nftables, which may be longer than an argument, and an empty line.
+# Arguments: a number for mark, routing table and table of nftables; those of all owners, as a pattern; -4 or -6; `end` if it is only to
+# remove what an owner left. Its input: the rules of nftables, which may be longer than an argument, and an empty line.
 trap '' INT TERM HUP PIPE
 number=$1 ours=$2 family=$3 rules=
+# A service of systemd may be killed with all its processes, this one too: its unit then runs what lies there.
+undo=${RUNTIME_DIRECTORY:+${RUNTIME_DIRECTORY%%:*}/intercepted-$number}
+commands="ip $family rule del fwmark $number lookup $number
+ip $family route del local default dev lo table $number
+nft delete table inet starhaul_$number"
+end() {
+    eval "$commands" 2>/dev/null
+    [ -z "$undo" ] || rm -f "$undo"
+}
+if [ "$4" = end ]; then
+    end
+    # Of which version of IP it was nobody knows, nor whether it was just moving its rule.
+    for family in -4 -6; do
+        while ip $family rule del fwmark $number lookup $number; do :; done
+        ip $family route del local default dev lo table $number
+    done
+    exit
+fi 2>/dev/null
 while :; do
     IFS= read -r line || exit 1
     [ -n "$line" ] || break
@@ -22,15 +40,6 @@ if is_taken; then
     echo taken
     exit 1
 fi
-commands="ip $family rule del fwmark $number lookup $number
-ip $family route del local default dev lo table $number
-nft delete table inet starhaul_$number"
-# A service of systemd may be killed with all its processes, this one too: its unit then runs what lies there.
-undo=${RUNTIME_DIRECTORY:+${RUNTIME_DIRECTORY%%:*}/intercepted-$number}
-end() {
-    eval "$commands" 2>/dev/null
-    [ -z "$undo" ] || rm -f "$undo"
-}
 # One transaction: where it fails, nothing of it is there.
 refusal=$(printf '%s' "$rules" | nft -f - 2>&1) || {
     # Another process may have been faster.

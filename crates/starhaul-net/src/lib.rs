@@ -59,7 +59,7 @@ pub use monitor::{NetworkChange, NetworkMonitor, parse_news};
 pub use peer_names::{ParsePeerAddressError, PeerAddress};
 pub use poller::{Poller, Readiness, Waker};
 pub use realtime::{run_as_others, run_first, sharpen_timers};
-pub use routing::{InterfaceState, MAIN_TABLE, Prefix, Routing};
+pub use routing::{FoundRoute, InterfaceState, MAIN_TABLE, Prefix, Routing};
 pub use socket::{BindOptions, Datagram, Message, RecvBuffer, Transmit, UdpSocket, source_toward};
 pub use stamped::{Stamped, StampedBuffer, joins_datagrams};
 pub use tun::{AsyncTun, Tun};

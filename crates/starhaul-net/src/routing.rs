@@ -70,6 +70,17 @@ pub struct InterfaceState {
     pub mtu: u32,
 }
 
+/// The route that leads to an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FoundRoute {
+    /// The interface through which it leads; `None` where it divides packets among several.
+    pub interface: Option<u32>,
+    /// Length of its network's prefix, in bits.
+    pub bits: u8,
+    /// It is in [`MAIN_TABLE`], where no rule selected another.
+    pub is_main: bool,
+}
+
 /// A socket to the kernel's routing tables. What the kernel refuses is its error; most requests need `CAP_NET_ADMIN`.
 #[derive(Debug)]
 pub struct Routing(OwnedFd);
@@ -288,21 +299,43 @@ impl Routing {
     /// # Errors
     /// The system's, but for those that say that there is no route.
     pub fn has_route(&self, interface: u32, source: IpAddr, to: IpAddr) -> io::Result<bool> {
+        Ok(self.match_route(Some(interface), source, to)?.is_some())
+    }
+
+    /// The route of packets from `source`, an address of this host, to an address, of sockets that are bound to no interface; `None` if
+    /// there is none, and for an address of this host.
+    ///
+    /// # Errors
+    /// As [`Routing::has_route`].
+    pub fn route(&self, source: IpAddr, to: IpAddr) -> io::Result<Option<FoundRoute>> {
+        let answer = self.match_route(None, source, to)?;
+        Ok(answer.as_deref().and_then(found_route))
+    }
+
+    /// The answer with the route of a table to an address, for packets from `source`; `None` if there is none to other hosts.
+    fn match_route(
+        &self,
+        interface: Option<u32>,
+        source: IpAddr,
+        to: IpAddr,
+    ) -> io::Result<Option<Vec<u8>>> {
         // struct rtmsg
         let mut body = vec![family(to), host_bits(to), host_bits(source), 0, 0, 0, 0, 0];
         body.extend(RTM_F_FIB_MATCH.to_ne_bytes());
-        let request = Request::get(RTM_GETROUTE, &body)
+        let mut request = Request::get(RTM_GETROUTE, &body)
             .with(RTA_DST, &octets(to))
-            .with(RTA_SRC, &octets(source))
-            .with(RTA_OIF, &interface.to_ne_bytes());
+            .with(RTA_SRC, &octets(source));
+        if let Some(interface) = interface {
+            request = request.with(RTA_OIF, &interface.to_ne_bytes());
+        }
         let mut answer = [0; 4096];
         send(&self.0, &request.finish(), SendFlags::empty())?;
         let (length, _) = recv(&self.0, &mut answer, RecvFlags::empty())?;
         let answer = answer.get(..length).unwrap_or_default();
         match (answered(answer), route_kind(answer)) {
-            (Some(libc::ENETUNREACH | libc::EHOSTUNREACH), _) => Ok(false),
+            (Some(libc::ENETUNREACH | libc::EHOSTUNREACH), _) => Ok(None),
             (Some(error), _) if error != 0 => Err(io::Error::from_raw_os_error(error)),
-            (_, Some(kind)) => Ok(kind == RTN_UNICAST),
+            (_, Some(kind)) => Ok((kind == RTN_UNICAST).then(|| answer.to_vec())),
             _ => Err(io::Error::other("the kernel's answer makes no sense")),
         }
     }
@@ -373,23 +406,36 @@ fn answered(message: &[u8]) -> Option<i32> {
 fn interface_state(message: &[u8]) -> Option<InterfaceState> {
     let kind = u16::from_ne_bytes(message.get(4..6)?.try_into().ok()?);
     let flags = u32::from_ne_bytes(message.get(24..28)?.try_into().ok()?);
-    let mut rest = message.get(32..)?;
-    let mut mtu = None;
-    while let Some((head, _)) = rest.split_first_chunk::<4>() {
-        let length = usize::from(u16::from_ne_bytes([head[0], head[1]]));
-        let attribute = u16::from_ne_bytes([head[2], head[3]]);
-        if attribute == IFLA_MTU {
-            mtu = Some(u32::from_ne_bytes(rest.get(4..8)?.try_into().ok()?));
-        }
-        rest = rest
-            .get(length.max(4).next_multiple_of(4)..)
-            .unwrap_or_default();
-    }
+    let mtu = number_in(message.get(32..)?, IFLA_MTU)?;
     (kind == RTM_NEWLINK).then_some(InterfaceState {
         is_up: flags & IFF_UP != 0,
         has_carrier: flags & IFF_LOWER_UP != 0,
-        mtu: mtu?,
+        mtu,
     })
+}
+
+/// The route that an answer is about: `struct rtmsg` and its attributes.
+fn found_route(message: &[u8]) -> Option<FoundRoute> {
+    Some(FoundRoute {
+        interface: number_in(message.get(28..)?, RTA_OIF),
+        bits: *message.get(17)?,
+        is_main: u32::from(*message.get(20)?) == MAIN_TABLE,
+    })
+}
+
+/// The number in the first attribute of this kind.
+fn number_in(mut attributes: &[u8], wanted: u16) -> Option<u32> {
+    while let Some((head, _)) = attributes.split_first_chunk::<4>() {
+        let length = usize::from(u16::from_ne_bytes([head[0], head[1]]));
+        if u16::from_ne_bytes([head[2], head[3]]) == wanted {
+            let number = attributes.get(4..8)?.try_into().ok()?;
+            return Some(u32::from_ne_bytes(number));
+        }
+        attributes = attributes
+            .get(length.max(4).next_multiple_of(4)..)
+            .unwrap_or_default();
+    }
+    None
 }
 
 /// The kind of route in an answer.
@@ -485,6 +531,8 @@ mod tests {
         for _ in 0..3 {
             assert!(routing.is_local([127, 0, 0, 1].into()).unwrap());
             assert!(routing.interface(loopback).unwrap().mtu > 0);
+            let own: IpAddr = [127, 0, 0, 1].into();
+            assert_eq!(routing.route(own, own).unwrap(), None);
             // There is no such interface.
             assert!(routing.set_up(i32::MAX.cast_unsigned()).is_err());
         }

@@ -113,7 +113,8 @@ impl Constellation {
     }
 
     /// Satellites by their elements, each once with those nearest to `start`, which is by default the latest epoch of those
-    /// with a usable orbit. Planes and neighbours are found from where the satellites are then; see the crate's guide.
+    /// with a usable orbit. Planes and neighbours are found from where the satellites are then; see the crate's guide. What is
+    /// not in service ([`Tle::is_in_service`]) is left out, unless nothing is.
     ///
     /// # Errors
     /// [`Error::Setting`] when no satellite remains, or too many do.
@@ -124,8 +125,11 @@ impl Constellation {
             let none = format!("there are no satellites with a usable orbit ({read} were read)");
             return Err(setting("tle", "", none));
         };
-        let nearest = nearest_elements(tles, start);
+        let mut nearest = nearest_elements(tles, start);
         let distinct = nearest.len();
+        if nearest.values().any(Tle::is_in_service) {
+            nearest.retain(|_, tle| tle.is_in_service());
+        }
         let satellites: Vec<Satellite> = nearest
             .into_values()
             .filter_map(|tle| Satellite::of_tle(tle, start))
@@ -169,7 +173,7 @@ impl Constellation {
     }
 
     /// Number of satellites left out, since their elements give no orbit that SGP4 predicts or are more than [`MAX_AGE`] from
-    /// the start, or since they have decayed by then.
+    /// the start, or since they have decayed by then or are not in service.
     pub fn left_out(&self) -> usize {
         self.left_out
     }
@@ -292,6 +296,44 @@ mod tests {
         ] {
             assert_eq!(named(Some(start)), name, "{start}");
         }
+    }
+
+    #[test]
+    fn what_is_not_in_service_carries_nothing_beside_what_is() {
+        let named = |number: u32, name: &str| Tle {
+            name: name.to_owned(),
+            ..tle(number.into(), 10, f64::from(number) * 20.0)
+        };
+        let satellites = |names: &[&str]| {
+            let tles = (1..).zip(names).map(|(number, name)| named(number, name));
+            let constellation = Constellation::of_tles(tles.collect(), None).unwrap();
+            let names = constellation.satellites().iter().map(Satellite::name);
+            let names: Vec<String> = names.map(str::to_owned).collect();
+            (names, constellation.left_out())
+        };
+        let mixed = ["A [+]", "B [-]", "FALCON 9 DEB", "SL-16 R/B", "C"];
+        assert_eq!(
+            satellites(&mixed),
+            (vec!["A [+]".to_owned(), "C".to_owned()], 3)
+        );
+        let dead = ["A [-]", "B [-]"];
+        assert_eq!(satellites(&dead), (dead.map(str::to_owned).to_vec(), 0));
+    }
+
+    #[test]
+    fn heights_are_the_same_all_along_an_orbit() {
+        let elements = tle(1, 10, 0.0);
+        let start = elements.epoch();
+        let satellite = Satellite::of_tle(elements, start).unwrap();
+        let minutes = (0..96).map(|minute| Duration::from_secs(60 * minute));
+        let axes = minutes.map(|at| satellite.state(at).unwrap().orbit().semi_major_km);
+        let axes: Vec<f64> = axes.collect();
+        let (least, most) = axes
+            .iter()
+            .fold((f64::MAX, 0.0), |(least, most): (f64, f64), axis| {
+                (least.min(*axis), most.max(*axis))
+            });
+        assert!(most - least < 0.5, "{least} to {most} km");
     }
 
     #[test]

@@ -7,16 +7,22 @@ use crate::{Position, geometry::EARTH_RADIUS_KM};
 
 /// Satellites whose inclinations differ by no more are in one shell, degrees.
 const SHELL_INCLINATION_DEG: f64 = 1.0;
-/// Satellites whose semi-major axes differ by no more are in one shell, km.
-const SHELL_ALTITUDE_KM: f64 = 15.0;
+/// Between two shells there is at least this much height without satellites, km. The planes of one are set some kilometres
+/// apart on purpose, so that satellites do not meet at the poles: OneWeb's by 4.
+const SHELL_GAP_KM: f64 = 5.0;
+/// Satellites whose heights differ by more are not in one shell, km: those on their way up or down lie close to each other.
+const SHELL_WIDTH_KM: f64 = 50.0;
 /// Satellites whose ascending nodes differ by no more are in one plane, degrees.
 const PLANE_DEG: f64 = 1.0;
 /// Planes whose ascending nodes differ by more are no neighbours: across the seam of a star, satellites meet head on.
 const NEIGHBOUR_DEG: f64 = 90.0;
 /// Standard gravitational parameter of the Earth, km³/s².
 const MU: f64 = 398_600.441_8;
-/// Light that passes lower is bent and absorbed by the air, km.
-pub(crate) const LEAST_GRAZING_KM: f64 = 80.0;
+/// Second zonal harmonic of the Earth's field (WGS 84): its oblateness.
+const J2: f64 = 0.001_082_629_989;
+/// Light that passes lower above the equator's radius is bent and absorbed by the air, km: satellites between which the
+/// straight line does are out of sight of each other.
+pub const LEAST_GRAZING_KM: f64 = 80.0;
 
 /// Position and velocity in axes that do not turn, km and km/s.
 #[derive(Clone, Copy, Debug)]
@@ -25,11 +31,13 @@ pub(crate) struct State {
     pub(crate) velocity: Position,
 }
 
-/// The osculating elements that tell planes apart.
+/// The elements that tell planes apart: osculating ones, but for the axis.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Orbit {
     pub(crate) inclination_deg: f64,
-    semi_major_km: f64,
+    /// Semi-major axis by the energy in the field of an oblate Earth, which stays the same all along an orbit; the osculating
+    /// one varies by 12 km at an inclination of 53 degrees.
+    pub(crate) semi_major_km: f64,
     /// Right ascension of the ascending node, degrees from 0 to 360.
     node_deg: f64,
     /// Angle from the ascending node, radians from 0 to 2π.
@@ -41,7 +49,7 @@ impl State {
         let Self { position, velocity } = self;
         let momentum = position.cross(velocity);
         let node = momentum.x.atan2(-momentum.y);
-        let energy = velocity.dot(velocity) / 2.0 - MU / position.norm();
+        let energy = velocity.dot(velocity) / 2.0 + potential(position);
         let to_node = Position::up(0.0, node.to_degrees());
         let ahead = momentum.cross(to_node);
         let latitude = (position.dot(ahead) / momentum.norm()).atan2(position.dot(to_node));
@@ -52,6 +60,13 @@ impl State {
             latitude: latitude.rem_euclid(TAU),
         }
     }
+}
+
+/// Energy of position per mass in the field of an oblate Earth, km²/s².
+fn potential(position: Position) -> f64 {
+    let radius = position.norm();
+    let (flat, sine) = (EARTH_RADIUS_KM / radius, position.z / radius);
+    -MU / radius * (1.0 - J2 / 2.0 * flat * flat * (3.0 * sine * sine - 1.0))
 }
 
 /// Whether light passes between two satellites above the air.
@@ -72,10 +87,10 @@ pub(crate) fn plus_grid(states: &[Option<State>]) -> Vec<(u32, u32)> {
         orbit.semi_major_km > 0.0 && orbit.node_deg.is_finite() && orbit.latitude.is_finite()
     });
     let mut links = Vec::new();
-    for inclined in clusters(all, SHELL_INCLINATION_DEG, |member| {
-        member.2.inclination_deg
-    }) {
-        for shell in clusters(inclined, SHELL_ALTITUDE_KM, |member| member.2.semi_major_km) {
+    let inclinations = [SHELL_INCLINATION_DEG; 2];
+    for inclined in clusters(all, inclinations, |member| member.2.inclination_deg) {
+        let heights = [SHELL_GAP_KM, SHELL_WIDTH_KM];
+        for shell in clusters(inclined, heights, |member| member.2.semi_major_km) {
             let planes = planes(shell);
             planes
                 .iter()
@@ -88,22 +103,24 @@ pub(crate) fn plus_grid(states: &[Option<State>]) -> Vec<(u32, u32)> {
 
 type Member = (u32, State, Orbit);
 
-/// Groups between which `value` has a gap of more than `gap`.
+/// Groups by a rising `value`: in each it is at most `gap` more than that of the member before, and at most `width` more than
+/// that of the first.
 fn clusters(
     mut members: Vec<Member>,
-    gap: f64,
+    [gap, width]: [f64; 2],
     value: impl Fn(&Member) -> f64,
 ) -> Vec<Vec<Member>> {
     members.sort_by(|a, b| value(a).total_cmp(&value(b)).then(a.0.cmp(&b.0)));
     let mut groups: Vec<Vec<Member>> = Vec::new();
     for member in members {
-        let last = groups.last().and_then(|group| group.last());
-        match last.is_some_and(|last| value(&member) - value(last) <= gap) {
-            true => groups
-                .last_mut()
-                .map(|group| group.push(member))
-                .unwrap_or_default(),
-            false => groups.push(vec![member]),
+        let within = |other: Option<&Member>, distance: f64| {
+            other.is_some_and(|other| value(&member) - value(other) <= distance)
+        };
+        match groups.last_mut() {
+            Some(group) if within(group.last(), gap) && within(group.first(), width) => {
+                group.push(member);
+            }
+            _ => groups.push(vec![member]),
         }
     }
     groups
@@ -111,23 +128,27 @@ fn clusters(
 
 /// The planes of a shell by rising node, each by phase.
 fn planes(shell: Vec<Member>) -> Vec<Vec<Member>> {
-    let mut planes = clusters(shell, PLANE_DEG, |member| member.2.node_deg);
-    // A plane around the node 0° was cut there.
-    let ends = (node(planes.first()), node(planes.last()));
-    if let (true, (Some(first), Some(_))) = (planes.len() > 1, ends) {
-        let last = planes.last().and_then(|plane| plane.last());
-        let last_deg = last.map_or(0.0, |member| member.2.node_deg);
-        if first + 360.0 - last_deg <= PLANE_DEG
-            && let Some(cut) = planes.pop()
-            && let Some(plane) = planes.first_mut()
-        {
-            plane.extend(cut);
-        }
-    }
+    let begin = after_widest_gap(&shell);
+    let mut planes = clusters(shell, [PLANE_DEG; 2], |member| {
+        (member.2.node_deg - begin).rem_euclid(360.0)
+    });
     for plane in &mut planes {
         plane.sort_by(|a, b| a.2.latitude.total_cmp(&b.2.latitude).then(a.0.cmp(&b.0)));
     }
     planes
+}
+
+/// The node that follows the widest gap of them, degrees: counted from there no plane is cut, as one around 0° would be.
+fn after_widest_gap(shell: &[Member]) -> f64 {
+    let mut nodes: Vec<f64> = shell.iter().map(|member| member.2.node_deg).collect();
+    nodes.sort_by(f64::total_cmp);
+    let before = nodes.iter().cycle().skip(nodes.len().saturating_sub(1));
+    let gaps = nodes
+        .iter()
+        .zip(before)
+        .map(|(node, before)| ((node - before).rem_euclid(360.0), *node));
+    let widest = gaps.max_by(|a, b| a.0.total_cmp(&b.0));
+    widest.map_or(0.0, |(_, node)| node)
 }
 
 fn node(plane: Option<&Vec<Member>>) -> Option<f64> {
@@ -212,21 +233,28 @@ mod tests {
     use super::*;
     use crate::Shell;
 
-    /// States on circles, as two bodies move.
+    /// States on orbits that are nearly circles.
     fn states(shell: &Shell) -> Vec<Option<State>> {
-        let radius = EARTH_RADIUS_KM + shell.altitude_km();
-        let speed = (MU / radius).sqrt();
+        states_at(shell, |_| shell.altitude_km())
+    }
+
+    /// The same, with a height of its own for each plane.
+    fn states_at(shell: &Shell, altitude_km: impl Fn(u16) -> f64) -> Vec<Option<State>> {
         let planes = (0..shell.planes)
             .flat_map(|plane| (0..shell.satellites).map(move |slot| (plane, slot)));
         let state = |(plane, slot)| {
             let orbit = shell.orbit(plane, slot);
+            let radius = EARTH_RADIUS_KM + altitude_km(plane);
             let ((sin, cos), (sin_i, cos_i)) =
                 (orbit.mean_anomaly.sin_cos(), orbit.inclination.sin_cos());
             let place = |x: f64, y: f64| {
                 Position::new([x, y * cos_i, y * sin_i]).turned(-orbit.right_ascension)
             };
+            let position = place(radius * cos, radius * sin);
+            // As fast as the energy of the orbit allows there.
+            let speed = (-MU / radius - 2.0 * potential(position)).sqrt();
             Some(State {
-                position: place(radius * cos, radius * sin),
+                position,
                 velocity: place(-speed * sin, speed * cos),
             })
         };
@@ -296,6 +324,26 @@ mod tests {
                 assert_eq!(across.count(), between, "{text}, turned by {turned}°");
             }
         }
+    }
+
+    /// Number of links between planes of a star of 12 satellites each that rise by `rise_km` each.
+    fn links_across(planes: u16, rise_km: f64) -> usize {
+        let text =
+            format!("planes={planes},satellites=12,altitude=1100,inclination=87.9,spread=180");
+        let shell: Shell = text.parse().unwrap();
+        let states = states_at(&shell, |plane| 1100.0 + rise_km * f64::from(plane));
+        let links = plus_grid(&states).into_iter();
+        links.filter(|(a, b)| a / 12 != b / 12).count()
+    }
+
+    #[test]
+    fn planes_set_apart_are_one_shell_and_what_climbs_through_many_heights_is_none() {
+        // OneWeb's planes are set apart like this.
+        assert_eq!(links_across(12, 4.0), 11 * 12);
+        // Each is a shell of its own.
+        assert_eq!(links_across(6, 10.0), 0);
+        // Heights of 0 to 48 km, and of 52 to 76 km.
+        assert_eq!(links_across(20, 4.0), (12 + 6) * 12);
     }
 
     #[test]

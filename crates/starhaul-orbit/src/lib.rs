@@ -48,6 +48,7 @@ pub use epoch::Epoch;
 pub use figures::Figures;
 pub use geometry::{EARTH_RADIUS_KM, LIGHT_KM_PER_S, Position, propagation};
 pub use graph::{Graph, Tree};
+pub use grid::LEAST_GRAZING_KM;
 pub use ground::GroundStation;
 pub use network::{Network, Route, Rules, Snapshot};
 pub use path::{End, Hop, Hops, MAX_STEP, MAX_STEPS, PathOverTime, Step};

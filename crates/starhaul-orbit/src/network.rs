@@ -139,18 +139,24 @@ impl Network {
         }
     }
 
+    /// The pairs of satellites that keep a laser link, in sight or not; none where the rules have no lasers.
+    pub fn lasers(&self) -> &[(u32, u32)] {
+        match self.rules.lasers {
+            true => self.constellation.lasers(),
+            false => &[],
+        }
+    }
+
     /// The links at an instant.
     pub fn at(&self, offset: Duration) -> Snapshot {
         let positions = self.constellation.positions(offset);
         let mut links = Vec::new();
-        if self.rules.lasers {
-            for &(a, b) in self.constellation.lasers() {
-                let place = |node: u32| positions.get(node as usize).copied().flatten();
-                if let (Some(from), Some(to)) = (place(a), place(b))
-                    && sees(from, to)
-                {
-                    links.push((a, b, from.distance(to)));
-                }
+        for &(a, b) in self.lasers() {
+            let place = |node: u32| positions.get(node as usize).copied().flatten();
+            if let (Some(from), Some(to)) = (place(a), place(b))
+                && sees(from, to)
+            {
+                links.push((a, b, from.distance(to)));
             }
         }
         let laser_links = links.iter().map(|&(a, b, _)| (a, b)).collect();

@@ -1,12 +1,17 @@
 //! Two-line element sets, with or without a line for the name. The elements are parsed by `sgp4`; here stand the lines
 //! around them, the bounds, and the errors that name file and line.
 
-use std::io::{BufRead, Read as _};
+use std::{
+    collections::BTreeSet,
+    io::{BufRead, Read as _},
+};
 
 use crate::{Epoch, Error};
 
 /// Most satellites of a file, and of a constellation.
 pub const MAX_SATELLITES: usize = 20_000;
+/// Most element sets of a file: some days of [`MAX_SATELLITES`], and about 100 MB.
+const MAX_ELEMENT_SETS: usize = 100_000;
 
 /// Longest line, names included.
 const MAX_LINE_BYTES: u64 = 256;
@@ -37,6 +42,13 @@ impl Tle {
     pub fn epoch(&self) -> Epoch {
         self.epoch
     }
+
+    /// Whether the name is that of a satellite that may carry traffic: not of debris (`DEB`), of a rocket's body (`R/B`), or of a
+    /// satellite marked as not operational (`[-]`), as catalogues write it.
+    pub fn is_in_service(&self) -> bool {
+        let mut words = self.name.split_whitespace();
+        !words.any(|word| word == "DEB" || word == "[-]" || word.starts_with("R/B"))
+    }
 }
 
 /// Reads element sets, each in two lines, or in three with a name before them; skips empty lines and comments (`#`). `file`
@@ -44,15 +56,15 @@ impl Tle {
 /// they are read, and a constellation leaves them out.
 ///
 /// # Errors
-/// [`Error::Line`] for a line that does not fit or a wrong checksum; [`Error::File`] for a file without satellites or with too
-/// many of them; [`Error::Read`].
+/// [`Error::Line`] for a line that does not fit or a wrong checksum; [`Error::File`] for a file without satellites, or with too
+/// many of them or of their elements; [`Error::Read`].
 pub fn read_tles(file: &str, input: impl BufRead) -> Result<Vec<Tle>, Error> {
     let mut lines = Lines {
         file,
         input,
         number: 0,
     };
-    let mut tles = Vec::new();
+    let (mut tles, mut satellites) = (Vec::new(), BTreeSet::new());
     let (mut name, mut first): (Option<String>, Option<String>) = (None, None);
     while let Some(line) = lines.next_line()? {
         if line.is_empty() || line.starts_with('#') {
@@ -60,8 +72,13 @@ pub fn read_tles(file: &str, input: impl BufRead) -> Result<Vec<Tle>, Error> {
         }
         if let Some(one) = first.take() {
             let tle = tle(name.take(), &one, &line).map_err(|why| lines.error(&why))?;
-            if tles.len() == MAX_SATELLITES {
+            satellites.insert(tle.number);
+            if satellites.len() > MAX_SATELLITES {
                 return Err(lines.whole(format!("has more than {MAX_SATELLITES} satellites")));
+            }
+            if tles.len() == MAX_ELEMENT_SETS {
+                let most = format!("has more than {MAX_ELEMENT_SETS} sets of elements");
+                return Err(lines.whole(most));
             }
             tles.push(tle);
         } else if line.starts_with("1 ") && line.len() == ELEMENT_LINE_BYTES {
@@ -237,6 +254,47 @@ mod tests {
                 .to_string()
                 .starts_with("2020-07-12T21:16:01")
         );
+    }
+
+    #[test]
+    fn a_file_may_hold_more_sets_of_elements_than_satellites() {
+        let sets = |count| ISS.repeat(count);
+        let tles = read_tles("f", sets(MAX_SATELLITES + 1).as_bytes()).unwrap();
+        assert_eq!(tles.len(), MAX_SATELLITES + 1);
+        let error = read_tles("f", sets(MAX_ELEMENT_SETS + 1).as_bytes()).unwrap_err();
+        assert!(error.to_string().contains("sets of elements"), "{error}");
+        let numbered = (0..=MAX_SATELLITES).map(|number| {
+            let lines = ISS.lines().skip(1);
+            let lines = lines.map(|line| summed(&line.replace("25544", &format!("{number:05}"))));
+            lines.map(|line| line + "\n").collect::<String>()
+        });
+        let error = read_tles("f", numbered.collect::<String>().as_bytes()).unwrap_err();
+        assert!(error.to_string().contains("20000 satellites"), "{error}");
+    }
+
+    #[test]
+    fn debris_rockets_and_dead_satellites_are_told_by_their_names() {
+        let named = |name: &str| {
+            let text = ISS.replace("ISS (ZARYA)", name);
+            read_tles("f", text.as_bytes()).unwrap()[0].is_in_service()
+        };
+        for name in [
+            "STARLINK-1007",
+            "IRIDIUM 106 [+]",
+            "DEBUT (ORIZURU)",
+            "25544",
+        ] {
+            assert!(named(name), "{name}");
+        }
+        for name in [
+            "FALCON 9 DEB",
+            "BREEZE-M DEB (TANK)",
+            "SL-16 R/B",
+            "DELTA 2 R/B(1)",
+            "IRIDIUM 7 [-]",
+        ] {
+            assert!(!named(name), "{name}");
+        }
     }
 
     #[test]

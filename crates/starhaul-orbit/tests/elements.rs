@@ -56,6 +56,9 @@ fn starlink_carries_across_the_atlantic() {
     let Some(constellation) = constellation("Starlink") else {
         return;
     };
+    let names = constellation.satellites().iter().map(|one| one.name());
+    assert!(names.clone().all(|name| !name.ends_with(" DEB")), "debris");
+    assert_eq!((names.count(), constellation.left_out()), (2990, 33));
     let four = degrees(&constellation)
         .iter()
         .filter(|degree| **degree == 4)

@@ -187,6 +187,7 @@ impl<P: Load> Network<P> {
 
     /// Puts a packet of `node` on the first link of its route.
     pub fn send(&mut self, now: Instant, node: NodeId, packet: Packet<P>) {
+        self.change_routes(now);
         let Packet { local, to, load } = packet;
         let route = self.addresses.get(&(node, local)).and_then(|&from| {
             let route = self.routes.get(&(from, to))?;

@@ -173,6 +173,20 @@ fn a_route_changes_by_itself_at_the_instants_told_beforehand() {
 }
 
 #[test]
+fn a_route_of_the_present_instant_is_used_at_once() {
+    let start = Instant::now();
+    let (mut sim, path) = pair(1, start, "delay=5ms", MS * 10);
+    let (a, b) = (address("10.0.0.1:10"), address("10.0.0.2:20"));
+    sim.network.remove_route(a, b);
+    sim.network.set_route_at(start, a, b, &[path.forward]);
+    let datagram = Datagram::udp(0, b, 0, Bytes::from(vec![0; 100]));
+    sim.network.send(start, NodeId(0), datagram);
+    sim.run_until(start + MS * 8, |_| None);
+    assert_eq!(sim.network.stats().no_route, 0);
+    assert_eq!(sim.nodes[1].received[0].at, start + MS * 5);
+}
+
+#[test]
 fn a_link_that_its_owner_changes_is_visited_when_it_is_due_then() {
     let start = Instant::now();
     let (mut sim, path) = pair(1, start, "rate=0mbit", MS * 1000);

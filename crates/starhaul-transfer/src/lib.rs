@@ -32,9 +32,24 @@ pub enum Error {
     /// The far side could not store the file, or has another content.
     #[error("the far side does not have the file: {0}")]
     FarSide(String),
+    /// The far side has acknowledged all of the file, and did not say what became of it.
+    #[error(
+        "the far side acknowledged the whole file, but did not tell whether it has stored it: look there before you send it again"
+    )]
+    Untold,
+    /// Another engine than the one that was named is at the far side; it may have stored the file.
+    #[error(
+        "engine {answers} answers there, not engine {named}: use --peer {answers}; it may have the file already"
+    )]
+    OtherEngine {
+        /// The engine that answers.
+        answers: starhaul_ltp::EngineId,
+        /// The engine that was named.
+        named: starhaul_ltp::EngineId,
+    },
     /// A block was given up.
     #[error(
-        "a block was given up: {0}; is the far side there, with these engine numbers and this key?"
+        "a block was given up: {0}; is the far side there, with these engine numbers and this key? Where a signal takes more than two minutes, give --light-time"
     )]
     GivenUp(starhaul_ltp::CancelReason),
     /// The benchmark received something else than was sent, or not in time.

@@ -6,10 +6,11 @@ use std::{
     io::{self, Read as _, Seek as _, SeekFrom},
     os::unix::fs::FileExt as _,
     path::{Path, PathBuf},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use bytes::Bytes;
+use rustix::fs::{FlockOperation, flock};
 use sha2::{Digest as _, Sha256};
 use starhaul_ltp::{EngineId, Event, Outgoing};
 use starhaul_net::ltp::LtpDriver;
@@ -21,6 +22,14 @@ use crate::{
 
 /// Greatest number of unfinished files; beyond it, the one whose sender was silent longest is given up.
 const MOST_FILES: usize = 64;
+
+/// After so long without a block a sender is gone with which nothing is under way, or after as long as it tries if that is more. It may be
+/// far away, and this end not know how far.
+const GONE: Duration = Duration::from_secs(3600);
+/// The same where the disk is full: as long as a sender tries that does not know how far this end is.
+const GONE_IF_FULL: Duration = Duration::from_secs(360);
+/// How often senders are looked for that are gone.
+const LOOK_EVERY: Duration = Duration::from_secs(60);
 
 /// A file that is complete.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,7 +44,8 @@ pub struct Received {
     pub hash: [u8; 32],
 }
 
-/// Stores received files in a folder; an existing file is never replaced. Parts of files that are unfinished go with it.
+/// Stores received files in a folder; an existing file is never replaced. Parts of files that are unfinished go with it, and with their
+/// senders.
 #[derive(Debug)]
 pub struct FileReceiver {
     folder: PathBuf,
@@ -60,12 +70,13 @@ struct Unfinished {
 }
 
 impl FileReceiver {
-    /// Receives into `folder`, which is made if need be.
+    /// Receives into `folder`, which is made if need be. Parts there that a receiver has left which could not remove them go.
     ///
     /// # Errors
     /// [`Error::File`].
     pub fn new(folder: &Path) -> Result<Self, Error> {
         fs::create_dir_all(folder).map_err(file_error(folder))?;
+        remove_left(folder);
         Ok(Self {
             folder: folder.to_owned(),
             unfinished: BTreeMap::new(),
@@ -84,7 +95,12 @@ impl FileReceiver {
             return None;
         };
         let transfer = chunk.transfer;
-        let (received, result) = match self.store(from, &chunk) {
+        let mut stored = self.store(from, &chunk);
+        // What nobody continues makes room for what comes.
+        if stored.as_ref().is_err_and(is_full) && self.drop_gone(driver, GONE_IF_FULL) > 0 {
+            stored = self.store(from, &chunk);
+        }
+        let (received, result) = match stored {
             Ok(None) => return None,
             Ok(Some(received)) => (Some(received.clone()), Ok(received.hash)),
             Err(error) => {
@@ -107,6 +123,33 @@ impl FileReceiver {
         received
     }
 
+    /// Gives up the files whose senders are gone, and returns when to look again; `None` while no file is unfinished.
+    pub fn give_up(&mut self, driver: &mut LtpDriver) -> Option<Instant> {
+        self.drop_gone(driver, GONE);
+        (!self.unfinished.is_empty()).then(|| Instant::now() + LOOK_EVERY)
+    }
+
+    /// Drops the files of senders with which nothing is under way, and that were silent for longer than this and than they try; returns how
+    /// many.
+    fn drop_gone(&mut self, driver: &mut LtpDriver, silence: Duration) -> usize {
+        let (engine, now) = (driver.engine(), Instant::now());
+        let is_gone = |from: EngineId, heard: Instant| {
+            let silent = now.saturating_duration_since(heard);
+            let tries = || engine.longest_silence(from).unwrap_or_default();
+            silent > silence && engine.is_idle(from) && silent > tries()
+        };
+        let files = self.unfinished.iter();
+        let gone: Vec<(EngineId, u64)> = files
+            .filter(|((from, _), file)| is_gone(*from, file.heard))
+            .map(|(key, _)| *key)
+            .collect();
+        for &(from, transfer) in &gone {
+            tracing::warn!(%from, "a file is given up: its sender is gone");
+            self.drop_part(from, transfer);
+        }
+        gone.len()
+    }
+
     fn store(&mut self, from: EngineId, chunk: &Chunk) -> io::Result<Option<Received>> {
         let key = (from, chunk.transfer);
         if !self.unfinished.contains_key(&key) {
@@ -124,10 +167,10 @@ impl FileReceiver {
                 "the transfer's blocks name different files",
             ));
         }
+        file.heard = Instant::now();
         file.file.write_all_at(&chunk.data, chunk.offset)?;
         file.chunks.insert(chunk.offset, chunk.data.len() as u64);
         file.hash_on(chunk)?;
-        file.heard = Instant::now();
         if !file.is_complete() {
             return Ok(None);
         }
@@ -158,6 +201,8 @@ impl FileReceiver {
             .create(true)
             .truncate(true)
             .open(&part)?;
+        // Another receiver takes it for left otherwise. Some file systems have no locks.
+        let _ = flock(&file, FlockOperation::NonBlockingLockExclusive);
         Ok(Unfinished {
             name: chunk.name.clone(),
             part,
@@ -184,6 +229,46 @@ impl FileReceiver {
             let _ = fs::remove_file(file.part);
         }
     }
+}
+
+fn is_full(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+    )
+}
+
+/// Removes the parts in a folder that no receiver has a lock on: those that ran have crashed.
+fn remove_left(folder: &Path) {
+    let Ok(entries) = fs::read_dir(folder) else {
+        return;
+    };
+    for entry in entries.flatten() {
+        let is_ours = entry.file_name().to_str().is_some_and(is_part)
+            && entry.file_type().is_ok_and(|kind| kind.is_file());
+        let file = match is_ours {
+            true => OpenOptions::new().write(true).open(entry.path()),
+            false => continue,
+        };
+        let is_left =
+            file.is_ok_and(|file| flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok());
+        if is_left && fs::remove_file(entry.path()).is_ok() {
+            let part = entry.path();
+            tracing::info!(part = %part.display(), "removed what a receiver had left");
+        }
+    }
+}
+
+/// Whether a file has a name as [`FileReceiver`] gives to parts.
+fn is_part(name: &str) -> bool {
+    let within = name
+        .strip_prefix('.')
+        .and_then(|name| name.strip_suffix(".part"));
+    let Some((engine, transfer)) = within.and_then(|name| name.split_once('-')) else {
+        return false;
+    };
+    let is_hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+    engine.parse::<u64>().is_ok() && transfer.len() == 16 && transfer.bytes().all(is_hex)
 }
 
 impl Drop for FileReceiver {
@@ -321,5 +406,70 @@ mod tests {
         let left = fs::read_dir(folder.path()).unwrap();
         let left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(left, ["whole"]);
+    }
+
+    fn chunk(transfer: u64, length: u64) -> Chunk {
+        Chunk {
+            transfer,
+            name: format!("file-{transfer}"),
+            length,
+            offset: 0,
+            data: vec![7; 10].into(),
+        }
+    }
+
+    fn names(folder: &Path) -> Vec<String> {
+        let entries = fs::read_dir(folder).unwrap();
+        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let mut names: Vec<String> = names.collect();
+        names.sort();
+        names
+    }
+
+    /// A power cut left parts that nobody ever removed.
+    #[test]
+    fn what_a_crash_left_goes_and_what_another_receiver_has_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut running = FileReceiver::new(folder.path()).unwrap();
+        running.store(EngineId(1), &chunk(0xab, 20)).unwrap();
+        let left = ".70000-00000000000000cd.part";
+        let others = [
+            ".1-ab.part",
+            ".note-00000000000000cd.part",
+            "1-00000000000000cd.part",
+        ];
+        for name in others.iter().chain([&left]) {
+            fs::write(folder.path().join(name), "a").unwrap();
+        }
+        let next = FileReceiver::new(folder.path()).unwrap();
+        let mut stay: Vec<&str> = others.into();
+        stay.push(".1-00000000000000ab.part");
+        stay.sort_unstable();
+        assert_eq!(names(folder.path()), stay);
+        drop((running, next));
+    }
+
+    #[test]
+    fn files_go_whose_senders_are_gone() {
+        let engine = starhaul_ltp::EngineConfig::new(EngineId(2), [7; 32]);
+        let engine = starhaul_ltp::Engine::new(engine);
+        let local = ([127, 0, 0, 1], 0).into();
+        let mut driver = LtpDriver::bind(local, starhaul_net::IoMode::default(), engine).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let mut receiver = FileReceiver::new(folder.path()).unwrap();
+        assert_eq!(receiver.give_up(&mut driver), None);
+        for transfer in [1, 2] {
+            receiver.store(EngineId(1), &chunk(transfer, 20)).unwrap();
+        }
+        assert!(receiver.give_up(&mut driver).is_some());
+        let of_first = receiver.unfinished.get_mut(&(EngineId(1), 1)).unwrap();
+        of_first.heard = of_first.heard.checked_sub(GONE * 2).unwrap();
+        assert!(receiver.give_up(&mut driver).is_some());
+        assert_eq!(names(folder.path()), [".1-0000000000000002.part"]);
+        let of_second = receiver.unfinished.get_mut(&(EngineId(1), 2)).unwrap();
+        of_second.heard = of_second.heard.checked_sub(GONE_IF_FULL * 2).unwrap();
+        assert!(receiver.give_up(&mut driver).is_some(), "it may come yet");
+        assert_eq!(receiver.drop_gone(&mut driver, GONE_IF_FULL), 1);
+        assert!(names(folder.path()).is_empty());
     }
 }

@@ -22,6 +22,10 @@ const LEAST_UNDER_WAY: u64 = 4 * CHUNK_BYTES;
 /// What the far side may need to write a file to its disk: at first, and for each byte on a slow one.
 const WRITING: Duration = Duration::from_secs(60);
 const SLOW_DISK_BYTES_PER_S: u64 = 20_000_000;
+/// Blocks that are read before they leave: one leaves while the next is read.
+const MOST_WAITING: usize = 2;
+/// How long an address of the far side is tried that does not answer, while there are others.
+const TRY_ADDRESS: Duration = Duration::from_secs(1);
 /// How often progress is told.
 const TELL_EVERY: Duration = Duration::from_millis(100);
 
@@ -52,7 +56,7 @@ pub struct FileSender {
 
 impl FileSender {
     /// Opens the file. `transfer` tells it from all others sent to the peer; `under_way` is how many bytes the path takes
-    /// in a few round trips; `patience` is how long the far side may take to tell its hash.
+    /// in a few round trips, which are held in memory; `patience` is how long the far side may take to tell its hash.
     ///
     /// # Errors
     /// [`Error::File`] and [`Error::Unusable`].
@@ -104,8 +108,14 @@ impl FileSender {
         };
         let mut sessions: Vec<(SessionId, u64)> = Vec::new();
         let (mut verdict, mut acknowledged_at) = (None, None);
+        let mut waiting: Vec<SessionId> = Vec::new();
+        let mut next_address = Instant::now() + TRY_ADDRESS;
         while verdict.is_none() {
-            while offset < self.length && driver.engine().send_bytes() < self.under_way {
+            // What leaves later is read later: the first data leave at once, and a long path takes no memory before it is filled.
+            let reads = offset < self.length
+                && waiting.len() < MOST_WAITING
+                && driver.engine().send_bytes() < self.under_way;
+            if reads {
                 let (block, data) = self.chunk(offset, &mut hash)?;
                 let (red, service) = (block.len() as u64, SERVICE);
                 let outgoing = Outgoing {
@@ -114,13 +124,17 @@ impl FileSender {
                     block,
                     red,
                 };
-                sessions.push((driver.engine().send(Instant::now(), outgoing)?, data));
+                let session = driver.engine().send(Instant::now(), outgoing)?;
+                sessions.push((session, data));
+                waiting.push(session);
                 offset += data;
             }
-            driver.turn(Some(next_tell))?;
+            driver.turn(Some(if reads { Instant::now() } else { next_tell }))?;
             while let Some(event) = driver.poll_event() {
                 match event {
+                    Event::Transmitted { session } => waiting.retain(|id| *id != session),
                     Event::Sent { session } => {
+                        waiting.retain(|id| *id != session);
                         if let Some(at) = sessions.iter().position(|(id, _)| *id == session) {
                             progress.acknowledged += sessions.swap_remove(at).1;
                         }
@@ -139,8 +153,15 @@ impl FileSender {
                 let since = *acknowledged_at.get_or_insert_with(Instant::now);
                 let writing = WRITING + Duration::from_secs(self.length / SLOW_DISK_BYTES_PER_S);
                 if since.elapsed() > self.patience + writing {
-                    return Err(Error::FarSide("it did not tell its hash in time".into()));
+                    return Err(Error::Untold);
                 }
+            }
+            if let Some(answers) = driver.engine().other_engine(to) {
+                return Err(Error::OtherEngine { answers, named: to });
+            }
+            if driver.engine().stats().segments_received == 0 && Instant::now() >= next_address {
+                driver.try_next_address(to);
+                next_address = Instant::now() + TRY_ADDRESS;
             }
             if Instant::now() >= next_tell {
                 tell(progress);
@@ -153,7 +174,7 @@ impl FileSender {
             Some(Ok(stored)) if stored == <[u8; 32]>::from(hash.finalize()) => Ok(()),
             Some(Ok(_)) => Err(Error::FarSide("its hash differs".into())),
             Some(Err(reason)) => Err(Error::FarSide(reason)),
-            None => Err(Error::FarSide("it told nothing".into())),
+            None => Err(Error::Untold),
         }
     }
 
@@ -184,5 +205,105 @@ impl FileSender {
             Err(error) => return Err(file_error(&self.path)(error)),
         }
         Ok((block.freeze(), length))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        net::SocketAddr,
+        sync::atomic::{AtomicBool, Ordering},
+        thread,
+    };
+
+    use starhaul_ltp::{Engine, EngineConfig, PeerConfig, UnknownPeers};
+    use starhaul_net::IoMode;
+    use starhaul_units::Bandwidth;
+
+    use super::*;
+
+    const SENDER: EngineId = EngineId(1);
+    const RECEIVER: EngineId = EngineId(2);
+    const TRANSFER: u64 = 7;
+
+    fn driver(id: EngineId, peer: Option<EngineId>, rate: Option<Bandwidth>) -> LtpDriver {
+        let config = PeerConfig::new(Duration::ZERO, rate);
+        let mut engine_config = EngineConfig::new(id, [7; 32]);
+        engine_config.unknown_peers = UnknownPeers::Accept {
+            most: 3,
+            config: Box::new(config.clone()),
+        };
+        let mut engine = Engine::new(engine_config);
+        if let Some(peer) = peer {
+            engine.add_peer(Instant::now(), peer, config).unwrap();
+        }
+        engine.open_service(SERVICE);
+        let local = SocketAddr::from(([127, 0, 0, 1], 0));
+        LtpDriver::bind(local, IoMode::default(), engine).unwrap()
+    }
+
+    /// Sends a file without contents to an engine that refuses it as soon as the first segment is there; what the sender is told, and
+    /// how many bytes it had in memory then.
+    fn refused(far_side: EngineId, bytes: u64) -> (Result<(), Error>, u64) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        File::create(&path).unwrap().set_len(bytes).unwrap();
+        let mut receiver = driver(far_side, None, None);
+        let rate = Some(Bandwidth::from_mbit(20));
+        let mut sender = driver(SENDER, Some(RECEIVER), rate);
+        sender.set_address(RECEIVER, receiver.local_addr());
+        let (is_over, waker) = (AtomicBool::new(false), receiver.waker());
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::SeqCst) {
+                    receiver.turn(None).unwrap();
+                    while let Some(event) = receiver.poll_event() {
+                        let Event::Receiving { session, .. } = event else {
+                            continue;
+                        };
+                        let block = Verdict {
+                            transfer: TRANSFER,
+                            result: Err("no more".into()),
+                        };
+                        let block = block.encode();
+                        let outgoing = Outgoing {
+                            to: session.originator,
+                            service: SERVICE,
+                            red: block.len() as u64,
+                            block,
+                        };
+                        receiver.engine().send(Instant::now(), outgoing).unwrap();
+                    }
+                }
+            });
+            let file = FileSender::open(&path, TRANSFER, u64::MAX, Duration::from_secs(5)).unwrap();
+            let told = file.run(&mut sender, RECEIVER, |_| {});
+            is_over.store(true, Ordering::SeqCst);
+            waker.wake();
+            (told, sender.engine().send_bytes())
+        })
+    }
+
+    /// A path that takes more than the memory of this host had all of it read before its first byte left.
+    #[test]
+    fn the_first_data_leave_before_the_rest_is_read() {
+        let (told, in_memory) = refused(RECEIVER, 20 * CHUNK_BYTES);
+        assert!(
+            matches!(&told, Err(Error::FarSide(why)) if why == "no more"),
+            "{told:?}"
+        );
+        assert!(in_memory <= 4 * CHUNK_BYTES, "{in_memory} bytes");
+    }
+
+    #[test]
+    fn an_engine_of_another_number_is_named() {
+        let other = EngineId(5);
+        let (told, _) = refused(other, 1000);
+        assert!(
+            matches!(&told, Err(Error::OtherEngine { answers, .. }) if *answers == other),
+            "{told:?}"
+        );
+        let told = told.unwrap_err().to_string();
+        assert!(told.contains("use --peer 5"), "{told}");
     }
 }

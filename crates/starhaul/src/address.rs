@@ -4,16 +4,6 @@ use std::net::{SocketAddr, ToSocketAddrs as _};
 
 use crate::output::Usage;
 
-/// The first address of `host` or `host:port`, given with `option`.
-///
-/// # Errors
-/// [`Usage`]: it is none, or the name has no address.
-pub(crate) fn resolve(option: &str, text: &str, port: u16) -> anyhow::Result<SocketAddr> {
-    let found = resolve_all(option, text, port)?;
-    let first = found.into_iter().next();
-    first.ok_or_else(|| without_address(option, text))
-}
-
 /// The addresses of `host` or `host:port`, given with `option`: at least one.
 ///
 /// # Errors
@@ -29,11 +19,7 @@ pub(crate) fn resolve_all(option: &str, text: &str, port: u16) -> anyhow::Result
     })?;
     let found = Vec::from_iter(found);
     match found.is_empty() {
-        true => Err(without_address(option, text)),
+        true => Err(Usage(format!("{option} {text} has no address")).into()),
         false => Ok(found),
     }
-}
-
-fn without_address(option: &str, text: &str) -> anyhow::Error {
-    Usage(format!("{option} {text} has no address")).into()
 }

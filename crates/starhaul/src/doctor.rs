@@ -8,6 +8,7 @@ mod network;
 mod process;
 mod reach;
 mod readers;
+mod reverse_path;
 mod rules;
 mod running;
 mod service;
@@ -140,6 +141,7 @@ async fn of_configuration(
     };
     let (found, ways) = network::examine(config, peer).await;
     findings.extend(found);
+    findings.extend(reverse_path::examine(config, &ways));
     let answers = reach::ask(ways.clone(), config.keepalive).await;
     (findings, ways, answers)
 }

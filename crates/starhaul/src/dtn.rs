@@ -15,7 +15,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use starhaul_dtn::{
     Config, Node,
     control::Server,
-    files::{FileReceiver, FileSender, Progress, SERVICE},
+    files::{Answer, FileReceiver, FileSender, Progress, SERVICE},
     plan::Moment,
 };
 use starhaul_dtn_client::{
@@ -26,7 +26,7 @@ use starhaul_dtn_client::{
 use starhaul_units::parse_duration;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::output::{print, printable};
+use crate::output::{Usage, print, printable};
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
@@ -217,8 +217,16 @@ async fn serve(file: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// The endpoint that an argument names; no node was asked yet.
+fn endpoint(text: &str, service: (u32, &str)) -> Result<String, Usage> {
+    endpoint_of(text, service).map_err(|error| match error {
+        Error::Refused(why) => Usage(why),
+        other => Usage(other.to_string()),
+    })
+}
+
 async fn send(arguments: SendArguments) -> anyhow::Result<()> {
-    let to = endpoint_of(&arguments.to, SERVICE)?;
+    let to = endpoint(&arguments.to, SERVICE)?;
     let sender = FileSender::open(&arguments.files)?;
     let mut client = Client::connect(arguments.socket.socket.as_deref()).await?;
     client.open(None).await?;
@@ -291,12 +299,10 @@ async fn receive(arguments: ReceiveArguments) -> anyhow::Result<()> {
 async fn settle(
     client: &mut Client,
     bundle: &Bundle,
-    answer: Option<Vec<u8>>,
+    answer: Option<Answer>,
 ) -> anyhow::Result<bool> {
-    if let Some(answer) = answer {
-        // The sender's own lifetime is not known here; an answer is small.
-        let lifetime = Duration::from_secs(86_400);
-        match client.send(&bundle.source, &answer, lifetime).await {
+    if let Some(Answer { payload, lifetime }) = answer {
+        match client.send(&bundle.source, &payload, lifetime).await {
             Err(error @ (Error::Full | Error::NotNow(_))) => {
                 tracing::warn!(from = bundle.source, %error, "the sender is answered later");
                 return Ok(false);
@@ -317,7 +323,7 @@ async fn settle(
 }
 
 async fn ping(arguments: PingArguments) -> anyhow::Result<()> {
-    let to = endpoint_of(&arguments.eid, starhaul_dtn::ECHO)?;
+    let to = endpoint(&arguments.eid, starhaul_dtn::ECHO)?;
     let mut client = Client::connect(arguments.socket.socket.as_deref()).await?;
     client.open(None).await?;
     let mut lost = 0;

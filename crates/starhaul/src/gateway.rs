@@ -74,7 +74,7 @@ impl ConfigFile {
 
 #[derive(Subcommand)]
 enum Action {
-    /// Check a configuration and its key file, and describe what it configures
+    /// Check a configuration and its key files, and describe what it configures
     Check {
         #[command(flatten)]
         file: ConfigFile,
@@ -94,6 +94,7 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
 fn check(file: &Path) -> anyhow::Result<()> {
     let config = Config::load(file)?;
     let public_key = config.identity.load()?.public_key();
+    config.check_leotp_keys()?;
     config.check_control()?;
     for warning in config.warnings() {
         eprintln!("warning: {warning}");
@@ -151,8 +152,7 @@ fn serve(arguments: Arguments) -> anyhow::Result<()> {
         // The first tick comes at once.
         record.tick().await;
         // Once, since each call is remembered until then.
-        let endpoint = gateway.endpoint();
-        let mut ended = std::pin::pin!(endpoint.ended());
+        let mut ended = std::pin::pin!(gateway.ended());
         let signal = loop {
             tokio::select! {
                 () = &mut ended => anyhow::bail!(

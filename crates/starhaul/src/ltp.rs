@@ -2,6 +2,7 @@
 //! `starhaul-ltp`, files and the benchmark are in `starhaul-transfer`.
 
 mod progress;
+mod refusals;
 
 use std::{
     net::SocketAddr,
@@ -13,7 +14,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::Context as _;
 use clap::{Subcommand, ValueEnum};
 use ring::rand::{SecureRandom as _, SystemRandom};
 use starhaul_ltp::{
@@ -22,11 +22,12 @@ use starhaul_ltp::{
 };
 use starhaul_net::{
     IoMode,
-    ltp::{LtpDriver, PORT},
+    ltp::{LtpDriver, PORT, reaches},
 };
 use starhaul_transfer::{FileReceiver, FileSender, bench};
 use starhaul_units::Bandwidth;
 
+use self::refusals::Refusals;
 use crate::{
     address,
     output::{Usage, print, printable, spinner},
@@ -35,6 +36,8 @@ use crate::{
 
 /// Most peers that a receiver serves at a time.
 const MOST_PEERS: usize = 64;
+/// Time until a receiver tries again to bind its address, which is gone.
+const BIND_AGAIN: Duration = Duration::from_secs(1);
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
@@ -58,7 +61,7 @@ struct Link {
     /// Number of this engine [default: 2 to receive, a random one to send]
     #[arg(long, value_name = "N")]
     engine: Option<u64>,
-    /// One-way light time; learnt from answers if not given
+    /// One-way light time; up to two minutes of it are learnt from answers if it is not given
     #[arg(long, value_name = "TIME", value_parser = starhaul_units::parse_duration)]
     light_time: Option<Duration>,
     /// Rate at which segments leave; as fast as the far side reports them if not given
@@ -160,11 +163,17 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
 
 impl Link {
     fn peer_config(&self) -> anyhow::Result<PeerConfig> {
+        if self.rate == Some(Bandwidth::ZERO) {
+            let text =
+                "--rate of 0 lets nothing be sent: give the rate of the link, or leave it out";
+            return Err(Usage(text.to_owned()).into());
+        }
         let mut config = PeerConfig::new(self.light_time.unwrap_or_default(), self.rate);
         config.segment_data = usize::try_from(self.segment)?;
         config.coding = self.repair.map(Coding::new);
         if let Some(file) = &self.key {
-            let secret = std::fs::read(file).with_context(|| file.display().to_string())?;
+            let secret = std::fs::read(file)
+                .map_err(|error| Usage(format!("--key {}: {error}", file.display())))?;
             let key = AuthKey::new(secret.trim_ascii(), b"").ok_or_else(|| {
                 let file = file.display();
                 Usage(format!("--key {file}: the file is empty; `starhaul keygen --out FILE` makes a secret that both ends can have"))
@@ -205,21 +214,30 @@ fn send(arguments: &SendArguments) -> anyhow::Result<()> {
     if arguments.link.explain {
         return explain(&config);
     }
-    let to = address::resolve("--to", &arguments.to, PORT)?;
+    let mut to = address::resolve_all("--to", &arguments.to, PORT)?;
     let peer = EngineId(arguments.peer);
     let mut engine = Engine::new(arguments.link.engine_config(None)?);
-    // What fills the path until the first report is back, twice over for repairs.
+    // What fills the path until the first report is back, twice over for repairs; it is in memory until then.
     let round_trip = config.one_way_light_time * 4 + config.margin;
     let under_way = config.rate.map_or(0, |rate| rate.bytes_in(round_trip));
+    let under_way = under_way.min(memory_share().map_or(u64::MAX, |bytes| bytes as u64));
     let patience = config.longest_silence();
     engine.add_peer(Instant::now(), peer, config)?;
     engine.open_service(starhaul_transfer::SERVICE);
-    let local: SocketAddr = match to {
-        SocketAddr::V4(_) => ([0, 0, 0, 0], 0).into(),
-        SocketAddr::V6(_) => ([0u16; 8], 0).into(),
+    let local: SocketAddr = match to.iter().all(SocketAddr::is_ipv4) {
+        true => ([0, 0, 0, 0], 0).into(),
+        false => ([0u16; 8], 0).into(),
     };
     let mut driver = LtpDriver::bind(local, arguments.link.mode.into(), engine)?;
-    driver.set_address(peer, to);
+    to.retain(|address| reaches(driver.local_addr(), *address));
+    if to.is_empty() {
+        let text = format!(
+            "--to {} has IPv6 only, and this host has none",
+            arguments.to
+        );
+        return Err(Usage(text).into());
+    }
+    driver.set_addresses(peer, &to);
     let mut transfer = [0; 8];
     let filled = SystemRandom::new().fill(&mut transfer);
     filled.map_err(|_| anyhow::anyhow!("the system has no randomness"))?;
@@ -247,7 +265,7 @@ fn receive(arguments: &ReceiveArguments) -> anyhow::Result<()> {
         config: Box::new(config),
     };
     // Whoever sends may begin blocks without end.
-    let most = host_memory().map_or(usize::MAX, |bytes| bytes / 4);
+    let most = memory_share().unwrap_or(usize::MAX);
     engine_config.receive_memory = engine_config.receive_memory.min(most);
     let mut engine = Engine::new(engine_config);
     engine.open_service(starhaul_transfer::SERVICE);
@@ -262,29 +280,43 @@ fn receive(arguments: &ReceiveArguments) -> anyhow::Result<()> {
         end.store(true, Ordering::SeqCst);
         waker.wake();
     })?;
-    let mut is_done = false;
+    let (mut is_done, mut is_lost, mut told) = (false, false, Ok(()));
+    let mut refusals = Refusals::default();
     while !ended.load(Ordering::SeqCst) && (!is_done || driver.engine().sessions() != (0, 0)) {
-        driver.turn(None)?;
+        let next_look = files.give_up(&mut driver);
+        if let Err(error) = driver.turn(next_look) {
+            if !std::mem::replace(&mut is_lost, true) {
+                tracing::error!(%error, "nothing is received: the address of --listen is bound again until that works");
+            }
+            std::thread::sleep(BIND_AGAIN);
+            continue;
+        }
+        if std::mem::take(&mut is_lost) {
+            tracing::info!(address = %driver.local_addr(), "receives files again");
+        }
         while let Some(event) = driver.poll_event() {
             if let Some(file) = files.handle(&mut driver, event) {
                 let hash: String = file.hash.iter().map(|byte| format!("{byte:02x}")).collect();
                 let path = file.path.display().to_string();
-                print(format!("{hash}  {}\n", printable(&path)))?;
-                is_done = arguments.once;
+                let printed = print(format!("{hash}  {}\n", printable(&path)));
+                // The sender learns what became of its file whoever reads this.
+                is_done |= arguments.once || printed.is_err();
+                told = told.and(printed);
             }
         }
+        refusals.tell(&driver.engine().stats().dropped);
     }
-    Ok(())
+    told
 }
 
-/// Bytes of memory of this host.
-fn host_memory() -> Option<usize> {
+/// A quarter of the memory of this host, in bytes: what blocks under way may take.
+fn memory_share() -> Option<usize> {
     let told = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = told
         .lines()
         .find_map(|line| line.strip_prefix("MemTotal:"))?;
     let kib: usize = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    kib.checked_mul(1024)
+    kib.checked_mul(1024 / 4)
 }
 
 fn bench(arguments: &BenchArguments) -> anyhow::Result<()> {

@@ -214,8 +214,18 @@ const FACTS: &[Facts] = &[
 
 pub(crate) fn completions(arguments: &CompletionsArguments) -> anyhow::Result<()> {
     let mut script = Vec::new();
-    clap_complete::generate(arguments.shell, &mut command(), "starhaul", &mut script);
+    clap_complete::generate(arguments.shell, &mut typed(), "starhaul", &mut script);
     print(script)
+}
+
+/// The command line without the commands that nobody types: scripts would offer hidden ones, too.
+fn typed() -> clap::Command {
+    let all = command();
+    let shown = all.get_subcommands().filter(|below| !below.is_hide_set());
+    clap::Command::new("starhaul")
+        .version(env!("CARGO_PKG_VERSION"))
+        .args(all.get_arguments().cloned())
+        .subcommands(shown.cloned())
 }
 
 pub(crate) fn manpages(arguments: &ManpagesArguments) -> anyhow::Result<()> {

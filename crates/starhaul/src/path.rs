@@ -14,6 +14,9 @@ use starhaul_units::Bandwidth;
 
 use crate::output::{Usage, print};
 
+/// What to do about a gateway that does not answer.
+const NOT_ASKED: &str = "is the gateway running? --socket names its control socket";
+
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -98,31 +101,23 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
         peer: arguments.peer.clone(),
         ..change
     });
-    let status = runtime.block_on(async {
-        let (socket, status) = match arguments.socket {
-            Some(socket) if change.is_some() => (socket, None),
-            Some(socket) => {
-                let status = ask_status(&socket).await?;
-                (socket, Some(status))
-            }
-            None => {
-                let (socket, status) = find_status().await?;
-                (socket, Some(status))
-            }
-        };
-        match (change, status) {
-            (None, Some(status)) => Ok(status),
-            (Some(change), _) => order_path(&socket, change).await,
-            (None, None) => ask_status(&socket).await,
+    let found = runtime.block_on(async {
+        match arguments.socket {
+            Some(socket) => ask_status(&socket).await.map(|status| (socket, status)),
+            None => find_status().await,
         }
     });
-    let status = match status {
-        Err(starhaul_gateway::Error::Refused(why)) => bail!(why),
-        other => other.context("is the gateway running? --socket names its control socket")?,
-    };
+    let (socket, mut status) = found.context(NOT_ASKED)?;
     let peer = arguments.peer.as_deref();
+    // Before anything is ordered.
     let peers = status.peers.iter().map(|peer| peer.name.as_str());
     crate::status::known("peer", peer, peers)?;
+    if let Some(change) = change {
+        status = match runtime.block_on(order_path(&socket, change)) {
+            Err(starhaul_gateway::Error::Refused(why)) => bail!(why),
+            ordered => ordered.context(NOT_ASKED)?,
+        };
+    }
     if as_json {
         let list = List::new(&status, peer);
         return print(serde_json::to_string_pretty(&list)? + "\n");
@@ -154,6 +149,7 @@ fn read_changes(mut change: PathChange, words: &[String]) -> anyhow::Result<Path
             bail!(Usage(format!("{word:?} is the second value of its key")));
         }
     }
+    change.check_values().map_err(Usage)?;
     Ok(change)
 }
 

@@ -23,7 +23,7 @@ use starhaul_record::{
 use starhaul_units::Bandwidth;
 
 use crate::{
-    output::{check_folder, print},
+    output::{Usage, check_folder, print},
     signals,
 };
 
@@ -148,10 +148,9 @@ fn serve(arguments: &ServerArguments) -> anyhow::Result<()> {
 
 fn record(arguments: &ClientArguments) -> anyhow::Result<()> {
     check_folder("--out", &arguments.out)?;
-    ensure!(
-        arguments.max_rate > Bandwidth::ZERO,
-        "--max-rate of 0 lets nothing be sent: give the rate that the path may be loaded with, such as 500mbit"
-    );
+    if arguments.max_rate == Bandwidth::ZERO {
+        bail!(Usage("--max-rate of 0 lets nothing be sent: give the rate that the path may be loaded with, such as 500mbit".to_owned()));
+    }
     let key = load(&arguments.key)?;
     let mut servers = resolve(&arguments.server)?;
     std::fs::create_dir_all(&arguments.out)
@@ -250,8 +249,10 @@ fn load(file: &Path) -> anyhow::Result<Key> {
 
 /// All addresses of a server.
 fn resolve(server: &str) -> anyhow::Result<Vec<SocketAddr>> {
-    let addresses = server.to_socket_addrs().with_context(|| {
-        format!("{server:?} is no server: write host:port, for example dish.example:4710")
+    let addresses = server.to_socket_addrs().map_err(|error| {
+        Usage(format!(
+            "--server {server}: {error}; write it as host:port, for example dish.example:4710"
+        ))
     })?;
     let addresses: Vec<_> = addresses.collect();
     ensure!(!addresses.is_empty(), "{server:?} has no address");

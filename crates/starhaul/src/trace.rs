@@ -3,23 +3,25 @@
 mod compare;
 mod info;
 mod picture;
+mod target;
 
 use std::{
-    fs::File,
-    io::{self, BufWriter, Write},
     path::{Path, PathBuf},
     time::Duration,
 };
 
-use anyhow::{Context as _, bail};
 use clap::Subcommand;
-use starhaul_link::{
-    Comparison, Format, LinkSpec, Model, Recording, Summary, write_capacity, write_csv, write_delay,
-};
+use starhaul_link::{Comparison, Error, Format, LinkSpec, Model, Recording, Summary};
 use starhaul_units::{Bandwidth, parse_duration};
 
-use self::picture::TraceReport;
-use crate::output::{Closed, Picture, Usage, command_line, ending, print};
+use self::{
+    picture::TraceReport,
+    target::{Target, write_to},
+};
+use crate::output::{Picture, command_line, print};
+
+/// How long a link lasts that is constant.
+const CONSTANT: Duration = Duration::from_secs(60);
 
 const SOURCES: &str = "\
 TRACE is a file (mahimahi or LeoReplayer capacity, LeoReplayer delays, CSV, a LeoEM path log; any of them also as .gz)
@@ -78,26 +80,17 @@ struct Source {
     /// Format of TRACE: mahimahi, delay, csv or leoem [default: by its content]
     #[arg(long, value_name = "FORMAT")]
     format: Option<Format>,
-    /// How long a TRACE lasts that is constant, as rate=50mbit
-    #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=7_200))]
-    seconds: u64,
+    #[command(flatten)]
+    length: Length,
 }
 
-#[derive(clap::Args)]
-struct Target {
-    /// Where to write; - is standard output
-    #[arg(long, short, value_name = "FILE")]
-    out: PathBuf,
-    /// Where to write the delays, when --out gets a capacity
-    #[arg(long, value_name = "FILE")]
-    out_delay: Option<PathBuf>,
-    /// Format to write: csv, mahimahi or delay [default: csv for a name that ends so and for -, delay where there is no
-    /// capacity, else mahimahi]
-    #[arg(long, value_name = "FORMAT")]
-    out_format: Option<Format>,
-    /// Distance of the rows of a CSV table; with 1ms it holds the capacity exactly
-    #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = parse_time)]
-    step: Duration,
+// Of traces that have no length of their own.
+#[derive(clap::Args, Clone, Copy)]
+struct Length {
+    /// How long a TRACE lasts that is constant, as rate=50mbit, or a model's, as synth=leo [default: 60, or as long as the
+    /// model says]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=7_200))]
+    seconds: Option<u64>,
 }
 
 #[derive(clap::Args)]
@@ -120,9 +113,8 @@ struct CompareArguments {
     /// Where in FIRST the other begins [default: where both agree best]
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     shift: Option<Duration>,
-    /// How long a trace lasts that is constant, as rate=50mbit
-    #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=7_200))]
-    seconds: u64,
+    #[command(flatten)]
+    length: Length,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -209,7 +201,7 @@ fn compare(arguments: &CompareArguments) -> anyhow::Result<()> {
             trace: trace.clone(),
             delay: None,
             format: None,
-            seconds: arguments.seconds,
+            length: arguments.length,
         };
         source.read()
     };
@@ -227,15 +219,20 @@ fn plot(arguments: &PlotArguments) -> anyhow::Result<()> {
         false => Picture::of("--out", &arguments.out)?,
     };
     let mut read = arguments.source.read()?;
+    // A part may be too short to tell what is regular.
+    let reconfigurations = Summary::of(&read.recording).reconfigurations;
     if arguments.from > Duration::ZERO || arguments.to.is_some() {
-        let to = arguments.to.unwrap_or_else(|| read.recording.period());
-        read.recording = read.recording.cut(arguments.from..to)?;
+        read.recording = part(&read.recording, arguments.from, arguments.to)?;
     }
     let command = command_line();
     let report = TraceReport {
         name: &read.name,
         recording: &read.recording,
-        summary: &Summary::of(&read.recording),
+        from: arguments.from,
+        summary: &Summary {
+            reconfigurations,
+            ..Summary::of(&read.recording)
+        },
         command: &command,
     };
     let text = match kind {
@@ -255,8 +252,19 @@ fn synth(arguments: &SynthArguments) -> anyhow::Result<()> {
 
 fn cut(arguments: &CutArguments) -> anyhow::Result<()> {
     let recording = arguments.source.read()?.recording;
-    let to = arguments.to.unwrap_or_else(|| recording.period());
-    arguments.target.write(&recording.cut(arguments.from..to)?)
+    let part = part(&recording, arguments.from, arguments.to)?;
+    arguments.target.write(&part)
+}
+
+/// The part that is asked for; says so where the trace ends before it.
+fn part(recording: &Recording, from: Duration, to: Option<Duration>) -> Result<Recording, Error> {
+    let end = recording.period();
+    let part = recording.cut(from..to.unwrap_or(end))?;
+    if to.is_some_and(|to| to > end) {
+        let seconds = end.as_secs_f64();
+        eprintln!("note: the trace ends at {seconds} s, before --to: so does the part");
+    }
+    Ok(part)
 }
 
 /// A recording, and its source.
@@ -272,9 +280,10 @@ impl Source {
         let file = Path::new(&self.trace);
         let is_link = self.trace.contains('=') && !file.exists();
         let (mut recording, format) = if is_link {
-            let spec: LinkSpec = self.trace.parse()?;
+            let seconds = self.length.seconds.map(Duration::from_secs);
+            let spec = LinkSpec::parse(&self.trace, seconds)?;
             tell_of_the_link(&spec);
-            let duration = Duration::from_secs(self.seconds);
+            let duration = seconds.unwrap_or(CONSTANT);
             (Recording::of_spec(&spec, duration)?, None)
         } else {
             let (recording, format) = Recording::read(file, self.format)?;
@@ -293,7 +302,7 @@ impl Source {
             let period = recording.period();
             let delays = Recording::of_spec(&spec, period.max(Duration::from_millis(1)))?;
             // A path log loses all packets where it has no path.
-            recording.loss = spec.loss_trace.or(recording.loss);
+            recording = recording.and_loss(spec.loss_trace);
             if let Some(series) = delays.delay {
                 recording = recording.with_delay((*series).clone())?;
             }
@@ -314,6 +323,8 @@ fn tell_of_the_link(spec: &LinkSpec) {
         ("outage", !spec.outages.is_empty()),
         ("jitter", !spec.jitter.is_zero()),
         ("reorder", spec.reorder.is_some()),
+        ("duplicate", spec.duplicate > 0.0),
+        ("bursts of loss", spec.loss.is_bursty()),
     ];
     let has: Vec<&str> = settings
         .iter()
@@ -326,112 +337,6 @@ fn tell_of_the_link(spec: &LinkSpec) {
             has.join(" and no ")
         );
     }
-}
-
-impl Target {
-    fn write(&self, recording: &Recording) -> anyhow::Result<()> {
-        let ending = ending(&self.out);
-        let table = ending == "csv" || self.out == Path::new("-");
-        let promised = match ending.as_str() {
-            "gz" => Some(format!(
-                "{}, and compress that with gzip",
-                self.out.with_extension("").display()
-            )),
-            "svg" | "png" | "pdf" | "html" | "htm" => {
-                Some("a picture with starhaul trace plot".to_owned())
-            }
-            "json" => Some("JSON with starhaul trace info --json".to_owned()),
-            _ => None,
-        };
-        if let Some(instead) = promised {
-            let out = self.out.display();
-            return Err(Usage(format!(
-                "--out {out}: a trace is csv or lines of text; write {instead}"
-            ))
-            .into());
-        }
-        let format = match (self.out_format, &recording.capacity) {
-            (Some(format), _) => format,
-            (None, None) => Format::Delay,
-            (None, Some(_)) if table => Format::Csv,
-            (None, Some(_)) => Format::Mahimahi,
-        };
-        if self.out_delay.is_some() && format != Format::Mahimahi {
-            return Err(usage(
-                "--out-delay goes with a capacity in --out: add --out-format mahimahi",
-            ));
-        }
-        // Nothing is written before it is known that all can be.
-        if format == Format::Csv && recording.capacity.is_none() {
-            return Err(usage("this trace has no capacity: add --out-format delay"));
-        }
-        if let Some(file) = &self.out_delay {
-            if is_same(file, &self.out) {
-                return Err(usage(
-                    "--out-delay names the file of --out: both are written",
-                ));
-            }
-            if recording.delay.is_none() {
-                bail!("this trace has no delays for --out-delay");
-            }
-        }
-        match format {
-            Format::Csv => write_to(&self.out, |out| write_csv(recording, self.step, out)),
-            Format::Mahimahi => {
-                let Some(capacity) = &recording.capacity else {
-                    return Err(usage("this trace has no capacity: add --out-format delay"));
-                };
-                write_to(&self.out, |out| write_capacity(capacity, out))?;
-                match (&self.out_delay, &recording.delay) {
-                    (Some(file), Some(delay)) => write_to(file, |out| write_delay(delay, out)),
-                    (None, Some(delay)) if delay.range().1 > Duration::ZERO => {
-                        eprintln!(
-                            "note: the mahimahi format holds no delay; --out-delay FILE writes the delays beside it"
-                        );
-                        Ok(())
-                    }
-                    (_, _) => Ok(()),
-                }
-            }
-            Format::Delay => match &recording.delay {
-                Some(delay) => write_to(&self.out, |out| write_delay(delay, out)),
-                None => bail!("this trace has no delays"),
-            },
-            Format::Leoem => Err(usage("leoem is only read: write csv, mahimahi or delay")),
-        }
-    }
-}
-
-/// Whether two names are of one file.
-fn is_same(one: &Path, other: &Path) -> bool {
-    let place = |file: &Path| {
-        let folder = file.parent().filter(|folder| *folder != Path::new(""));
-        let folder = folder.unwrap_or(Path::new(".")).canonicalize().ok()?;
-        let file = folder.join(file.file_name()?);
-        Some(file.canonicalize().unwrap_or(file))
-    };
-    one == other || place(one).is_some_and(|place_of| Some(place_of) == place(other))
-}
-
-/// Writes to a file, or to standard output where its name is `-`.
-fn write_to(
-    file: &Path,
-    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
-) -> anyhow::Result<()> {
-    let write_all = |out: &mut dyn Write| write(out).and_then(|()| out.flush());
-    if file == Path::new("-") {
-        return match write_all(&mut BufWriter::new(io::stdout().lock())) {
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Closed.into()),
-            other => Ok(other?),
-        };
-    }
-    File::create(file)
-        .and_then(|out| write_all(&mut BufWriter::new(out)))
-        .with_context(|| format!("cannot write {}", file.display()))
-}
-
-fn usage(problem: &'static str) -> anyhow::Error {
-    Usage(problem.to_owned()).into()
 }
 
 /// A time as in links (`500ms`, `20s`), or whole seconds.

@@ -51,7 +51,7 @@ impl Config {
     /// keys, and the key files that it names.
     ///
     /// # Errors
-    /// [`Error::Config`] names file, line, key and the nearest valid key; [`Error::File`] and [`Error::Secret`].
+    /// [`Error::Config`] names file, line, key and the nearest valid key; [`Error::File`].
     pub fn load(file: &Path) -> Result<Self, Error> {
         let text = fs::read_to_string(file).map_err(file_error(file))?;
         let mut document = Document::new(file, &text);
@@ -182,7 +182,8 @@ fn read_neighbour(table: &Table<'_>, folder: &Path) -> Result<(Neighbour, [u8; 3
     let key = table.text("key", |text| {
         file_name(text).map(|name| secret_file(folder, name))
     })?;
-    let secret = starhaul_config::shared_secret(&key)?;
+    let secret = starhaul_config::shared_secret(&key);
+    let secret = secret.map_err(|error| table.key_problem("key", error))?;
     let neighbour = Neighbour {
         name,
         address,
@@ -235,7 +236,11 @@ mod tests {
                 "name = \"server\"",
                 "is a neighbour already",
             ),
-            ("key = \"requester.key\"", "key = \"none.key\"", "none.key"),
+            (
+                "key = \"requester.key\"",
+                "key = \"none.key\"",
+                "[[neighbour]]: key: ",
+            ),
             (
                 "key = \"requester.key\"",
                 "key = \"server.key\"",

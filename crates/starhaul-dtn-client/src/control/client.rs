@@ -39,6 +39,7 @@ pub struct Client {
     bundles: VecDeque<Bundle>,
     endpoint: String,
     most_bytes: u64,
+    contact_bytes: Option<u64>,
 }
 
 impl Client {
@@ -57,14 +58,14 @@ impl Client {
                 Ok(stream) => {
                     let (reader, writer) = stream.into_split();
                     let reader = BufReader::new(reader);
-                    let (bundles, endpoint, most_bytes) = (VecDeque::new(), String::new(), 0);
                     return Ok(Self {
                         path,
                         reader,
                         writer,
-                        bundles,
-                        endpoint,
-                        most_bytes,
+                        bundles: VecDeque::new(),
+                        endpoint: String::new(),
+                        most_bytes: 0,
+                        contact_bytes: None,
                     });
                 }
                 Err(reason) => failed = Error::Control { path, reason },
@@ -81,6 +82,12 @@ impl Client {
     /// Greatest payload of a bundle in bytes.
     pub fn most_bytes(&self) -> u64 {
         self.most_bytes
+    }
+
+    /// Bytes of the least contact of the node's plan, if it has one: a bundle that is larger would wait for ever, should its way lead
+    /// over that contact.
+    pub fn contact_bytes(&self) -> Option<u64> {
+        self.contact_bytes
     }
 
     /// What the node does.
@@ -104,8 +111,10 @@ impl Client {
             Reply::Opened {
                 endpoint,
                 most_bytes,
+                contact_bytes,
             } => {
                 (self.endpoint, self.most_bytes) = (endpoint, most_bytes);
+                self.contact_bytes = contact_bytes;
                 Ok(())
             }
             other => Err(self.unexpected(&other)),

@@ -51,6 +51,9 @@ pub enum Reply {
         endpoint: String,
         /// Greatest payload of a bundle.
         most_bytes: u64,
+        /// Bytes of the least contact of the node's plan; none without a plan, and of nodes of earlier versions.
+        #[serde(default)]
+        contact_bytes: Option<u64>,
     },
     /// The bundle is stored.
     Sent {

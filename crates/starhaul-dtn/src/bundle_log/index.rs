@@ -90,14 +90,25 @@ fn leave_status(by_status: &mut ByStatus, entry: &Entry, number: u64) {
     }
 }
 
+/// A bundle that was here.
+#[derive(Clone, Copy, Debug)]
+struct Past {
+    /// The number that it had.
+    number: u64,
+    /// The segment that says that it is gone.
+    segment: u32,
+    /// Milliseconds since 1970 at which its lifetime ends.
+    expiry: i64,
+}
+
 /// All that the log knows.
 pub(super) struct Index {
     entries: HashMap<u64, Entry>,
     numbers: HashMap<Key, u64>,
     by_status: ByStatus,
     by_expiry: BTreeSet<(i64, u64)>,
-    /// Bundles that were here: their numbers, and the segment that says so.
-    gone: HashMap<Key, (u64, u32)>,
+    /// Bundles that were here.
+    gone: HashMap<Key, Past>,
     /// Data of which nothing is known.
     orphans: HashMap<u64, Place>,
     /// Bytes of each segment that are needed.
@@ -149,8 +160,15 @@ impl Index {
         self.entries.get_mut(&number)
     }
 
+    #[cfg(test)]
     pub(super) fn is_gone(&self, key: &Key) -> bool {
         self.gone.contains_key(key)
+    }
+
+    /// Whether a bundle is gone whose lifetime has not ended. Another may have its name after that: nodes without a clock count anew
+    /// when they start.
+    pub(super) fn is_gone_at(&self, key: &Key, now: i64) -> bool {
+        self.gone.get(key).is_some_and(|past| past.expiry > now)
     }
 
     pub(super) fn gone_count(&self) -> usize {
@@ -159,7 +177,7 @@ impl Index {
 
     /// Whether a bundle is gone that had this number.
     pub(super) fn is_gone_as(&self, key: &Key, number: u64) -> bool {
-        self.gone.get(key).is_some_and(|(had, _)| *had == number)
+        self.gone.get(key).is_some_and(|past| past.number == number)
     }
 
     /// Begins with numbers that no former life can have used, whatever could be read of it: each has segments of its own.
@@ -169,7 +187,7 @@ impl Index {
 
     /// The segment that says that a bundle is gone.
     pub(super) fn gone_in(&self, key: &Key) -> Option<u32> {
-        self.gone.get(key).map(|(_, segment)| *segment)
+        self.gone.get(key).map(|past| past.segment)
     }
 
     /// The numbers of bundles that were taken and have this status, oldest first.
@@ -341,13 +359,18 @@ impl Index {
     /// Notes that a bundle is gone, as this segment says.
     pub(super) fn add_gone(&mut self, gone: &Gone, segment: u32) {
         self.remove_gone(&gone.key);
-        self.gone.insert(gone.key, (gone.number, segment));
+        let past = Past {
+            number: gone.number,
+            segment,
+            expiry: gone.expiry,
+        };
+        self.gone.insert(gone.key, past);
         self.count_bytes(segment, GONE as u64, true);
     }
 
     pub(super) fn remove_gone(&mut self, key: &Key) {
-        if let Some((_, segment)) = self.gone.remove(key) {
-            self.count_bytes(segment, GONE as u64, false);
+        if let Some(past) = self.gone.remove(key) {
+            self.count_bytes(past.segment, GONE as u64, false);
         }
     }
 

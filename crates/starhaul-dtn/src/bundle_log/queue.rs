@@ -14,13 +14,14 @@ use hardy_bpa::{
 };
 use hardy_bpv7::bundle::Id;
 use parking_lot::{Condvar, Mutex};
+use time::OffsetDateTime;
 use tokio::sync::{Notify, oneshot};
 
 use super::{
     Key,
     index::{Data, Entry, Index, Place, Young},
     medium::Medium,
-    prepared::{Prepared, is_same, key, status},
+    prepared::{Prepared, is_same, key, milliseconds, status},
     record::{Gone, MOST_BODY, TooLong},
     segments::{Held, Reading},
 };
@@ -268,7 +269,8 @@ impl Log {
             self.wake.notify_one();
             return Ok(Begun::Again(waiting));
         }
-        if state.index.is_gone(&as_is.key) {
+        let now = milliseconds(OffsetDateTime::now_utc());
+        if state.index.is_gone_at(&as_is.key, now) {
             return Ok(Begun::Known);
         }
         if state.queued_bytes > self.settings.queue_bytes {
@@ -295,6 +297,8 @@ impl Log {
             young: Some(Box::new(young)),
             is_status_queued: false,
         };
+        // One that had its name before.
+        state.index.remove_gone(&as_is.key);
         state.index.insert(number, entry);
         let waiting = state.wait(|done| Change::Insert {
             number,

@@ -582,7 +582,9 @@ fn settle(
             }
         }
         Change::Gone { gone, done } => {
-            if state.index.gone_in(&gone.key) == Some(QUEUED) {
+            // One of the same name may have been taken, and be gone, since.
+            let is_this = state.index.is_gone_as(&gone.key, gone.number);
+            if is_this && state.index.gone_in(&gone.key) == Some(QUEUED) {
                 state.index.add_gone(&gone, segment);
             }
             return done;

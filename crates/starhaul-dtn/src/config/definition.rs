@@ -175,7 +175,7 @@ static TCP: Definition = Definition {
             .means("TCP address where connections are accepted."),
         Key::flag("accept_unknown")
             .or_flag(false)
-            .means("Bundles of nodes that are not named here are taken, too. Anyone may then claim to be any of them."),
+            .means("Bundles of nodes that are not named here are taken, too. Anyone may then claim to be any of them, but for a neighbour over LTP that has a key."),
         Key::tables("peer", &TCP_PEER).means("The neighbours."),
     ]],
     examples: &[Example {

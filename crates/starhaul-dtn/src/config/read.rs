@@ -14,7 +14,6 @@ use starhaul_net::{PeerAddress, ltp::reaches};
 use super::{
     Bucket, Config, DatabaseUrl, LtpConfig, LtpPeer, Storage, TcpConfig, TcpPeer,
     definition::{KINDS, TOP},
-    read_file,
 };
 use crate::{
     Error,
@@ -207,7 +206,8 @@ fn read_ltp(table: &Table<'_>, own: &NodeId, folder: &Path) -> Result<LtpConfig,
         }
         let key = table.text_if("key", |text| secret(folder, text))?;
         let key = key.map(|file| {
-            let key = std::fs::read(&file).map_err(|reason| Error::Read { file, reason })?;
+            let key = std::fs::read(&file);
+            let key = key.map_err(|reason| unreadable(&table, "key", &file, &reason))?;
             let key = AuthKey::new(key.trim_ascii(), b"");
             key.ok_or_else(|| Error::from(table.key_problem("key", "the file is empty")))
         });
@@ -297,7 +297,8 @@ fn read_plan(top: &Table<'_>, folder: &Path, start: Moment) -> Result<ContactPla
             .key_problem("contact", "the contacts stand in the plan's own file")
             .into());
     }
-    let text = read_file(&file)?;
+    let text =
+        std::fs::read_to_string(&file).map_err(|reason| unreadable(top, "plan", &file, &reason))?;
     Ok(plan::read_plan(&text, &file, plan::epoch(top, start)?)?)
 }
 
@@ -305,8 +306,7 @@ fn read_keys(table: &Table<'_>, folder: &Path) -> Result<security::Keys, Error> 
     let key = |name| {
         let file = table.text_if(name, |text| secret(folder, text))?;
         let key = file.map(|file| {
-            let bytes = std::fs::read(&file).map_err(|reason| Error::Read { file, reason })?;
-            Ok::<Vec<u8>, Error>(bytes)
+            std::fs::read(&file).map_err(|reason| unreadable(table, name, &file, &reason))
         });
         key.transpose()
     };
@@ -314,6 +314,12 @@ fn read_keys(table: &Table<'_>, folder: &Path) -> Result<security::Keys, Error> 
     let require = table.flag("require")?;
     security::Keys::new(sign.as_deref(), encrypt.as_deref(), require)
         .map_err(|error| table.problem(error).into())
+}
+
+/// A file that a key names cannot be read.
+fn unreadable(table: &Table<'_>, key: &str, file: &Path, reason: &std::io::Error) -> Error {
+    let problem = format!("cannot read {}: {reason}", file.display());
+    table.key_problem(key, problem).into()
 }
 
 fn number_of(node: &NodeId) -> Option<u64> {

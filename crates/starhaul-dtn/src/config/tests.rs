@@ -166,3 +166,20 @@ fn times_of_a_plan_without_an_epoch_count_from_that_of_the_node() {
         assert_eq!(config.plan.contacts()[0].start.to_string(), begins);
     }
 }
+
+#[test]
+fn a_file_that_cannot_be_read_is_told_with_its_key() {
+    let folder = folder();
+    let ltp = "[ltp]\n[[ltp.peer]]\nnode = \"ipn:2.0\"\nkey = \"none\"\n";
+    for (text, said) in [
+        (ltp, "node.toml:5: [[ltp.peer]]: key: cannot read "),
+        ("plan = \"none\"\n", "node.toml:2: plan: cannot read "),
+        (
+            "[security]\nsign_key = \"none\"\n",
+            "node.toml:3: [security]: sign_key: cannot read ",
+        ),
+    ] {
+        let error = parse(&folder, &format!("node = \"ipn:1.0\"\n{text}")).unwrap_err();
+        assert!(error.contains(said), "{error}");
+    }
+}

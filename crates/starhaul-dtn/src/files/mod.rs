@@ -6,7 +6,7 @@ mod receive;
 mod send;
 mod wire;
 
-pub use receive::{FileReceiver, Received};
+pub use receive::{Answer, FileReceiver, Received};
 pub use send::{FileSender, Progress};
 
 /// The service of a node that receives files: its number, and its name.

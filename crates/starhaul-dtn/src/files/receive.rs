@@ -7,6 +7,7 @@ use std::{
     io::{self, Write as _},
     path::{Path, PathBuf},
     sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use sha2::{Digest as _, Sha256};
@@ -20,6 +21,8 @@ use starhaul_dtn_client::control::Bundle;
 
 use crate::Error;
 
+/// How long an answer lives at least: the way back may open later than the one that the file came.
+const LEAST_ANSWER: Duration = Duration::from_secs(86_400);
 /// Unfinished files of which it is known what is there; of others, the folder of their chunks is read.
 const MOST_KNOWN: usize = 64;
 
@@ -48,6 +51,15 @@ pub struct Received {
     pub sha256: String,
 }
 
+/// What the sender of a file is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// The payload of its bundle.
+    pub payload: Vec<u8>,
+    /// How long that is to live: as long as the file's own, and a day at least.
+    pub lifetime: Duration,
+}
+
 impl FileReceiver {
     /// Receives into `folder`, which is made if need be.
     ///
@@ -71,7 +83,7 @@ impl FileReceiver {
     ///
     /// # Errors
     /// [`Error::Write`] when the chunk cannot be stored: the bundle is to come again.
-    pub fn take(&self, bundle: &Bundle) -> Result<(Option<Received>, Option<Vec<u8>>), Error> {
+    pub fn take(&self, bundle: &Bundle) -> Result<(Option<Received>, Option<Answer>), Error> {
         let chunk =
             decode::<Chunk>(&bundle.payload).filter(|(chunk, data)| chunk.is_proper(data.len()));
         let Some((chunk, data)) = chunk else {
@@ -86,14 +98,16 @@ impl FileReceiver {
             sha256: chunk.sha256.clone(),
         };
         let answer = |problem| {
-            encode(
-                &Verdict {
-                    name: chunk.name.clone(),
-                    sha256: chunk.sha256.clone(),
-                    problem,
-                },
-                &[],
-            )
+            let verdict = Verdict {
+                name: chunk.name.clone(),
+                sha256: chunk.sha256.clone(),
+                problem,
+            };
+            let lifetime = Duration::from_millis(chunk.lifetime_ms.unwrap_or(0));
+            Answer {
+                payload: encode(&verdict, &[]),
+                lifetime: lifetime.max(LEAST_ANSWER),
+            }
         };
         let name = part_name(&chunk);
         let parts = self.folder.join(PARTS).join(&name);
@@ -302,6 +316,7 @@ mod tests {
             length: content.len() as u64,
             sha256: hex(&Sha256::digest(content)),
             offset: 0,
+            lifetime_ms: None,
         }
     }
 
@@ -318,8 +333,8 @@ mod tests {
         }
     }
 
-    fn problem(answer: Option<Vec<u8>>) -> Option<String> {
-        let (verdict, _) = decode::<Verdict>(&answer.unwrap()).unwrap();
+    fn problem(answer: Option<Answer>) -> Option<String> {
+        let (verdict, _) = decode::<Verdict>(&answer.unwrap().payload).unwrap();
         verdict.problem
     }
 
@@ -408,6 +423,33 @@ mod tests {
         assert_eq!(answers("ipn:1.5", &longer), [None]);
         assert_eq!(reads(), 2);
     }
+
+    /// The way back may open days later.
+    #[test]
+    fn an_answer_lives_as_long_as_its_file() {
+        const DAY: u64 = 86_400_000;
+        let (_folder, receiver) = receiver();
+        for (name, sent, lives) in [
+            ("week", Some(7 * DAY), 7 * DAY),
+            ("minute", Some(60_000), DAY),
+            ("of an earlier version", None, DAY),
+        ] {
+            let chunk = Chunk {
+                lifetime_ms: sent,
+                ..chunk(name, b"content")
+            };
+            let payload = encode(&chunk, b"content");
+            let bundle = Bundle {
+                payload,
+                ..bundle(name, b"content", 0..7)
+            };
+            let (received, answer) = receiver.take(&bundle).unwrap();
+            let lifetime = answer.unwrap().lifetime;
+            assert!(received.is_some(), "{name}");
+            assert_eq!(lifetime, Duration::from_millis(lives), "{name}");
+        }
+    }
+
     #[test]
     fn a_chunk_whose_answer_did_not_leave_is_answered_again() {
         let (folder, receiver) = receiver();

@@ -18,6 +18,10 @@ use crate::Error;
 
 /// Data of a file in a bundle: enough for full speed, little enough to be lost.
 const CHUNK_BYTES: u64 = 1 << 20;
+/// Bundles that fit into the least contact of the plan: what is left of a contact is not used when it is too short for one.
+const CHUNKS_IN_CONTACT: u64 = 4;
+/// Data of a file in a bundle at least, however short contacts are.
+const LEAST_CHUNK_BYTES: u64 = 16 << 10;
 /// How long the sender waits when the node's storage is full.
 const FULL: Duration = Duration::from_millis(500);
 /// How often progress is told while nothing comes.
@@ -79,6 +83,7 @@ impl FileSender {
                 length,
                 sha256,
                 offset: 0,
+                lifetime_ms: None,
             };
             Ok(Outgoing { path, chunk })
         });
@@ -174,14 +179,18 @@ impl Outgoing {
             reason,
         };
         let file = File::open(&self.path).map_err(read)?;
-        let mut chunk = self.chunk.clone();
+        let mut chunk = Chunk {
+            lifetime_ms: u64::try_from(lifetime.as_millis()).ok(),
+            ..self.chunk.clone()
+        };
         // The last offset has the most digits.
         let longest = Chunk {
             offset: chunk.length,
             ..chunk.clone()
         };
         let header = encode(&longest, &[]).len() as u64;
-        let most = CHUNK_BYTES.min(client.most_bytes().saturating_sub(header));
+        let suited = chunk_bytes(client.contact_bytes());
+        let most = suited.min(client.most_bytes().saturating_sub(header));
         if most == 0 {
             return Err(Error::Unusable {
                 file: self.path.clone(),
@@ -208,18 +217,35 @@ impl Outgoing {
     }
 }
 
+/// Data of a file in a bundle where the least contact carries so many bytes.
+fn chunk_bytes(contact: Option<u64>) -> u64 {
+    let suited = contact.map(|bytes| bytes / CHUNKS_IN_CONTACT);
+    suited.map_or(CHUNK_BYTES, |bytes| {
+        bytes.clamp(LEAST_CHUNK_BYTES, CHUNK_BYTES)
+    })
+}
+
 /// All files at and below `path`, by the names that the far side gives them.
 fn collect(path: &Path, name: String, found: &mut BTreeMap<String, PathBuf>) -> Result<(), Error> {
     let read = |reason| Error::Read {
         file: path.to_owned(),
         reason,
     };
-    if !fs::metadata(path).map_err(read)?.is_dir() {
+    let metadata = fs::metadata(path).map_err(read)?;
+    if !metadata.is_dir() {
+        // Whoever reads a pipe waits for one who writes.
+        if !metadata.is_file() {
+            return Err(Error::Unusable {
+                file: path.to_owned(),
+                reason: "it is no regular file",
+            });
+        }
         let chunk = Chunk {
             name: name.clone(),
             length: 1,
             sha256: "0".repeat(64),
             offset: 0,
+            lifetime_ms: None,
         };
         if !chunk.is_proper(1) {
             return Err(Error::Unusable {
@@ -246,4 +272,33 @@ fn collect(path: &Path, name: String, found: &mut BTreeMap<String, PathBuf>) -> 
         collect(&entry.path(), format!("{name}/{part}"), found)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chunks_are_parts_of_the_least_contact() {
+        // A pass of 8 minutes at 9600 bit/s.
+        assert_eq!(chunk_bytes(Some(576_000)), 144_000);
+        for (contact, bytes) in [
+            (None, CHUNK_BYTES),
+            (Some(u64::MAX), CHUNK_BYTES),
+            (Some(1), LEAST_CHUNK_BYTES),
+        ] {
+            assert_eq!(chunk_bytes(contact), bytes);
+        }
+    }
+
+    #[test]
+    fn what_is_no_regular_file_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe");
+        // A socket is none either, and is easier to make.
+        let _socket = std::os::unix::net::UnixListener::bind(&pipe).unwrap();
+        let error = FileSender::open(&[folder.path().to_owned()]).unwrap_err();
+        let told = format!("{}: it is no regular file", pipe.display());
+        assert_eq!(error.to_string(), told);
+    }
 }

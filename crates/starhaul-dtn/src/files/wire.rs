@@ -20,6 +20,9 @@ pub(super) struct Chunk {
     pub(super) sha256: String,
     /// Where in the file the data begin.
     pub(super) offset: u64,
+    /// How long its bundle lives, in milliseconds; earlier versions do not say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) lifetime_ms: Option<u64>,
 }
 
 /// What became of a file.
@@ -93,6 +96,7 @@ mod tests {
             length: 5,
             sha256: "0".repeat(64),
             offset: 0,
+            lifetime_ms: None,
         };
         for name in ["a", "a/b.jpg", "..a", "a b", ".hidden"] {
             assert!(chunk(name).is_proper(5), "{name}");
@@ -122,5 +126,10 @@ mod tests {
         assert_eq!(decode::<Chunk>(&payload), Some((chunk("a"), &b"hello"[..])));
         assert_eq!(decode::<Chunk>(&payload[..20]), None);
         assert_eq!(decode::<Verdict>(&[255; 20]), None);
+        // As earlier versions write it.
+        let sha256 = "0".repeat(64);
+        let header =
+            format!("{{\"name\":\"a\",\"length\":5,\"sha256\":\"{sha256}\",\"offset\":0}}");
+        assert_eq!(payload[4..4 + header.len()], *header.as_bytes());
     }
 }

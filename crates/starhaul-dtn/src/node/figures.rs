@@ -90,10 +90,11 @@ impl Parts {
 
     /// The neighbours, and what came and went.
     fn passed(&self, now: Moment) -> (Vec<NeighbourStatus>, Counters) {
-        let (expired, refused) = self.stock.expired_and_refused();
+        let ended = self.stock.ended();
         let mut counters = Counters {
-            expired,
-            refused,
+            expired: ended.expired,
+            refused: ended.refused,
+            too_large: ended.too_large,
             ..Counters::default()
         };
         let mut neighbours = Vec::new();
@@ -104,6 +105,11 @@ impl Parts {
             let present = passed.neighbours.iter();
             neighbours
                 .extend(present.map(|(node, is_open)| self.neighbour(node, by, *is_open, now)));
+        }
+        if let Some((_, gate)) = &self.tcp {
+            let peers = self.config.tcp.iter().flat_map(|tcp| &tcp.peers);
+            let away = peers.filter(|peer| !gate.has(&peer.node));
+            neighbours.extend(away.map(|peer| self.neighbour(&peer.node, "tcp", false, now)));
         }
         if let Some((layer, _)) = &self.ltp {
             let ltp = layer.counters();

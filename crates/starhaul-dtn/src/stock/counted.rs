@@ -17,7 +17,7 @@ use hardy_bpa::{
 };
 use hardy_bpv7::{bundle::Id, eid::Eid};
 
-use super::Stock;
+use super::{Stock, bundle_bytes};
 use crate::{
     bundle_log::record::TooLong,
     steady::{is_refused, refuse, send_back, until_done},
@@ -58,6 +58,14 @@ impl Counted {
             until_done("note a status", || self.store.update_status(&last)).await;
             self.stock.changes.again();
         }
+    }
+
+    /// Whether this node has made a bundle to report of another one: nothing has let it in, as the gate and applications do others.
+    fn is_report(&self, bundle: &Bundle) -> bool {
+        let source = bundle.bundle.id.source.to_node_id();
+        bundle.bundle.flags.is_admin_record
+            && bundle.metadata.read_only.ingress_cla.is_none()
+            && source.is_ok_and(|node| self.stock.is_own(&node))
     }
 
     /// Counts what goes through `store`.
@@ -131,6 +139,20 @@ impl Sender<Bundle> for Idle<'_> {
     }
 }
 
+/// Passes on such bundles if they are for no application that takes no more now.
+struct Wanted<'a>(Idle<'a>);
+
+#[async_trait]
+impl Sender<Bundle> for Wanted<'_> {
+    async fn send(&self, bundle: Bundle) -> std::result::Result<(), SendError<Bundle>> {
+        // It is looked for again when the application has taken some of what it has.
+        match self.0.stock.is_full(&bundle.bundle.destination) {
+            true => Ok(()),
+            false => self.0.send(bundle).await,
+        }
+    }
+}
+
 /// Passes on such bundles as long as they live. The agent would pass over those that have expired, and ask for no more.
 struct Living<'a> {
     idle: Idle<'a>,
@@ -169,6 +191,12 @@ impl MetadataStorage for Counted {
         if is_refused() {
             return Ok(false);
         }
+        let room = self
+            .is_report(bundle)
+            .then(|| self.stock.admit(bundle_bytes(bundle)));
+        let Ok(_room) = room.transpose() else {
+            return Ok(false);
+        };
         // It would be put together in memory.
         let is_own = bundle
             .bundle
@@ -294,8 +322,8 @@ impl MetadataStorage for Counted {
 
     async fn poll_waiting(&self, stream: &dyn Sender<Bundle>) -> Result<()> {
         let stock = &*self.stock;
-        let idle = Idle { stream, stock };
-        until_done("find what waits", || self.store.poll_waiting(&idle)).await;
+        let wanted = Wanted(Idle { stream, stock });
+        until_done("find what waits", || self.store.poll_waiting(&wanted)).await;
         Ok(())
     }
 
@@ -357,10 +385,10 @@ impl MetadataStorage for Counted {
 mod tests {
     use std::time::Duration;
 
-    use hardy_bpv7::{builder::Builder, creation_timestamp::CreationTimestamp};
+    use hardy_bpv7::{builder::Builder, bundle::Flags, creation_timestamp::CreationTimestamp};
 
     use super::*;
-    use crate::{bundle_log::BundleLog, config::Storage};
+    use crate::{bundle_log::BundleLog, config::Storage, stock::memory::Metadata};
 
     #[tokio::test]
     async fn a_bundle_that_no_store_can_note_is_given_up() {
@@ -388,5 +416,90 @@ mod tests {
         let is_new = inserted.expect("it is tried for ever").unwrap();
         assert!(!is_new);
         assert_eq!(counted.stock.total().bundles, 0);
+    }
+
+    fn counted(limits: Storage) -> Arc<Counted> {
+        let stock = Stock::new("ipn:3.0".parse().unwrap(), limits);
+        stock.begin_life();
+        Counted::new(Arc::new(Metadata::new(10)), stock)
+    }
+
+    fn bundle(builder: Builder<'_>) -> Bundle {
+        let builder = builder.with_payload(b"x".as_slice().into());
+        Bundle {
+            bundle: builder.build(CreationTimestamp::now()).unwrap().0,
+            metadata: BundleMetadata::default(),
+        }
+    }
+
+    #[tokio::test]
+    async fn reports_beyond_the_limits_are_not_stored_and_are_counted() {
+        let counted = counted(Storage {
+            bundles: 2,
+            ..Storage::small()
+        });
+        let report = || {
+            let builder = Builder::new("ipn:3.0".parse().unwrap(), "ipn:2.0".parse().unwrap());
+            bundle(builder.with_flags(Flags {
+                is_admin_record: true,
+                ..Flags::default()
+            }))
+        };
+        for is_stored in [true, true, false] {
+            assert_eq!(counted.insert(&report()).await.unwrap(), is_stored);
+        }
+        let stock = &counted.stock;
+        assert_eq!((stock.total().bundles, stock.ended().refused), (2, 1));
+        // What a neighbour gives was let in by the gate.
+        let builder = Builder::new("ipn:1.5".parse().unwrap(), "ipn:2.5".parse().unwrap());
+        assert!(counted.insert(&bundle(builder)).await.unwrap());
+    }
+
+    #[tokio::test]
+    async fn a_search_passes_over_what_is_for_an_application_that_takes_no_more() {
+        let counted = counted(Storage::small());
+        let to = ["ipn:3.5", "ipn:3.6"].map(|to| to.parse::<Eid>().unwrap());
+        for to in &to {
+            let mut waiting = bundle(Builder::new("ipn:1.5".parse().unwrap(), to.clone()));
+            waiting.metadata.status = BundleStatus::Waiting;
+            assert!(counted.insert(&waiting).await.unwrap());
+        }
+        for (is_full, found) in [(true, 1), (false, 2)] {
+            counted.stock.set_full(&to[0], is_full);
+            let all = AllIds::default();
+            counted.poll_waiting(&all).await.unwrap();
+            assert_eq!(all.0.into_inner().unwrap().len(), found, "{is_full}");
+        }
+    }
+
+    /// A node without a clock counts its bundles anew when it starts.
+    #[tokio::test]
+    async fn the_name_of_a_bundle_is_free_again_when_its_lifetime_is_over() {
+        let folder = tempfile::tempdir().unwrap();
+        let open = || Arc::new(BundleLog::open(folder.path(), &Storage::small(), ()).unwrap());
+        let log = open();
+        let stores: [Arc<dyn MetadataStorage>; 2] = [log.clone(), Arc::new(Metadata::new(10))];
+        let named = |lifetime| {
+            let builder = Builder::new("ipn:1.5".parse().unwrap(), "ipn:2.5".parse().unwrap());
+            bundle(builder.with_lifetime(lifetime))
+        };
+        let (short, long) = (
+            named(Duration::from_millis(1)),
+            named(Duration::from_secs(3600)),
+        );
+        for store in &stores {
+            for bundle in [&short, &long] {
+                assert!(store.insert(bundle).await.unwrap());
+                store.tombstone(&bundle.bundle.id).await.unwrap();
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            assert!(store.insert(&short).await.unwrap());
+            assert!(!store.insert(&long).await.unwrap());
+        }
+        // The next life finds the later one.
+        log.close();
+        let log = open();
+        assert!(log.get(&short.bundle.id).await.unwrap().is_some());
+        assert!(log.get(&long.bundle.id).await.unwrap().is_none());
     }
 }

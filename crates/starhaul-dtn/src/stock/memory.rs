@@ -29,6 +29,19 @@ struct Held {
     by_expiry: BTreeSet<(OffsetDateTime, Id)>,
 }
 
+impl Held {
+    /// Forgets bundles that are gone and whose lifetime has ended, and others beyond `most_gone`.
+    fn forget(&mut self, most_gone: usize) {
+        let now = OffsetDateTime::now_utc();
+        while let Some((expiry, _)) = self.by_expiry.first()
+            && (*expiry <= now || self.gone.len() > most_gone)
+            && let Some((_, id)) = self.by_expiry.pop_first()
+        {
+            self.gone.remove(&id);
+        }
+    }
+}
+
 impl Metadata {
     /// Remembers at most so many bundles that are gone; beyond it, those that expire first are forgotten.
     pub(crate) fn new(most_gone: usize) -> Self {
@@ -82,6 +95,7 @@ impl MetadataStorage for Metadata {
 
     async fn insert(&self, bundle: &Bundle) -> Result<bool> {
         let mut held = self.held();
+        held.forget(self.most_gone);
         let id = &bundle.bundle.id;
         let is_new = !held.bundles.contains_key(id) && !held.gone.contains(id);
         if is_new {
@@ -109,13 +123,7 @@ impl MetadataStorage for Metadata {
             held.gone.insert(id.clone());
             held.by_expiry.insert((bundle.expiry(), id.clone()));
         }
-        let now = OffsetDateTime::now_utc();
-        while let Some((expiry, _)) = held.by_expiry.first()
-            && (*expiry <= now || held.gone.len() > self.most_gone)
-            && let Some((_, id)) = held.by_expiry.pop_first()
-        {
-            held.gone.remove(&id);
-        }
+        held.forget(self.most_gone);
         Ok(())
     }
 

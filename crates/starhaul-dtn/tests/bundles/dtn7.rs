@@ -2,7 +2,7 @@
 
 use std::{
     io::{Read as _, Write as _},
-    net::{SocketAddr, TcpListener, TcpStream},
+    net::{SocketAddr, TcpStream},
     path::Path,
     process::{Child, Command, Stdio},
     time::{Duration, Instant, SystemTime},
@@ -10,7 +10,7 @@ use std::{
 
 use starhaul_dtn::{Config, Node, control::Server};
 use starhaul_dtn_client::control::Client;
-use starhaul_needs::{Need, skip};
+use starhaul_needs::{Need, free, skip};
 
 const LIFETIME: Duration = Duration::from_secs(60);
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -90,11 +90,6 @@ fn dtnd() -> Option<String> {
         format!("{program} does not run: cargo install --locked dtn7, or name it in STARHAUL_DTND"),
     );
     None
-}
-
-fn free() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap()
 }
 
 /// Bundles for `dtnd`. It acknowledges them with other flags than RFC 9174 §5.2.3 asks for, our library then ends the connection, and

@@ -7,6 +7,7 @@ use std::{
 };
 
 use starhaul_dtn::{Config, Node};
+use starhaul_needs::free;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
@@ -14,11 +15,6 @@ use tokio::{
 
 /// A text is given again for 200 ms.
 const STALE: Duration = Duration::from_millis(250);
-
-fn free() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap()
-}
 
 async fn start(text: &str) -> (Node, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
@@ -75,8 +71,12 @@ async fn nodes_that_the_configuration_does_not_name_add_no_series() {
         );
         strangers.push(start(&text).await);
     }
+    let connected = || {
+        let status = station.handle().status();
+        status.neighbours.iter().filter(|at| at.is_open).count()
+    };
     let waited = async {
-        while station.handle().status().neighbours.len() < 4 {
+        while connected() < 4 {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
@@ -95,13 +95,16 @@ async fn nodes_that_the_configuration_does_not_name_add_no_series() {
     let (named, _) = strangers.swap_remove(0);
     named.shutdown().await;
     let waited = async {
-        while station.handle().status().neighbours.len() > 3 {
+        while connected() > 3 {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
     tokio::time::timeout(Duration::from_secs(20), waited)
         .await
         .expect("one goes");
+    let status = station.handle().status();
+    let told = status.neighbours.iter().find(|at| at.node == "ipn:2.0");
+    assert!(told.is_some_and(|at| !at.is_open), "{status:#?}");
     let text = scrape(address).await;
     for line in [
         "starhaul_dtn_neighbour_open{neighbour=\"ipn:2.0\",protocol=\"tcp\"} 0.0",

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use super::kit::{LIFETIME, Running, connected, stop, tcp, udp, until};
+use super::kit::{LIFETIME, Running, connected, hello, stop, tcp, udp, until};
 use hardy_bpv7::{builder::Builder, creation_timestamp::CreationTimestamp, hop_info::HopInfo};
 use starhaul_dtn::{blocks, plan::Moment};
 use starhaul_dtn_client::control::Client;
@@ -154,8 +154,8 @@ impl Neighbour {
     }
 }
 
-/// A bundle that has gone round comes from another neighbour, after more hops: it is refused, so that its sender keeps it. What
-/// the first neighbour sends again is acknowledged.
+/// A bundle that has gone round comes from another neighbour, after two hops more: it is refused, so that its sender keeps it. What
+/// the first neighbour sends again is acknowledged, also what it sends over another one.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bundle_that_has_gone_round_stays_with_its_sender() {
     let (mut source, mut next) = (Neighbour::new(1), Neighbour::new(3));
@@ -165,30 +165,28 @@ async fn a_bundle_that_has_gone_round_stays_with_its_sender() {
     let address = middle.node.handle().ltp_address().unwrap();
     source.0.set_address(NODE, address);
     next.0.set_address(NODE, address);
-    let builder = Builder::new("ipn:1.5".parse().unwrap(), "ipn:9.5".parse().unwrap());
-    let hops = HopInfo {
-        limit: 64,
-        count: 0,
+    let stamp = CreationTimestamp::now();
+    let after = |count: u64| {
+        let hops = HopInfo { limit: 64, count };
+        let builder = Builder::new("ipn:1.5".parse().unwrap(), "ipn:9.5".parse().unwrap());
+        let builder = builder.with_hop_count(&hops).with_lifetime(LIFETIME);
+        let builder = builder.with_payload(b"round".as_slice().into());
+        builder.build(stamp.clone()).unwrap().1.into_vec()
     };
-    let builder = builder.with_hop_count(&hops).with_lifetime(LIFETIME);
-    let builder = builder.with_payload(b"round".as_slice().into());
-    let bundle = builder
-        .build(CreationTimestamp::now())
-        .unwrap()
-        .1
-        .into_vec();
+    let [bundle, over_another, round] = [0, 1, 2].map(after);
     let first = bundle.clone();
-    let (mut source, mut next, forwarded) = tokio::task::spawn_blocking(move || {
+    let (mut source, mut next) = tokio::task::spawn_blocking(move || {
         assert!(source.is_taken(&first));
-        let forwarded = next.receive();
-        (source, next, forwarded)
+        next.receive();
+        (source, next)
     })
     .await
     .unwrap();
     until(&middle, "it has left", |status| status.storage.bundles == 0).await;
     tokio::task::spawn_blocking(move || {
         assert!(source.is_taken(&bundle), "it is sent again");
-        assert!(!next.is_taken(&forwarded), "it comes back");
+        assert!(next.is_taken(&over_another), "it is sent over another");
+        assert!(!next.is_taken(&round), "it comes back");
         assert!(source.is_taken(&bundle), "it is sent again");
     })
     .await
@@ -292,32 +290,52 @@ async fn a_stranger_with_the_name_of_the_node_gets_nothing() {
         let station = Running::start(&text).await;
         let mut client = station.client().await;
         client.open(Some("5")).await.unwrap();
-        let stranger = tokio::task::spawn_blocking(move || {
-            let mut stream = connected(address);
-            // The header; SESS_INIT with what it takes, its name and no extensions (RFC 9174 §4.2, §4.6).
-            let length = u16::try_from(name.len()).unwrap().to_be_bytes();
-            let most = (1_u64 << 20).to_be_bytes();
-            let init = [
-                &[7, 0, 0][..],
-                &most,
-                &most,
-                &length,
-                name.as_bytes(),
-                &[0; 4],
-            ];
-            stream.write_all(b"dtn!\x04\x00").unwrap();
-            stream.write_all(&init.concat()).unwrap();
-            // Its answer comes before it knows of the neighbour.
-            let mut answer = [0; 6 + 21];
-            stream.read_exact(&mut answer).unwrap();
-            std::thread::sleep(Duration::from_millis(300));
-            stream
+        // The second one comes when the first has had its answer; that it is known tells that the first would be.
+        let strangers = tokio::task::spawn_blocking(move || {
+            [name, "ipn:3.0"].map(|name| {
+                let mut stream = connected(address);
+                stream.write_all(&hello(name)).unwrap();
+                let mut answer = [0; 6 + 21];
+                stream.read_exact(&mut answer).unwrap();
+                stream
+            })
         });
-        let stream = stranger.await.unwrap();
+        let streams = strangers.await.unwrap();
+        until_open(&station, &["ipn:3.0"]).await;
         let mut sender = sender(&station).await;
         sender.send("ipn:2.5", b"x", LIFETIME).await.unwrap();
         receive(&mut client, 1, Duration::from_secs(5)).await;
-        drop(stream);
+        drop(streams);
         stop([station]).await;
     }
+}
+
+/// A peer has another name than the configuration gives it: its connection stays, and no more are made beside it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_peer_under_another_name_is_connected_to_once_and_told_as_closed() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let text = format!(
+        "node = \"ipn:1.0\"\n[storage]\nkind = \"memory\"\n[tcp]\n[[tcp.peer]]\nnode = \"ipn:2.0\"\naddress = \"{address}\"\n"
+    );
+    let running = Running::start(&text).await;
+    let (mut stream, _) = listener.accept().await.unwrap();
+    tokio::io::AsyncWriteExt::write_all(&mut stream, &hello("ipn:7.0"))
+        .await
+        .unwrap();
+    let accepted = async |patience| tokio::time::timeout(patience, listener.accept()).await;
+    assert!(
+        accepted(Duration::from_secs(5)).await.is_err(),
+        "it connects again"
+    );
+    let status = running.client().await.status().await.unwrap();
+    let told = status
+        .neighbours
+        .iter()
+        .map(|at| (at.node.as_str(), at.is_open));
+    assert_eq!(told.collect::<Vec<_>>(), [("ipn:2.0", false)]);
+    // When it ends, the peer may have got its right name.
+    drop(stream);
+    assert!(accepted(Duration::from_secs(20)).await.is_ok());
+    stop([running]).await;
 }

@@ -63,7 +63,7 @@ impl Driver {
             // What was just done may be news at once, without a packet or a timer.
             self.handle_events();
             if let Err(error) = self.driver.turn(None) {
-                tracing::error!(%error, "the end of the LEOTP chain has failed; restart to go on");
+                tracing::error!(%error, "the end of the LEOTP chain has failed; it carries nothing any more");
                 break;
             }
             self.handle_events();

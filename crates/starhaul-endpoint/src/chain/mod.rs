@@ -192,6 +192,11 @@ impl Chain {
         self.shared.ended().await;
     }
 
+    /// Resolves when its driver has ended: it was closed, or the driver cannot go on, and carries nothing any more.
+    pub async fn ended(&self) {
+        self.shared.ended().await;
+    }
+
     /// What it has carried.
     pub fn status(&self) -> ChainStatus {
         let state = self.shared.lock();

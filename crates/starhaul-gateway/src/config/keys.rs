@@ -180,7 +180,7 @@ static PATH: Definition = Definition {
             Key::text("interface", "interface")
                 .or_none("none")
                 .such_as("\"wlan0\"")
-                .means("Network interface that all packets of the path must use (`SO_BINDTODEVICE`). Needs `CAP_NET_RAW`."),
+                .means("Network interface that all packets of the path must use (`SO_BINDTODEVICE`). Kernels before 5.7 demand `CAP_NET_RAW`."),
             Key::number("cost", 0.0..=1e12)
                 .or_number(0.0)
                 .means("Price per byte, used by both sides. By rules only the order of the paths' prices matters. [How it is used](deadlines.md#choice-of-path)."),

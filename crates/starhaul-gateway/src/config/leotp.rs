@@ -1,18 +1,20 @@
 //! `[leotp]`: the chain of relays that this gateway is an end of.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     net::SocketAddr,
     path::{Path, PathBuf},
     time::Duration,
 };
 
-use starhaul_config::{Definition, Error, Example, Key, Table, definition::names, nearest};
+use starhaul_config::{
+    Definition, Error, Example, Key, Table, definition::names, nearest, shared_secret,
+};
 use starhaul_net::leotp::PACKET_BYTES;
 
 use super::bundle::DEFAULT_LIFETIME;
 use super::values::{rule_name, secret, socket_address, target};
-use crate::target::Target;
+use crate::target::{Host, Target};
 
 pub(super) static LEOTP: Definition = Definition {
     introduction: "A chain of relays that recover losses on each hop (starhaul relay), with a gateway at each end. Connections of rules whose \"service\" is \"leotp\" go along it; those that come obey [egress].",
@@ -123,13 +125,35 @@ pub struct LeotpNeighbour {
     pub key: PathBuf,
 }
 
+impl LeotpRule {
+    /// What the files of keys hold: the secret, and the neighbours' keys in their order.
+    pub(crate) fn load_keys(&self) -> Result<([u8; 32], Vec<[u8; 32]>), crate::Error> {
+        let load = |of: String, file: &Path| {
+            shared_secret(file).map_err(|error| crate::Error::LeotpKey(format!("{of}: {error}")))
+        };
+        let secret = load("secret".to_owned(), &self.secret)?;
+        let (mut keys, mut owners) = (Vec::new(), BTreeMap::new());
+        for LeotpNeighbour { name, key, .. } in &self.neighbours {
+            let key = load(format!("key of neighbour {name:?}"), key)?;
+            if let Some(other) = owners.insert(key, name) {
+                return Err(crate::Error::LeotpKey(format!(
+                    "neighbour {name:?} has the key of {other:?}: each needs one of its own"
+                )));
+            }
+            keys.push(key);
+        }
+        Ok((secret, keys))
+    }
+}
+
 pub(super) fn read(table: &Table<'_>, directory: &Path) -> Result<LeotpRule, Error> {
+    let listen = table.text("listen", socket_address)?;
     let mut names = BTreeSet::new();
     let mut neighbours = Vec::new();
     for table in table.tables("neighbour")? {
         let neighbour = LeotpNeighbour {
             name: table.text("name", rule_name)?,
-            address: table.text_if("address", target)?,
+            address: table.text_if("address", |text| neighbour_address(listen, text))?,
             key: table.text("key", |text| secret(directory, text))?,
         };
         if !names.insert(neighbour.name.clone()) {
@@ -160,7 +184,7 @@ pub(super) fn read(table: &Table<'_>, directory: &Path) -> Result<LeotpRule, Err
         }
     })?;
     Ok(LeotpRule {
-        listen: table.text("listen", socket_address)?,
+        listen,
         packet_bytes: match table.has("packet_bytes") {
             true => u16::try_from(table.whole("packet_bytes")?).ok(),
             false => None,
@@ -169,4 +193,15 @@ pub(super) fn read(table: &Table<'_>, directory: &Path) -> Result<LeotpRule, Err
         upstream,
         neighbours,
     })
+}
+
+/// Where a neighbour is. A name may have an address that the socket reaches.
+fn neighbour_address(listen: SocketAddr, text: &str) -> Result<Target, String> {
+    let target = target(text)?;
+    match target.host {
+        Host::Ip(ip) if ip.is_ipv4() != listen.is_ipv4() => Err(format!(
+            "{target} has another IP version than {listen}, where [leotp] listens"
+        )),
+        _ => Ok(target),
+    }
 }

@@ -386,6 +386,17 @@ impl Config {
         })
     }
 
+    /// Whether the files of keys that `[leotp]` names, if it is there, can be used.
+    ///
+    /// # Errors
+    /// [`Error::LeotpKey`].
+    pub fn check_leotp_keys(&self) -> Result<(), Error> {
+        match &self.leotp {
+            Some(leotp) => leotp.load_keys().map(drop),
+            None => Ok(()),
+        }
+    }
+
     /// The files from which passwords were read.
     pub fn password_files(&self) -> impl Iterator<Item = &Path> {
         self.credentials().filter_map(|known| known.file.as_deref())

@@ -586,6 +586,10 @@ fn a_rule_over_leotp_needs_a_chain_and_nothing_of_sessions() {
             format!("{chain}[[leotp.neighbour]]\nname = \"w\"\nkey = \"k\"\n"),
             "key: \"u\" has the same key",
         ),
+        (
+            chain.replace("192.0.2.1", "[2001:db8::1]"),
+            "address: [2001:db8::1]:3 has another IP version than 127.0.0.1:2",
+        ),
     ] {
         let error = parse(&text("", &extra)).unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");

@@ -109,7 +109,7 @@ const DEADLINE: Key = Key::duration("deadline", DEADLINES)
     .means("Time after which a packet is useless.");
 const MODE: Key = Key::words("mode", &MODE_NAMES)
     .or(Mode::FecRetransmit.name())
-    .means("Protection, as of [datagrams](#udp), or `reliable`. That is in order and nothing lost, as TCP in no class is carried; then no other key of delivery is possible.");
+    .means("Protection, as of [datagrams](#udp), or `reliable`. That is in order, and nothing is lost on the way, as TCP in no class is carried; what waits too long before it, or finds no room, is marked or dropped as in a router's queue. Then no other key of delivery is possible.");
 const MODE_NAMES: [&str; MODES.len() + 1] = {
     let mut all = ["reliable"; MODES.len() + 1];
     let mut index = 0;

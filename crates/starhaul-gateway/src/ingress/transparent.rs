@@ -105,13 +105,37 @@ fn make_transparent(socket: SockRef<'_>, address: SocketAddr) -> io::Result<()> 
 /// lead to us again.
 pub(super) fn target(tcp: &TcpStream, listening: SocketAddr) -> io::Result<Target> {
     let address = tcp.local_addr()?;
-    if address.port() == listening.port() && Routing::open()?.is_local(address.ip())? {
+    // Sockets at [::] take IPv4, too.
+    let ip = address.ip().to_canonical();
+    if address.port() == listening.port() && Routing::open()?.is_local(ip)? {
         return Err(io::Error::other(
             "it was not intercepted: its destination is this host",
         ));
     }
     Ok(Target {
-        host: Host::Ip(address.ip().to_canonical()),
+        host: Host::Ip(ip),
         port: address.port(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use starhaul_needs::{Need, skip};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn an_ipv4_connection_to_this_host_leads_nowhere_at_a_socket_of_ipv6_too() {
+        let listener = match TcpListener::bind("[::]:0").await {
+            Ok(listener) => listener,
+            Err(error) => return skip(Need::Ipv6, error),
+        };
+        let listening = listener.local_addr().unwrap();
+        let connect = TcpStream::connect(("127.0.0.1", listening.port()));
+        let (_client, accepted) = tokio::join!(connect, listener.accept());
+        let (tcp, _) = accepted.unwrap();
+        assert!(tcp.local_addr().unwrap().is_ipv6());
+        let refused = target(&tcp, listening).map(drop).unwrap_err();
+        assert!(refused.to_string().contains("is this host"), "{refused}");
+    }
 }

@@ -71,6 +71,20 @@ impl Order {
     }
 }
 
+impl PathChange {
+    /// Whether its values can be read, whichever path they are for.
+    ///
+    /// # Errors
+    /// Names the first that cannot, and what is possible.
+    pub fn check_values(&self) -> Result<(), String> {
+        Order::default().changed(self)?;
+        match &self.used {
+            Some(used) => read_used(used).map(drop),
+            None => Ok(()),
+        }
+    }
+}
+
 pub(super) fn show_quota(bytes: Option<u64>) -> String {
     bytes.map_or(NONE.to_owned(), |bytes| format!("{bytes}B"))
 }

@@ -4,6 +4,7 @@ use std::io;
 
 use bytes::BytesMut;
 use ipnet::IpNet;
+use rustix::io::Errno;
 use starhaul_net::{AsyncTun, Prefix, Routing, Tun};
 use tokio::task::coop::consume_budget;
 
@@ -21,6 +22,8 @@ const BUFFER_BYTES: usize = 256 << 10;
 pub(crate) struct Device {
     tun: AsyncTun,
     mtu: usize,
+    /// IPv6 was switched off when it was created: it has none of the addresses and routes.
+    lacks_ipv6: bool,
 }
 
 impl Device {
@@ -30,18 +33,37 @@ impl Device {
         let routing = Routing::open()?;
         let interface = tun.index();
         routing.set_up_as(interface, rule.mtu.into(), QUEUE_PACKETS)?;
+        // A tunnel of both versions of IP is one of IPv4 where there is no IPv6.
+        let has_ipv4 = rule.addresses.iter().any(|own| own.addr().is_ipv4());
+        let mut lacks_ipv6 = false;
+        let mut check = |what: &str, network: &IpNet, added: io::Result<()>| match added {
+            Err(error) if has_ipv4 && has_no_ipv6(network, &error) => {
+                lacks_ipv6 = true;
+                Ok(())
+            }
+            other => other.map_err(|error| {
+                io::Error::new(error.kind(), format!("{what} {network}: {error}"))
+            }),
+        };
         for address in &rule.addresses {
-            routing.add_network(interface, prefix(address))?;
+            let added = routing.add_network(interface, prefix(address));
+            check("address", address, added)?;
         }
         for network in routes(rule) {
             let added = routing.add_route_to(interface, prefix(&network));
-            added.map_err(|error| {
-                io::Error::new(error.kind(), format!("route to {network}: {error}"))
-            })?;
+            check("route to", &network, added)?;
+        }
+        if lacks_ipv6 {
+            let device = tun.name();
+            tracing::warn!(
+                device,
+                "IPv6 is switched off on this host: the tunnel carries IPv4 alone"
+            );
         }
         Ok(Self {
             tun: AsyncTun::new(tun)?,
             mtu: rule.mtu.into(),
+            lacks_ipv6,
         })
     }
 
@@ -53,16 +75,23 @@ impl Device {
             return Ok(false);
         }
         let addresses = rule.addresses.iter();
-        let addresses = addresses.map(|own| routing.add_network(interface, prefix(own)));
-        let connected =
-            connected(rule).map(|network| routing.add_connected_route(interface, prefix(&network)));
-        let routes = routes(rule).map(|network| routing.add_route_to(interface, prefix(&network)));
+        let addresses = addresses.map(|own| (*own, routing.add_network(interface, prefix(own))));
+        let connected = connected(rule).map(|network| {
+            let added = routing.add_connected_route(interface, prefix(&network));
+            (network, added)
+        });
+        let routes = routes(rule).map(|network| {
+            let added = routing.add_route_to(interface, prefix(&network));
+            (network, added)
+        });
         let (mut were_gone, mut refused) = (false, None);
-        for added in addresses.chain(connected).chain(routes) {
+        for (network, added) in addresses.chain(connected).chain(routes) {
             match added {
                 Ok(()) => were_gone = true,
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                // One version of IP may be switched off.
+                // It was told when the device was created.
+                Err(error) if self.lacks_ipv6 && has_no_ipv6(&network, &error) => {}
+                // One version of IP may have been switched off.
                 Err(error) => refused = Some(error),
             }
         }
@@ -123,6 +152,12 @@ fn connected(rule: &DeviceRule) -> impl Iterator<Item = IpNet> {
     let own = rule.addresses.iter().filter(|_| rule.add_routes);
     let networks = own.filter(|own| (1..own.max_prefix_len()).contains(&own.prefix_len()));
     networks.map(IpNet::trunc)
+}
+
+/// Whether the kernel refused an address or route because IPv6 is switched off: on the device, or altogether.
+fn has_no_ipv6(network: &IpNet, error: &io::Error) -> bool {
+    let refusals = [Errno::ACCESS, Errno::OPNOTSUPP].map(Some);
+    network.addr().is_ipv6() && refusals.contains(&Errno::from_io_error(error))
 }
 
 fn prefix(network: &IpNet) -> Prefix {

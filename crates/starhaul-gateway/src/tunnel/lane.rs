@@ -56,7 +56,7 @@ impl Lane {
         }
     }
 
-    /// Sends the packets on a stream of the newest session, and on one of the next when that has ended.
+    /// Sends the packets on a stream of the peer's chosen session, and on one of the next when that has ended.
     pub(super) async fn carry(self: Arc<Self>, tunnel: Arc<Tunnel>) {
         loop {
             tunnel.peer.wait_for_session().await;

@@ -4,7 +4,7 @@
 //! kernel ─► device ─► class ─► block with a deadline, or frame of a reliable stream ─► peer ─► device ─► kernel
 //! ```
 //!
-//! Both ends have a rule of the same name. Each sends on streams of its own, one for each class, on its newest session with the
+//! Both ends have a rule of the same name. Each sends on streams of its own, one for each class, on its session with the
 //! peer, and passes what the peer sends to its device, if it comes from there (`scope.rs`).
 
 mod captured;
@@ -50,6 +50,8 @@ const DEVICE_PAUSE: Duration = Duration::from_secs(1);
 const CHECK_PAUSE: Duration = Duration::from_secs(5);
 /// Least time between two ICMP errors of a tunnel (RFC 4443 §2.4 asks for a limit).
 const ICMP_PAUSE: Duration = Duration::from_millis(10);
+/// A packet that the kernel sends back comes at once; later it is another one.
+const CIRCLE_TIME: Duration = Duration::from_secs(1);
 /// Senders are told of a missing session only when it is missing for so long: one that is opened again is soon back.
 const SESSION_PATIENCE: Duration = Duration::from_secs(3);
 
@@ -66,6 +68,8 @@ pub(crate) struct Tunnel {
     last_icmp: Mutex<Option<Instant>>,
     /// The address of the tunnel's own network that the peer's last packet came from.
     heard: Mutex<Option<IpAddr>>,
+    /// Source and destination of the peer's last packet for an address of the tunnel's own network that is not this end's, and when it came.
+    stray: Mutex<Option<(Instant, [IpAddr; 2])>>,
     listening: Listening,
     log: Seldom,
     captured: Seldom,
@@ -109,6 +113,7 @@ impl Tunnel {
             alone_since: Mutex::default(),
             last_icmp: Mutex::default(),
             heard: Mutex::default(),
+            stray: Mutex::default(),
             listening,
             log: Seldom::default(),
             captured: Seldom::default(),
@@ -125,6 +130,7 @@ impl Tunnel {
             alone_since: Mutex::default(),
             last_icmp: Mutex::default(),
             heard: Mutex::default(),
+            stray: Mutex::default(),
             listening: self.listening.clone(),
             log: Seldom::default(),
             captured: Seldom::default(),
@@ -236,7 +242,7 @@ impl Tunnel {
             count(&counters.malformed, 1);
             return;
         };
-        if self.circles(&headers) {
+        if self.circles(now, &headers) {
             count(&counters.forbidden, 1);
             self.answer(now, device, &headers, packet, Unreachable::Nobody);
             return;
@@ -278,9 +284,17 @@ impl Tunnel {
     }
 
     /// Whether a packet came from the peer, for an address of the tunnel's own network that neither end has: a kernel that passes packets on
-    /// sends it back, and so would the peer's, until its hop limit (RFC 4443 §3.1, code 3).
-    fn circles(&self, headers: &Headers) -> bool {
-        self.rule.device.shares(headers.destination) && *self.heard.lock() == Some(headers.source)
+    /// sends it back, and so would the peer's, until its hop limit (RFC 4443 §3.1, code 3). One that the kernel knows a way for, as to a
+    /// further tunnel, does not come back.
+    fn circles(&self, now: Instant, headers: &Headers) -> bool {
+        if !self.rule.device.shares(headers.destination) {
+            return false;
+        }
+        let ends = [headers.source, headers.destination];
+        let came_back = |(came, stray): (Instant, [IpAddr; 2])| {
+            stray == ends && now.saturating_duration_since(came) < CIRCLE_TIME
+        };
+        *self.heard.lock() == Some(headers.source) || self.stray.lock().is_some_and(came_back)
     }
 
     /// Tells the sender of a packet what became of it.
@@ -321,6 +335,10 @@ impl Tunnel {
         }
         if self.rule.device.shares(headers.source) {
             *self.heard.lock() = Some(headers.source);
+        }
+        let to = headers.destination;
+        if self.rule.device.shares(to) && !self.rule.device.has(to) {
+            *self.stray.lock() = Some((Instant::now(), [headers.source, to]));
         }
         let device = self.device.lock().clone();
         match device.map(|device| device.write(packet)) {

@@ -36,6 +36,21 @@ fn ip(arguments: &str) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
+/// Lets this namespace pass packets on.
+fn forward() {
+    std::fs::write("/proc/sys/net/ipv4/ip_forward", "1").unwrap();
+}
+
+/// A datagram from a host behind the peer.
+fn datagram_to(destination: [u8; 4]) -> Vec<u8> {
+    let mut packet = Vec::new();
+    etherparse::PacketBuilder::ipv4([192, 168, 60, 5], destination, 64)
+        .udp(1, 2)
+        .write(&mut packet, b"x")
+        .unwrap();
+    packet
+}
+
 /// The tunnels of a gateway.
 #[derive(Default)]
 struct Running {
@@ -165,6 +180,24 @@ fn a_device_gets_back_what_it_lost_and_stays_down_where_it_was_set_down() {
 }
 
 #[test]
+fn without_ipv6_on_this_host_a_tunnel_of_both_versions_carries_ipv4() {
+    in_namespace(async || {
+        // A kernel without IPv6 has no such file.
+        let switch = "/proc/sys/net/ipv6/conf/default/disable_ipv6";
+        let _ = std::fs::write(switch, "1");
+        let both = rule(NETWORKS).device;
+        let device = Device::create(&both).unwrap();
+        assert_eq!(missing(), ["fd09::2/64", "fd09::/64", "fd08::/64"]);
+        assert!(!device.restore(&both).unwrap(), "nothing was gone");
+        let mut alone = both.clone();
+        alone.name = "star1".to_owned();
+        alone.addresses.retain(|own| own.addr().is_ipv6());
+        let refused = Device::create(&alone).unwrap_err().to_string();
+        assert!(refused.starts_with("address fd09::2/64: "), "{refused}");
+    });
+}
+
+#[test]
 fn a_tunnel_is_whole_again_after_its_interface_was_down() {
     in_namespace(async || {
         let mut running = Running::default();
@@ -176,6 +209,34 @@ fn a_tunnel_is_whole_again_after_its_interface_was_down() {
         while !missing().is_empty() {
             assert!(looked.elapsed() < CHECK_PAUSE * 4, "{:?}", missing());
             tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    });
+}
+
+#[test]
+fn packets_of_hosts_behind_the_peer_do_not_circle_and_reach_who_is_elsewhere() {
+    in_namespace(async || {
+        forward();
+        let mut running = Running::default();
+        let networks = "networks = [\"10.9.0.0/24\", \"192.168.60.0/24\"]";
+        running.change(rule(networks)).await;
+        let tunnel = running.registry.find("ground", "vpn").unwrap();
+        // A host of the tunnel's network has a way of its own, as through the tunnel of a further peer.
+        ip("link add d0 type veth peer name d1");
+        ip("link set d0 up");
+        ip("link set d1 up");
+        ip("route add 10.9.0.3/32 dev d0");
+        let counted = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        tunnel.deliver(&datagram_to([10, 9, 0, 3]));
+        assert_eq!(counted(&tunnel.counters.packets_out), 1);
+        assert_eq!(counted(&tunnel.counters.forbidden), 0);
+
+        tunnel.deliver(&datagram_to([10, 9, 0, 77]));
+        assert_eq!(counted(&tunnel.counters.packets_out), 2);
+        let until = Instant::now() + Duration::from_secs(10);
+        while counted(&tunnel.counters.forbidden) == 0 {
+            assert!(Instant::now() < until, "it goes back to the peer");
+            tokio::time::sleep(Duration::from_millis(5)).await;
         }
     });
 }

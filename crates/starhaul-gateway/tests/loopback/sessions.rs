@@ -1,5 +1,14 @@
 //! Many peers, sessions that end and come back, and what the status says.
 
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
 use starhaul_gateway::{ask_status, status::Status};
 use starhaul_quic::Identity;
 use tokio::net::{TcpStream, UdpSocket};
@@ -319,17 +328,98 @@ fn a_client_that_goes_on_sending_is_carried_by_the_newest_session() {
         // What is sent while the flow moves may be lost.
         while streams(&newest.report()) == 0 {
             client.send(b"moves").await.unwrap();
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+            tokio::time::sleep(Duration::from_millis(5)).await;
         }
         assert!(before > 0 && streams(&newest.report()) > 0);
         // Answers to what was sent meanwhile.
         let mut buffer = [0; 100];
-        let quiet = std::time::Duration::from_millis(200);
+        let quiet = Duration::from_millis(200);
         while tokio::time::timeout(quiet, client.recv(&mut buffer))
             .await
             .is_ok()
         {}
         ask(b"over the newest").await;
         tokio::join!(former.shutdown(), newest.shutdown(), far.shutdown());
+    });
+}
+
+/// Passes datagrams of one client on to `to`, and what comes back, until it is cut.
+async fn way(to: SocketAddr) -> (SocketAddr, Arc<AtomicBool>) {
+    let outside = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let inside = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    inside.connect(to).await.unwrap();
+    let (address, is_cut) = (outside.local_addr().unwrap(), Arc::default());
+    let cut: Arc<AtomicBool> = Arc::clone(&is_cut);
+    tokio::spawn(async move {
+        let (mut there, mut back) = (vec![0; 65_535], vec![0; 65_535]);
+        let mut client = None;
+        loop {
+            tokio::select! {
+                Ok((length, from)) = outside.recv_from(&mut there) => {
+                    client = Some(from);
+                    if !cut.load(Ordering::Relaxed) {
+                        let _ = inside.send(&there[..length]).await;
+                    }
+                }
+                Ok(length) = inside.recv(&mut back) => {
+                    if let Some(client) = client.filter(|_| !cut.load(Ordering::Relaxed)) {
+                        let _ = outside.send_to(&back[..length], client).await;
+                    }
+                }
+                else => {}
+            }
+        }
+    });
+    (address, is_cut)
+}
+
+/// It takes 10 s until the path counts as down. As with a `[[session]]` on both sides, of which the one with the paths that died is newer.
+#[test]
+fn an_older_session_carries_new_flows_while_the_newest_has_no_path() {
+    run(async {
+        let (near_identity, far_identity) = (Identity::generate(), Identity::generate());
+        let echo = udp_echo().await;
+        let rule = format!(
+            "[[udp]]\nname = \"u\"\nlisten = \"127.0.0.1:0\"\ntarget = \"{echo}\"\ndeadline = \"20s\"\n"
+        );
+        let far = start(&format!(
+            "listen = \"127.0.0.1:0\"\n{}{rule}",
+            head(&far_identity, "near", &near_identity)
+        ))
+        .await;
+        let near = async |remote: SocketAddr| {
+            let text = format!(
+                "{}{}{ALLOW_LOOPBACK}",
+                head(&near_identity, "far", &far_identity),
+                session("far", &[remote])
+            );
+            start(&text).await
+        };
+        let listening = far.listen_addresses()[0];
+        let older = near(listening).await;
+        far.connected("near").await;
+        let (through, is_cut) = way(listening).await;
+        let newest = near(through).await;
+        until(|| far.report().sessions.len() == 2).await;
+
+        let client = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let rule = far.ingress_address("u").unwrap();
+        client.connect(rule).await.unwrap();
+        let mut buffer = [0; 100];
+        client.send(b"before").await.unwrap();
+        assert_eq!(client.recv(&mut buffer).await.unwrap(), 6);
+        is_cut.store(true, Ordering::Relaxed);
+        let again = Duration::from_millis(100);
+        loop {
+            client.send(b"afterwards").await.unwrap();
+            let answer = tokio::time::timeout(again, client.recv(&mut buffer)).await;
+            if answer.is_ok_and(|length| length.unwrap() == 10) {
+                break;
+            }
+        }
+        let sessions = far.report().sessions.len();
+        assert_eq!(sessions, 2, "only the end of the newest made room");
+        is_cut.store(false, Ordering::Relaxed);
+        tokio::join!(older.shutdown(), newest.shutdown(), far.shutdown());
     });
 }

@@ -8,14 +8,15 @@ use fast_socks5::{
 };
 use starhaul_gateway::{Gateway, Resolver};
 use starhaul_needs::Need;
+use starhaul_quic::Identity;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpStream, UdpSocket},
 };
 
 use super::gateways::{
-    ALLOW_LOOPBACK, Pair, ask, closed_port, pair, pair_with, pattern, run, tcp_echo_after_end,
-    udp_echo, until,
+    ALLOW_LOOPBACK, Pair, ask, closed_port, head, pair, pair_with, pattern, run, session, start,
+    tcp_echo_after_end, udp_echo, until,
 };
 
 const RULE: &str = "[[socks5]]\nname = \"proxy\"\nlisten = \"127.0.0.1:0\"\ndeadline = \"20s\"\n";
@@ -100,6 +101,30 @@ fn failures_have_the_reply_that_names_them() {
             ReplyError::ConnectionNotAllowed
         ));
         pair.end().await;
+    });
+}
+
+/// The reply comes after the wait for a session.
+#[test]
+fn without_a_session_the_network_is_unreachable() {
+    run(async {
+        // Nobody answers there.
+        let silent = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let near = start(&format!(
+            "{}{}{RULE}",
+            head(&Identity::generate(), "far", &Identity::generate()),
+            session("far", &[silent.local_addr().unwrap()])
+        ))
+        .await;
+        let proxy = near.ingress_address("proxy").unwrap();
+        let connect = Socks5Stream::connect(proxy, "127.0.0.1".to_owned(), 9, Config::default());
+        let refused = connect.await.map(drop);
+        let unreachable = matches!(
+            refused,
+            Err(SocksError::ReplyError(ReplyError::NetworkUnreachable))
+        );
+        assert!(unreachable, "{refused:?}");
+        near.shutdown().await;
     });
 }
 

@@ -1,14 +1,21 @@
 //! `[[tcp]]` from end to end: bytes, half closes, resets.
 
-use std::{io, net::SocketAddr};
+use std::{
+    io,
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
 
+use starhaul_gateway::Resolver;
+use starhaul_quic::Identity;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::{TcpListener, TcpStream},
+    net::{TcpListener, TcpSocket, TcpStream, UdpSocket},
 };
 
 use super::gateways::{
-    ALLOW_LOOPBACK, Pair, ask, closed_port, pair, pattern, reset, run, tcp_echo_after_end, until,
+    ALLOW_LOOPBACK, Pair, ask, closed_port, head, pair, pair_with, pattern, reset, run, session,
+    start, tcp_echo_after_end, until,
 };
 
 fn rule(target: impl std::fmt::Display) -> String {
@@ -113,6 +120,107 @@ fn what_was_sent_before_the_end_arrives_though_the_connection_is_gone() {
         }
         until(|| !has_open_streams(&pair)).await;
         pair.end().await;
+    });
+}
+
+/// A pair that holds little, a client, and the server's end of its connection, which reads nothing.
+async fn with_little_room() -> (Pair, TcpStream, TcpStream) {
+    let server = TcpSocket::new_v4().unwrap();
+    server.set_recv_buffer_size(64 << 10).unwrap();
+    server.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let server = server.listen(1).unwrap();
+    let rule = rule(server.local_addr().unwrap());
+    let top = "max_send_bytes = \"1MiB\"\nmax_receive_bytes = \"1MiB\"\n";
+    let pair = pair_with(top, &rule, ALLOW_LOOPBACK, Resolver::default()).await;
+    let near = pair.near.ingress_address("r").unwrap();
+    let (client, far) = connect(near, &server).await;
+    (pair, client, far)
+}
+
+/// Writes until the gateway waits with the last piece, which the far side has no room for; returns what was written.
+async fn fill(pair: &Pair, client: &mut TcpStream) -> Vec<u8> {
+    const PATIENCE: Duration = Duration::from_millis(500);
+    let piece = pattern(16 << 10);
+    let mut written = Vec::new();
+    loop {
+        client.write_all(&piece).await.unwrap();
+        written.extend_from_slice(&piece);
+        let taken = until(|| {
+            let report = pair.near.report();
+            let mut streams = report.sessions.iter().flat_map(|session| &session.streams);
+            streams.any(|stream| stream.bytes_sent >= written.len() as u64)
+        });
+        if tokio::time::timeout(PATIENCE, taken).await.is_err() {
+            return written;
+        }
+    }
+}
+
+#[test]
+fn a_reset_does_not_wait_for_what_was_sent_before_it() {
+    run(async {
+        let (pair, mut client, mut far) = with_little_room().await;
+        fill(&pair, &mut client).await;
+        reset(client);
+        // The server has read nothing yet.
+        until(|| !has_open_streams(&pair)).await;
+        assert!(broken(&mut far).await, "the client's reset");
+        pair.end().await;
+    });
+}
+
+#[test]
+fn what_waits_in_the_gateway_arrives_though_its_connection_was_closed_behind_its_end() {
+    run(async {
+        let (pair, mut client, far) = with_little_room().await;
+        let written = fill(&pair, &mut client).await;
+        client.shutdown().await.unwrap();
+        reset(client);
+        let received = ask(far, b"").await;
+        assert!(received == written, "{} bytes", received.len());
+        until(|| !has_open_streams(&pair)).await;
+        pair.end().await;
+    });
+}
+
+/// A client that has sent its end and closed its connection does not read any more.
+#[test]
+fn a_server_that_goes_on_sending_to_nobody_is_reset() {
+    run(async {
+        let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let pair = pair(&rule(server.local_addr().unwrap()), ALLOW_LOOPBACK).await;
+        let near = pair.near.ingress_address("r").unwrap();
+        let (mut client, mut far) = connect(near, &server).await;
+        client.shutdown().await.unwrap();
+        assert_eq!(far.read(&mut [0]).await.unwrap(), 0);
+        reset(client);
+        let data = pattern(1 << 20);
+        while far.write_all(&data).await.is_ok() {}
+        until(|| !has_open_streams(&pair)).await;
+        pair.end().await;
+    });
+}
+
+#[test]
+fn without_a_session_a_connection_waits_for_one_and_is_then_reset() {
+    run(async {
+        // Nobody answers there.
+        let silent = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let near = start(&format!(
+            "{}{}{}",
+            head(&Identity::generate(), "far", &Identity::generate()),
+            session("far", &[silent.local_addr().unwrap()]),
+            rule("127.0.0.1:9")
+        ))
+        .await;
+        let begun = Instant::now();
+        let mut client = TcpStream::connect(near.ingress_address("r").unwrap())
+            .await
+            .unwrap();
+        assert!(broken(&mut client).await);
+        let waited = begun.elapsed();
+        assert!(waited > Duration::from_secs(9), "{waited:?}");
+        near.shutdown().await;
     });
 }
 

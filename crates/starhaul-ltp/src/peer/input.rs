@@ -20,6 +20,7 @@ impl Peer {
     /// Takes a datagram, which may hold several segments; returns whether one was well-formed, and signed if it must be.
     pub(crate) fn handle_datagram(&mut self, cx: &mut Context<'_>, datagram: &[u8]) -> bool {
         let (mut rest, mut is_believed) = (datagram, false);
+        self.credit.earn(datagram.len() + self.config.overhead);
         while !rest.is_empty() {
             let Ok((segment, behind)) = parse(rest) else {
                 cx.stats.dropped.malformed += 1;
@@ -54,6 +55,9 @@ impl Peer {
         };
         if session.originator != expected {
             cx.stats.dropped.misdirected += 1;
+            if matches!(segment.body, Body::Data(_)) && session.originator != cx.local {
+                self.other = Some(session.originator);
+            }
             return;
         }
         match segment.body {
@@ -101,7 +105,8 @@ impl Peer {
                 return;
             }
         }
-        (session.heard, self.heard) = (now, now);
+        session.hear(now);
+        self.heard = now;
         match data.kind.is_red() {
             true => self.handle_red(cx, id, data, integrity::checksum(trailer)),
             false => {
@@ -182,7 +187,10 @@ impl Peer {
             return;
         }
         let new = session.take_red(data, checksum);
-        let recovered = session.recover(&mut self.codec, data.offset);
+        let recovered = match new > 0 {
+            true => session.recover(&mut self.codec, data.offset),
+            false => 0,
+        };
         let (now_held, completes) = (session.held(), session.is_newly_complete());
         cx.stats.duplicate_bytes += data.payload.len() as u64 - new;
         self.note_red(cx, (held, now_held), new, recovered);
@@ -217,7 +225,8 @@ impl Peer {
         if repair.red > longest && !session.is_delivered() {
             return self.refuse_length(cx, id.number);
         }
-        (session.heard, self.heard) = (now, now);
+        session.hear(now);
+        self.heard = now;
         // A symbol, and the data that it may recover.
         let cost = repair.payload.len() * (1 + usize::from(repair.repairs)) + SYMBOL_COST;
         if !has_room(&self.config, self.memory, cx, cost) && !session.is_delivered() {
@@ -366,6 +375,7 @@ impl Peer {
             return;
         }
         session.solicitations = 0;
+        self.credit.lift();
         if let Some(at) = session.silence.take() {
             self.timers.cancel(at, Timer::SilentReceiver(number));
         }
@@ -407,8 +417,16 @@ impl Peer {
             return;
         };
         session.heard = now;
+        // Its number was told to nobody else.
+        self.credit.lift();
         if let Some(at) = report.timer {
             self.timers.cancel(at, Timer::Report(number, serial));
+        }
+        // As of checkpoints: Karn's rule, but for the first.
+        let was_sent_once = report.attempts == 1 && report.timer.is_some();
+        let (sent, stops) = report.sent;
+        if stops == self.clock.stops() && (was_sent_once || self.answer.is_blind()) {
+            self.answer.measure_acknowledgement(now.since(sent));
         }
         self.end_if_finished(cx, number);
     }

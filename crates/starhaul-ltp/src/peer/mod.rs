@@ -6,7 +6,7 @@ mod timeouts;
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use bytes::Bytes;
@@ -15,10 +15,12 @@ use rand_chacha::{
     rand_core::{RngCore, SeedableRng},
 };
 use starhaul_fec::Codec;
+use starhaul_units::Bandwidth;
 
 use crate::{
     CancelReason, End, EngineId, Event, NumberWidth, PeerConfig, SessionId, Stats,
     clock::{Clock, PeerTime, Timer, Timers},
+    credit::Credit,
     ended::Ended,
     path::{AnswerTime, Pacer},
     receive::ReceiveSession,
@@ -28,6 +30,11 @@ use crate::{
 
 /// Greatest number of acknowledgements that wait to be sent; a peer repeats what was not acknowledged.
 const MOST_ANSWERS: usize = 4096;
+/// Green data are waited for at least so long, as for a segment over 2 kbit/s; and so many times as long as it took from data to data.
+const LEAST_GREEN: Duration = Duration::from_secs(6);
+const GREEN_SPACINGS: u32 = 8;
+/// Times that a cancellation is repeated to a guest that has not shown that it gets what is sent to it.
+const STRANGE_LIMIT: u32 = 2;
 /// Initial serial numbers are below this (CCSDS 734.1).
 const FIRST_SERIALS: u64 = 1 << 14;
 
@@ -106,10 +113,16 @@ pub(crate) struct Peer {
     codec: Codec,
     /// Limits what is under way when the rate is unknown.
     window: Option<Window>,
+    /// What may be sent to a guest that has not shown that it gets it.
+    credit: Credit,
+    /// The engine whose segments came from where this peer is, if it has another number.
+    other: Option<EngineId>,
 }
 
 impl Peer {
-    pub(crate) fn new(id: EngineId, config: PeerConfig, is_guest: bool, now: Instant) -> Self {
+    pub(crate) fn new(id: EngineId, mut config: PeerConfig, is_guest: bool, now: Instant) -> Self {
+        // A rate of nothing limits nothing: reports do.
+        config.rate = config.rate.filter(|rate| *rate > Bandwidth::ZERO);
         let answer = config.answer_time();
         Self {
             id,
@@ -130,8 +143,25 @@ impl Peer {
             memory: 0,
             codec: Codec::new(),
             window: (config.rate.is_none() && !config.is_one_way).then(Window::new),
+            credit: match is_guest {
+                true => Credit::earned_by(0),
+                false => Credit::default(),
+            },
+            other: None,
             answer,
             config,
+        }
+    }
+
+    /// The engine whose segments came from where this peer is, if it has another number.
+    pub(crate) fn other(&self) -> Option<EngineId> {
+        self.other
+    }
+
+    /// A guest is elsewhere from now on, from where so many bytes came: it may be anybody.
+    pub(crate) fn doubt(&mut self, bytes: usize) {
+        if self.is_guest {
+            self.credit = Credit::earned_by(bytes);
         }
     }
 
@@ -346,12 +376,15 @@ impl Peer {
         }
     }
 
-    /// How long a sending peer may be silent: until it has given up its red part, or shortly if only green data can come.
-    fn patience(&self, session: &ReceiveSession) -> std::time::Duration {
-        match session.awaits_red() {
-            true => self.answer.silence(self.config.retransmission_limit),
-            false => self.answer.timeout(0),
+    /// How long a sending peer may be silent: until it has given up its red part; if only green data can come, some times as long as it
+    /// took from data to data before, for it may send them over a slow link.
+    fn patience(&self, session: &ReceiveSession) -> Duration {
+        let silence = self.answer.silence(self.config.retransmission_limit);
+        if session.awaits_red() {
+            return silence;
         }
+        let spaced = session.spacing.saturating_mul(GREEN_SPACINGS).min(silence);
+        self.answer.timeout(0).max(LEAST_GREEN).max(spaced)
     }
 
     fn time(&self, cx: &Context<'_>) -> PeerTime {

@@ -2,10 +2,12 @@
 
 use super::{Context, Control, Peer};
 use crate::{
-    AuthKey, Batch, Event, SessionId,
+    Batch, Event, PeerConfig, SessionId,
     auth::TRAILER_BYTES,
     clock::Timer,
+    credit::Credit,
     integrity::Trailer,
+    path::Pacer,
     segment::{Body, Data, Extensions, Segment},
     send::{Plan, SendSession, Source},
     window::Window,
@@ -75,15 +77,13 @@ impl Peer {
         if self.config.integrity {
             segment.trailer = trailer.extensions();
         }
-        if !put(
-            self.config.auth.as_ref(),
-            segment,
-            self.pacer.burst(),
-            batch,
-        ) {
+        if !put(&self.config, &self.pacer, &mut self.credit, segment, batch) {
             return false;
         }
         let due = now.plus(self.answer.timeout(report.attempts));
+        if report.attempts == 0 {
+            report.sent = (now, self.clock.stops());
+        }
         report.attempts += 1;
         report.is_queued = false;
         report.timer = Some(due);
@@ -115,12 +115,7 @@ impl Peer {
         let Some(cancel) = cancel else { return true };
         let reason = cancel.reason;
         let segment = plain(id, Body::Cancel { by, reason });
-        if !put(
-            self.config.auth.as_ref(),
-            segment,
-            self.pacer.burst(),
-            batch,
-        ) {
+        if !put(&self.config, &self.pacer, &mut self.credit, segment, batch) {
             return false;
         }
         let due = now.plus(self.answer.timeout(cancel.attempts));
@@ -201,12 +196,7 @@ impl Peer {
             if let Some(trailer) = &trailer {
                 segment.trailer = trailer.extensions();
             }
-            if !put(
-                self.config.auth.as_ref(),
-                segment,
-                self.pacer.burst(),
-                batch,
-            ) {
+            if !put(&self.config, &self.pacer, &mut self.credit, segment, batch) {
                 return false;
             }
             cx.stats.repair_segments_sent += 1;
@@ -237,12 +227,7 @@ impl Peer {
         if let Some(trailer) = &trailer {
             segment.trailer = trailer.extensions();
         }
-        if !put(
-            self.config.auth.as_ref(),
-            segment,
-            self.pacer.burst(),
-            batch,
-        ) {
+        if !put(&self.config, &self.pacer, &mut self.credit, segment, batch) {
             return false;
         }
         cx.stats.data_segments_sent += 1;
@@ -273,14 +258,9 @@ impl Peer {
         true
     }
 
-    fn write(&self, session: SessionId, body: Body<'_>, batch: &mut Batch) -> bool {
+    fn write(&mut self, session: SessionId, body: Body<'_>, batch: &mut Batch) -> bool {
         let segment = plain(session, body);
-        put(
-            self.config.auth.as_ref(),
-            segment,
-            self.pacer.burst(),
-            batch,
-        )
+        put(&self.config, &self.pacer, &mut self.credit, segment, batch)
     }
 }
 
@@ -303,22 +283,33 @@ fn plain(session: SessionId, body: Body<'_>) -> Segment<'_> {
     }
 }
 
-/// Writes a segment, signed with the key, if the batch takes it; `most` bytes may leave at once.
-fn put(key: Option<&AuthKey>, segment: Segment<'_>, most: usize, batch: &mut Batch) -> bool {
-    let Some(key) = key else {
-        let fits = batch.fits(segment.encoded_len(), most);
-        if fits {
-            batch.push(|out| segment.write(out));
+/// Writes a segment, signed with the key, if the batch takes it. One for which there is no credit goes the way of those that are lost.
+fn put(
+    config: &PeerConfig,
+    pacer: &Pacer,
+    credit: &mut Credit,
+    segment: Segment<'_>,
+    batch: &mut Batch,
+) -> bool {
+    let key = config.auth.as_ref();
+    let (segment, trailer) = match key {
+        Some(key) => {
+            let header = key.header();
+            (Segment { header, ..segment }, TRAILER_BYTES)
         }
-        return fits;
+        None => (segment, 0),
     };
-    let signed = Segment {
-        header: key.header(),
-        ..segment
-    };
-    let fits = batch.fits(signed.encoded_len() + TRAILER_BYTES, most);
+    let bytes = segment.encoded_len() + trailer;
+    if !credit.allows(bytes + config.overhead) {
+        return true;
+    }
+    let fits = batch.fits(bytes, pacer.burst());
     if fits {
-        batch.push(|out| key.write(&signed, out));
+        credit.spend(bytes + config.overhead);
+        batch.push(|out| match key {
+            Some(key) => key.write(&segment, out),
+            None => segment.write(out),
+        });
     }
     fits
 }

@@ -1,6 +1,6 @@
 //! Timers of the peer's sessions. Each leads to another attempt, or to the end of its session.
 
-use super::{Context, Control, Peer};
+use super::{Context, Control, Peer, STRANGE_LIMIT};
 use crate::{CancelReason, End, Event, clock::Timer};
 
 /// So many times its patience a block waits, too, while data of others come.
@@ -67,6 +67,10 @@ impl Peer {
     /// RFC 5326 §6.16.
     fn repeat_cancel_receive(&mut self, cx: &mut Context<'_>, number: u64) {
         let limit = self.config.retransmission_limit;
+        let limit = match self.credit.is_limited() {
+            true => limit.min(STRANGE_LIMIT),
+            false => limit,
+        };
         let session = self.receives.get_mut(&number);
         let Some(cancel) = session.and_then(|session| session.cancel.as_mut()) else {
             return;

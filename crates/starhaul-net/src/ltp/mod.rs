@@ -41,6 +41,8 @@ pub struct LtpDriver {
     heard: BTreeMap<EngineId, Instant>,
     /// Where those were before that were found elsewhere.
     former: BTreeMap<EngineId, SocketAddr>,
+    /// All addresses of those that are at one of several, until one answers.
+    alternatives: BTreeMap<EngineId, Vec<SocketAddr>>,
     from_nobody: u64,
 }
 
@@ -66,6 +68,7 @@ impl LtpDriver {
             engines: BTreeMap::new(),
             heard: BTreeMap::new(),
             former: BTreeMap::new(),
+            alternatives: BTreeMap::new(),
             from_nobody: 0,
         })
     }
@@ -87,14 +90,41 @@ impl LtpDriver {
 
     /// Tells where a peer of the engine is. Segments of it from elsewhere are dropped from now on.
     pub fn set_address(&mut self, peer: EngineId, address: SocketAddr) {
+        self.set_addresses(peer, &[address]);
+    }
+
+    /// Tells that a peer of the engine is at one of these addresses: at the first one, until it answers from another one or
+    /// [`LtpDriver::try_next_address`] says otherwise. Segments of it from elsewhere are dropped from now on.
+    pub fn set_addresses(&mut self, peer: EngineId, addresses: &[SocketAddr]) {
         self.heard.remove(&peer);
         self.former.remove(&peer);
-        learn(
-            &mut self.addresses,
-            &mut self.engines,
-            peer,
-            canonical(address),
-        );
+        if let Some(others) = self.alternatives.remove(&peer) {
+            forget(&mut self.engines, peer, &others);
+        }
+        let addresses = addresses.iter().copied().map(canonical);
+        let mut addresses: Vec<SocketAddr> = addresses.collect();
+        addresses.dedup();
+        if let Some(first) = addresses.first() {
+            learn(&mut self.addresses, &mut self.engines, peer, *first);
+        }
+        if addresses.len() > 1 {
+            self.engines.extend(addresses.iter().map(|at| (*at, peer)));
+            self.alternatives.insert(peer, addresses);
+        }
+    }
+
+    /// Sends to the next one of a peer's addresses, if it has several and was not heard from any.
+    pub fn try_next_address(&mut self, peer: EngineId) {
+        let (Some(all), Some(present)) =
+            (self.alternatives.get(&peer), self.addresses.get_mut(&peer))
+        else {
+            return;
+        };
+        let tried = *present;
+        let behind = all.iter().skip_while(|at| **at != tried).nth(1);
+        if let Some(next) = behind.or(all.first()) {
+            *present = *next;
+        }
     }
 
     /// Tells that a peer is where this name says, host:port: it is looked up until it has an address, and again now and then. Segments
@@ -162,11 +192,13 @@ impl LtpDriver {
     fn turn_with(&mut self, socket: &BulkSocket, deadline: Option<Instant>) -> Result<(), Error> {
         let received = self.receive(socket)?;
         let now = Instant::now();
-        if self.engine.poll_timeout().is_some_and(|at| at <= now) {
+        let is_due = self.engine.poll_timeout().is_some_and(|at| at <= now);
+        if is_due {
             self.engine.handle_timeout(now);
         }
         let sent = self.transmit(socket)?;
-        if received || sent {
+        // A timer may have ended the last session, which is all that the caller waits for.
+        if received || sent || is_due {
             return Ok(());
         }
         let timer = self.engine.poll_timeout();
@@ -199,11 +231,23 @@ impl LtpDriver {
                 };
                 let (contents, stride) = (message.contents, message.stride);
                 let is_believed = self.engine.handle_datagrams(now, from, contents, stride);
+                if is_believed && let Some(others) = self.alternatives.remove(&from) {
+                    settle(
+                        &mut self.addresses,
+                        &mut self.engines,
+                        from,
+                        remote,
+                        &others,
+                    );
+                }
                 // Whoever has not the key of a peer is not told what is for it.
                 if known.is_none() && is_believed {
                     let before = self.addresses.get(&from).copied();
                     learn(&mut self.addresses, &mut self.engines, from, remote);
                     self.heard.insert(from, now);
+                    if before.is_some_and(|before| before != remote) {
+                        self.engine.has_moved(from, contents.len());
+                    }
                     // One that was moved comes back as soon as it speaks, and whoever moved it does not.
                     let has_returned = self.former.remove(&from) == Some(remote);
                     if let Some(before) = before.filter(|_| !has_returned) {
@@ -217,8 +261,8 @@ impl LtpDriver {
         Ok(true)
     }
 
-    /// Whether a peer is where the configuration says, or was found elsewhere and is not silent for longer than it would try itself: then
-    /// its address may have changed.
+    /// Whether a peer is where the configuration says, or was found elsewhere and is not silent: with a key, or after some timeouts, its
+    /// address may have changed.
     fn is_placed(&self, now: Instant, peer: EngineId, remote: SocketAddr) -> bool {
         if self.former.get(&peer) == Some(&remote) {
             return false;
@@ -226,12 +270,11 @@ impl LtpDriver {
         if !self.addresses.contains_key(&peer) {
             return self.named.contains(&peer);
         }
-        let (Some(heard), Some(silence)) =
-            (self.heard.get(&peer), self.engine.longest_silence(peer))
+        let (Some(heard), Some(silence)) = (self.heard.get(&peer), self.engine.moves_after(peer))
         else {
             return true;
         };
-        now.saturating_duration_since(*heard) <= silence
+        now.saturating_duration_since(*heard) < silence
     }
 
     /// Returns whether anything was sent.
@@ -307,6 +350,31 @@ fn is_replaced(engine: &Engine, known: EngineId, datagram: &[u8]) -> bool {
         && parse(datagram).is_ok_and(|(segment, _)| {
             matches!(segment.body, Body::Data(_)) && segment.session.originator != known
         })
+}
+
+/// An engine with several addresses has answered from one: it is there, and at no other.
+fn settle(
+    addresses: &mut BTreeMap<EngineId, SocketAddr>,
+    engines: &mut BTreeMap<SocketAddr, EngineId>,
+    engine: EngineId,
+    address: SocketAddr,
+    all: &[SocketAddr],
+) {
+    forget(engines, engine, all);
+    learn(addresses, engines, engine, address);
+}
+
+/// Forgets that an engine is at these addresses.
+fn forget(
+    engines: &mut BTreeMap<SocketAddr, EngineId>,
+    engine: EngineId,
+    addresses: &[SocketAddr],
+) {
+    for address in addresses {
+        if engines.get(address) == Some(&engine) {
+            engines.remove(address);
+        }
+    }
 }
 
 /// Notes where an engine is.
@@ -573,8 +641,9 @@ mod tests {
         let mut host = driver(2, 1);
         let mut before = None;
         for round in 0..2 {
-            // As if it had been silent since.
-            let silence = host.engine().longest_silence(EngineId(1)).unwrap();
+            // As if it had been silent since, for some of its attempts.
+            let silence = host.engine().moves_after(EngineId(1)).unwrap();
+            assert!(silence * 10 < host.engine().longest_silence(EngineId(1)).unwrap());
             for heard in host.heard.values_mut() {
                 *heard = heard.checked_sub(silence + Duration::from_secs(1)).unwrap();
             }
@@ -604,8 +673,8 @@ mod tests {
     #[test]
     fn an_address_is_believed_only_of_who_has_the_key() {
         let key = |secret: &[u8]| starhaul_ltp::AuthKey::new(secret, b"");
-        let with_key = |own: u64, peer: u64, secret: &[u8]| {
-            let mut engine = Engine::new(EngineConfig::new(EngineId(own), [7; 32]));
+        let with_key = |own: u64, peer: u64, secret: &[u8], life: u8| {
+            let mut engine = Engine::new(EngineConfig::new(EngineId(own), [life; 32]));
             engine.open_service(1);
             let mut config = PeerConfig::new(Duration::ZERO, None);
             config.auth = key(secret);
@@ -614,8 +683,8 @@ mod tests {
                 .unwrap();
             LtpDriver::bind(([127, 0, 0, 1], 0).into(), IoMode::default(), engine).unwrap()
         };
-        let mut two = with_key(2, 1, b"secret");
-        let mut forger = with_key(1, 2, b"another");
+        let mut two = with_key(2, 1, b"secret", 7);
+        let mut forger = with_key(1, 2, b"another", 7);
         forger.set_address(EngineId(2), two.local_addr());
         send(&mut forger, 2);
         for _ in 0..20 {
@@ -626,9 +695,51 @@ mod tests {
             }
         }
         assert!(two.engine().stats().dropped.unauthenticated > 0);
-        let mut one = with_key(1, 2, b"secret");
-        one.set_address(EngineId(2), two.local_addr());
-        let session = send(&mut one, 2);
-        until_sent(&mut [&mut one, &mut two], session);
+        // Who has it may come from elsewhere at once, in another life or with another address.
+        for life in [7, 8] {
+            let mut one = with_key(1, 2, b"secret", life);
+            one.set_address(EngineId(2), two.local_addr());
+            let session = send(&mut one, 2);
+            until_sent(&mut [&mut one, &mut two], session);
+        }
+    }
+
+    /// The end of a session by a timer is all that who waits for the last one can see.
+    #[test]
+    fn a_turn_ends_with_the_timer_that_ends_a_session() {
+        let mut engine = Engine::new(EngineConfig::new(EngineId(1), [7; 32]));
+        let mut config = PeerConfig::new(Duration::ZERO, None);
+        (config.margin, config.retransmission_limit) = (Duration::from_millis(5), 0);
+        engine
+            .add_peer(Instant::now(), EngineId(2), config)
+            .unwrap();
+        let local = SocketAddr::from(([127, 0, 0, 1], 0));
+        let mut driver = LtpDriver::bind(local, IoMode::default(), engine).unwrap();
+        // Nobody answers: its address is not known.
+        send(&mut driver, 2);
+        let limit = Instant::now() + Duration::from_secs(20);
+        while driver.engine().sessions() != (0, 0) {
+            driver.turn(Some(limit)).unwrap();
+            while driver.poll_event().is_some() {}
+        }
+        assert!(Instant::now() < limit, "the turn waited for more");
+    }
+
+    /// The first address of a name may be one at which the peer does not listen.
+    #[test]
+    fn a_peer_is_found_at_whichever_of_its_addresses_it_is() {
+        let mut host = host();
+        let unused = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let elsewhere = unused.local_addr().unwrap();
+        let mut guest = driver(1, 2);
+        guest.set_addresses(EngineId(2), &[elsewhere, host.local_addr()]);
+        let session = send(&mut guest, 2);
+        guest.turn(Some(Instant::now())).unwrap();
+        guest.try_next_address(EngineId(2));
+        until_sent(&mut [&mut guest, &mut host], session);
+        // It was heard: it is not sought elsewhere any more.
+        guest.try_next_address(EngineId(2));
+        assert_eq!(guest.addresses[&EngineId(2)], host.local_addr());
+        assert_eq!(guest.engines.get(&elsewhere), None);
     }
 }

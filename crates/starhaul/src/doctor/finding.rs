@@ -42,6 +42,8 @@ pub(super) enum Cause {
     Name,
     /// No route to a path's remote.
     Route,
+    /// This host drops what comes over a path, for it would answer over another interface.
+    ReversePath,
     /// This host lets no datagram out.
     Firewall,
     /// The peer shows another key than the configured one.

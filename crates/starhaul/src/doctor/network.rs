@@ -3,7 +3,7 @@
 use std::{
     fs, io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
-    path::Path,
+    path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
@@ -22,6 +22,11 @@ const LOOKUP: Duration = Duration::from_secs(5);
 const SLOW_LOOKUP: Duration = Duration::from_secs(1);
 /// What findings about the own key are about.
 const KEY: &str = "key";
+/// What findings about keys of the chain that cannot be used are about.
+const CHAIN_KEYS: &str = "[leotp] keys";
+/// What to do about a key that cannot be used.
+const MAKE_A_KEY: &str =
+    "starhaul keygen --out FILE makes a key; the gateway's user must be able to read it";
 /// What Ethernet carries; our largest packets fit.
 const USUAL_MTU: u32 = 1500;
 
@@ -67,10 +72,7 @@ pub(super) async fn examine(config: &Config, peer: Option<&str>) -> (Vec<Finding
 fn identity(config: &Config) -> Finding {
     let key = match config.identity.load() {
         Ok(identity) => identity.public_key().to_string(),
-        Err(error) => {
-            let advice = "starhaul keygen --out FILE makes a key; the gateway's user must be able to read it";
-            return Finding::problem(Cause::Key, KEY, error.to_string(), advice);
-        }
+        Err(error) => return Finding::problem(Cause::Key, KEY, error.to_string(), MAKE_A_KEY),
     };
     let open = match &config.identity {
         IdentitySource::File(file) => open_to_others(KEY, file),
@@ -79,16 +81,22 @@ fn identity(config: &Config) -> Finding {
     open.unwrap_or_else(|| Finding::good(Cause::Key, KEY, format!("ours is {key}")))
 }
 
-/// A gateway that runs has its key: that this user may not read it is no problem then.
+/// A gateway that runs has its keys: that this user may not read them is no problem then.
 pub(super) fn excuse_withheld_key(config: Option<&Config>, findings: &mut [Finding]) {
-    let Some(IdentitySource::File(file)) = config.map(|config| &config.identity) else {
-        return;
+    let Some(config) = config else { return };
+    let is_withheld = |file: &Path| {
+        fs::read(file).is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
     };
-    if fs::read(file).is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied) {
-        let keys = findings
-            .iter_mut()
-            .filter(|finding| finding.cause == Cause::Key);
-        for key in keys.filter(|key| key.subject == KEY) {
+    let keys = findings
+        .iter_mut()
+        .filter(|finding| finding.cause == Cause::Key);
+    for key in keys {
+        let is_excused = match (&key.subject[..], &config.identity) {
+            (KEY, IdentitySource::File(file)) => is_withheld(file),
+            (CHAIN_KEYS, _) => chain_files(config).any(is_withheld),
+            _ => false,
+        };
+        if is_excused {
             *key = key
                 .clone()
                 .only_noted("the gateway has it; as root, the doctor examines it, too");
@@ -96,18 +104,27 @@ pub(super) fn excuse_withheld_key(config: Option<&Config>, findings: &mut [Findi
     }
 }
 
-/// The other files with secrets that others may use.
+/// The other files with secrets that cannot be used, or that others may use.
 fn secrets(config: &Config) -> Vec<Finding> {
-    let chain = config.leotp.iter();
-    let files = chain.flat_map(|chain| {
-        let keys = chain.neighbours.iter().map(|neighbour| &neighbour.key);
-        keys.chain([&chain.secret])
-    });
-    let of_chain = files.filter_map(|file| open_to_others("[leotp]", file));
+    let unusable = config.check_leotp_keys().err();
+    let unusable = unusable
+        .map(|error| Finding::problem(Cause::Key, CHAIN_KEYS, error.to_string(), MAKE_A_KEY));
+    let of_chain = chain_files(config).filter_map(|file| open_to_others("[leotp]", file));
     let passwords = config.password_files();
-    of_chain
+    unusable
+        .into_iter()
+        .chain(of_chain)
         .chain(passwords.filter_map(|file| open_to_others("[[socks5]]", file)))
         .collect()
+}
+
+/// The files of keys of the chain.
+fn chain_files(config: &Config) -> impl Iterator<Item = &Path> {
+    let chain = config.leotp.iter();
+    chain.flat_map(|chain| {
+        let keys = chain.neighbours.iter().map(|neighbour| &neighbour.key);
+        keys.chain([&chain.secret]).map(PathBuf::as_path)
+    })
 }
 
 fn open_to_others(subject: &str, file: &Path) -> Option<Finding> {

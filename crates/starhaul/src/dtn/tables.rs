@@ -27,11 +27,12 @@ pub(super) fn tables(status: &Status) -> String {
     );
     let _ = writeln!(
         text,
-        "bundles: {} received, {} sent, {} expired, {} refused; LTP: {} segments, {} sent again, {} dropped",
+        "bundles: {} received, {} sent, {} expired, {} refused, {} too large; LTP: {} segments, {} sent again, {} dropped",
         counters.received,
         counters.sent,
         counters.expired,
         counters.refused,
+        counters.too_large,
         counters.ltp_segments,
         counters.ltp_resent,
         counters.ltp_dropped + counters.ltp_strangers

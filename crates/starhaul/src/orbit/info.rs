@@ -75,7 +75,7 @@ impl Facts {
             line(
                 "left out",
                 format!(
-                    "{left_out}, decayed, without a usable orbit or with elements of another year"
+                    "{left_out}, not in service, decayed, without a usable orbit or with elements of another year"
                 ),
             );
         }

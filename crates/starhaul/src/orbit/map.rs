@@ -7,7 +7,9 @@ use std::{fs, time::Duration};
 
 use anyhow::Context as _;
 use serde_json::json;
-use starhaul_orbit::{Network, PathOverTime, Position, Snapshot};
+use starhaul_orbit::{
+    EARTH_RADIUS_KM, LEAST_GRAZING_KM, Network, PathOverTime, Position, Snapshot, Step,
+};
 use starhaul_plot::{Chart, LINE_WIDTH, Panel, Scale, Sheet};
 
 use self::world::World;
@@ -97,12 +99,19 @@ impl Map<'_> {
             height,
             chart,
         };
-        let (links, delay) = match self.step_at(moment) {
-            Some((links, delay)) => (links.to_string(), format!("{delay:.2} ms")),
+        let step = self.step_at(moment).map(|(_, step)| step);
+        let (links, delay) = match step.filter(|step| step.is_connected()) {
+            Some(step) => (
+                step.links().to_string(),
+                format!("{:.2} ms", ms(step.propagation())),
+            ),
             None => ("0".to_owned(), "no path".to_owned()),
         };
         let figures = self.path.figures();
-        let mean = figures.propagation_mean().map_or(0.0, ms);
+        let never = || "none at any time".to_owned();
+        let delay_mean = figures.propagation_mean();
+        let delay_mean = delay_mean.map(|mean| format!("mean {:.2} ms", ms(mean)));
+        let links_mean = figures.links_mean().map(|mean| format!("mean {mean:.2}"));
         Sheet {
             title: "The shortest path over a constellation",
             sentences: vec![self.sentence()],
@@ -116,13 +125,9 @@ impl Map<'_> {
                 (
                     "propagation".to_owned(),
                     delay,
-                    format!("mean {mean:.2} ms"),
+                    delay_mean.unwrap_or_else(never),
                 ),
-                (
-                    "links".to_owned(),
-                    links,
-                    format!("mean {:.2}", figures.links_mean().unwrap_or_default()),
-                ),
+                ("links".to_owned(), links, links_mean.unwrap_or_else(never)),
                 (
                     "changes of the path".to_owned(),
                     figures.changes.to_string(),
@@ -150,12 +155,10 @@ impl Map<'_> {
         )
     }
 
-    /// Links and propagation in ms.
-    fn step_at(&self, moment: Duration) -> Option<(usize, f64)> {
+    /// The step of a moment, and when it began.
+    fn step_at(&self, moment: Duration) -> Option<(Duration, &Step)> {
         let mut steps = self.path.steps();
-        let (_, step) = steps.find(|(at, _)| *at + self.path.step() > moment)?;
-        step.is_connected()
-            .then(|| (step.links(), ms(step.propagation())))
+        steps.find(|(at, _)| *at + self.path.step() > moment)
     }
 
     fn world(&self, moment: Duration) -> String {
@@ -183,7 +186,9 @@ impl Map<'_> {
                 .map(|(station, _)| station.position())
                 .or_else(|| place(node))
         };
-        let route = self.route(&snapshot).into_iter();
+        // Until the next step the path is the one that was the shortest at the beginning of its own.
+        let begun = self.step_at(moment).map_or(moment, |(at, _)| at);
+        let route = self.route(&self.network.at(begun)).into_iter();
         world.route(&route.filter_map(at).collect::<Vec<_>>());
         for station in stations {
             world.station(station.name(), station.coordinates());
@@ -222,23 +227,23 @@ impl Map<'_> {
         chart.svg("propagation over time")
     }
 
-    /// Offset and propagation in ms, for each time with a path.
+    /// Offset and propagation in ms, for each time with a path, to its end.
     fn connected(&self) -> Vec<Vec<(f64, f64)>> {
-        let mut times = vec![Vec::new()];
-        for (at, step) in self.path.steps() {
-            match times.last_mut() {
-                Some(points) if step.is_connected() => {
-                    points.push((at.as_secs_f64(), ms(step.propagation())));
-                }
-                Some(points) if !points.is_empty() => times.push(Vec::new()),
-                _ => {}
-            }
-        }
-        times.retain(|points| !points.is_empty());
-        times
+        let steps: Vec<_> = self.path.steps().collect();
+        let times = steps.chunk_by(|(_, a), (_, b)| a.is_connected() == b.is_connected());
+        let times = times.filter(|time| time.iter().any(|(_, step)| step.is_connected()));
+        let points = times.map(|time| {
+            let point = |at: Duration, step: &Step| (at.as_secs_f64(), ms(step.propagation()));
+            let end = time.last();
+            let end = end.map(|(at, step)| point(*at + self.path.step(), step));
+            let starts = time.iter().map(|(at, step)| point(*at, step));
+            starts.chain(end).collect::<Vec<_>>()
+        });
+        points.collect()
     }
 
-    /// What the page moves: places of all satellites at some instants, and the path step by step.
+    /// What the page moves: places of all satellites at some instants, their distances from the Earth's centre at the start, by
+    /// which it tells what is in sight, and the path step by step.
     fn data(&self) -> serde_json::Value {
         let satellites = self.network.constellation().satellites().len();
         let duration = self.path.duration();
@@ -263,6 +268,10 @@ impl Map<'_> {
             });
             places.collect::<Vec<_>>()
         });
+        let radii = self.network.constellation().positions(Duration::ZERO);
+        let radii = radii
+            .iter()
+            .map(|place| place.map(|place| place.norm().round()));
         let mut routes = Vec::new();
         let mut last = None;
         let mut delays = Vec::new();
@@ -284,7 +293,9 @@ impl Map<'_> {
             "step_s": self.path.step().as_secs_f64(),
             "key_s": key_step.as_secs_f64(),
             "places": places.collect::<Vec<_>>(),
-            "lasers": self.network.at(Duration::ZERO).laser_links(),
+            "radii_km": radii.collect::<Vec<_>>(),
+            "sight_km": EARTH_RADIUS_KM + LEAST_GRAZING_KM,
+            "lasers": self.network.lasers(),
             "stations": stations.collect::<Vec<_>>(),
             "routes": routes,
             "delays_ms": delays,

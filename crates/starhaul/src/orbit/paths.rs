@@ -91,6 +91,13 @@ impl Row {
     }
 }
 
+/// The share of steps with a path, rounded down to a tenth of a percent: 100 % is the whole time.
+fn connected(figures: &Figures) -> f64 {
+    let thousand = u64::from(figures.connected) * 1_000;
+    let shown = thousand / u64::from(figures.steps.max(1));
+    f64::from(u32::try_from(shown).unwrap_or(1_000)) / 1e3
+}
+
 fn columns() -> Vec<Column<Row>> {
     let ms = |time: Option<Duration>| match time {
         Some(time) => Value::Number(time.as_secs_f64() * 1e3),
@@ -101,8 +108,7 @@ fn columns() -> Vec<Column<Row>> {
         Column::name("from", "from", |row: &Row| row.from.clone().into()),
         Column::name("to", "to", |row: &Row| row.to.clone().into()),
         Column::share("connected", "connected", 1, |row: &Row| {
-            let steps = f64::from(row.figures.steps.max(1));
-            Value::Number(f64::from(row.figures.connected) / steps)
+            Value::Number(connected(&row.figures))
         }),
         Column::number("propagation_mean_ms", "mean", "ms", 2, move |row: &Row| {
             ms(row.figures.propagation_mean())
@@ -150,4 +156,33 @@ fn summary(network: &Network, duration: Duration, step: Duration, rows: &[Row]) 
         "paths": paths.collect::<Vec<_>>(),
     });
     format!("{summary:#}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_with_a_gap_is_not_connected_all_the_time() {
+        for (steps, gaps, shown) in [
+            (7_200, 0, "100.0"),
+            (7_200, 1, "99.9"),
+            (1_000, 430, "57.0"),
+            (7_200, 7_200, "0.0"),
+        ] {
+            let mut figures = Figures::default();
+            for step in 0..steps {
+                let nodes: &[u32] = if step < gaps { &[] } else { &[0, 2, 1] };
+                figures.add(nodes, Duration::from_millis(30));
+            }
+            let row = Row {
+                from: "a".to_owned(),
+                to: "b".to_owned(),
+                figures,
+            };
+            let text = Table::of(&columns(), &[row]).text();
+            let cell = text.lines().nth(1).unwrap().split_whitespace().nth(2);
+            assert_eq!(cell, Some(shown), "{text}");
+        }
+    }
 }

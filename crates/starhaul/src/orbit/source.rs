@@ -3,7 +3,7 @@
 use std::{fs::File, io::BufReader, path::PathBuf};
 
 use starhaul_orbit::{
-    CITIES, Constellation, Epoch, Error, GroundStation, Network, Rules, Shell, read_tles,
+    CITIES, Constellation, Epoch, Error, GroundStation, Network, Rules, Shell, Tle, read_tles,
 };
 
 use crate::output::Usage;
@@ -108,6 +108,9 @@ impl Source {
                 reason: error.to_string(),
             })?;
             tles.extend(read_tles(&name, BufReader::new(input))?);
+        }
+        if !tles.iter().any(Tle::is_in_service) {
+            eprintln!("note: no satellite is in service by its name, so all of them carry traffic");
         }
         Constellation::of_tles(tles, self.at)
     }

@@ -16,7 +16,9 @@ pub(crate) struct TraceReport<'a> {
     pub(crate) name: &'a str,
     /// What is drawn.
     pub(crate) recording: &'a Recording,
-    /// Its figures.
+    /// Where in the whole trace that begins.
+    pub(crate) from: Duration,
+    /// Its figures, but for the reconfigurations, which are those of the whole trace.
     pub(crate) summary: &'a Summary,
     /// The command line that repeats it.
     pub(crate) command: &'a str,
@@ -64,16 +66,16 @@ impl TraceReport<'_> {
     }
 
     fn capacity(&self, capacity: &Opportunities) -> String {
-        let step = round_step(self.summary.duration);
-        let half = step.as_secs_f64() / 2.0;
+        let step = round_step(self.summary.duration).min(self.summary.duration);
         let rates = capacity.rates(step);
-        let at = (0..).map(|number| (step * number).as_secs_f64() + half);
+        let begin = self.from + step / 2;
+        let at = (0..).map(|number| (begin + step * number).as_secs_f64());
         let points: Vec<_> = at.zip(rates.iter().map(|rate| rate.mbit())).collect();
         let most = points.iter().map(|point| point.1).fold(0.0, f64::max);
         let unit = format!("Mbit/s, in {} ms each", step.as_millis());
         let mut chart = self.chart("Capacity", &unit, Scale::up_to(most));
         chart.area("trace", &points);
-        chart.line("trace", &points);
+        course(&mut chart, &points);
         chart.svg("capacity over time")
     }
 
@@ -81,51 +83,70 @@ impl TraceReport<'_> {
         let (least, most) = delay.range();
         let scale = Scale::around(ms(least), ms(most));
         let mut chart = self.chart("One-way delay", "ms, least to greatest", scale);
-        let points = bins(delay.steps(), self.summary.duration, ms);
-        chart.band("trace", &points);
-        let upper: Vec<_> = points.iter().map(|&(at, _, most)| (at, most)).collect();
-        chart.line("trace", &upper);
+        self.band(&mut chart, &bins(delay.steps(), self.summary.duration, ms));
         chart.svg("one-way delay over time")
     }
 
     fn loss(&self, loss: &LossSeries) -> String {
         let points = bins(loss.steps(), self.summary.duration, |loss| loss * 100.0);
         let most = points.iter().map(|point| point.2).fold(0.0, f64::max);
-        let scale = Scale::up_to(most * 1.2);
+        let scale = Scale::up_to((most * 1.2).min(100.0));
         let mut chart = self.chart("Random loss", "%, least to greatest", scale);
+        self.band(&mut chart, &points);
+        chart.svg("probability of loss over time")
+    }
+
+    /// Least and greatest values in stretches of what is drawn.
+    fn band(&self, chart: &mut Chart, bins: &[(f64, f64, f64)]) {
+        let from = self.from.as_secs_f64();
+        let points = bins
+            .iter()
+            .map(|&(at, least, most)| (from + at, least, most));
+        let points: Vec<_> = points.collect();
         chart.band("trace", &points);
         let upper: Vec<_> = points.iter().map(|&(at, _, most)| (at, most)).collect();
-        chart.line("trace", &upper);
-        chart.svg("probability of loss over time")
+        course(chart, &upper);
     }
 
     /// An empty chart with the marks.
     fn chart(&self, title: &str, unit: &str, y: Scale) -> Chart {
-        let duration = self.summary.duration;
-        let x = Scale::Linear(0.0, duration.as_secs_f64().max(1e-3));
+        let from = self.from.as_secs_f64();
+        let duration = self.summary.duration.as_secs_f64().max(1e-3);
+        let x = Scale::Linear(from, from + duration);
         let mut chart = Chart::sized((LINE_WIDTH, HEIGHT), title, unit, x, y);
-        let outages = self.summary.outages.iter();
-        chart.stripes(
-            "outage",
-            outages.map(|(start, length)| (start.as_secs_f64(), (*start + *length).as_secs_f64())),
-        );
-        if let Some(comb) = &self.summary.reconfigurations {
-            let instants = comb.instants(duration);
-            chart.verticals("reconfiguration", instants.map(|at| at.as_secs_f64()));
+        let outages = self.summary.outages.iter().map(|(start, length)| {
+            let start = self.from + *start;
+            (start.as_secs_f64(), (start + *length).as_secs_f64())
+        });
+        chart.stripes("outage", outages);
+        let reconfigurations = self.reconfigurations();
+        if !reconfigurations.is_empty() {
+            chart.verticals("reconfiguration", reconfigurations.into_iter());
         }
         chart
     }
 
+    /// The reconfigurations in what is drawn, in s of the whole trace.
+    fn reconfigurations(&self) -> Vec<f64> {
+        let comb = self.summary.reconfigurations.iter();
+        let instants = comb.flat_map(|comb| comb.instants(self.from + self.summary.duration));
+        let drawn = instants.filter(|at| *at >= self.from);
+        drawn.map(|at| at.as_secs_f64()).collect()
+    }
+
     fn marks(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
-        let comb = self.summary.reconfigurations;
+        let comb = !self.reconfigurations().is_empty();
         let outage = (!self.summary.outages.is_empty()).then_some(("outage", "outage"));
-        let comb = comb.map(|_| ("reconfiguration", "reconfiguration"));
+        let comb = comb.then_some(("reconfiguration", "reconfiguration"));
         [outage, comb].into_iter().flatten()
     }
 
     fn sentence(&self) -> String {
         let summary = self.summary;
         let mut parts = vec![format!("{:.1} s", summary.duration.as_secs_f64())];
+        if !self.from.is_zero() {
+            parts.push(format!("from {} s of the trace", self.from.as_secs_f64()));
+        }
         if let Some(capacity) = &summary.capacity {
             parts.push(format!("mean {:.1}", capacity.mean));
         }
@@ -193,6 +214,14 @@ impl TraceReport<'_> {
     }
 }
 
+/// A line through the points; one alone is a dot, as a line through it would not be seen.
+fn course(chart: &mut Chart, points: &[(f64, f64)]) {
+    match points {
+        [_] => chart.dots("trace", points.iter().copied()),
+        _ => chart.line("trace", points),
+    }
+}
+
 /// A round time of which the duration has about [`POINTS`] at most; as long as an outage at least, so that single packets do
 /// not show as noise.
 fn round_step(duration: Duration) -> Duration {
@@ -248,6 +277,7 @@ mod tests {
         let report = TraceReport {
             name: "a <link>",
             recording: &recording,
+            from: Duration::ZERO,
             summary: &Summary::of(&recording),
             command: "starhaul trace plot \"a\"",
         };
@@ -281,6 +311,60 @@ mod tests {
         }
         for page in pages(Model::Geo) {
             assert!(!page.contains("class=\"verticals reconfiguration\""));
+        }
+    }
+
+    #[test]
+    fn a_part_stands_where_it_lies_in_the_trace_and_has_the_marks_of_the_whole() {
+        let seconds = Duration::from_secs;
+        let trace = Model::Leo.generate(None, Some(seconds(60)), 3).unwrap();
+        let whole = Recording::from(trace);
+        let comb = Summary::of(&whole).reconfigurations.unwrap();
+        let one = comb.offset + comb.period;
+        let drawn = |from: Duration| {
+            let part = whole.cut(from..from + seconds(2)).unwrap();
+            let report = TraceReport {
+                name: "a link",
+                recording: &part,
+                from,
+                summary: &Summary {
+                    reconfigurations: Some(comb),
+                    ..Summary::of(&part)
+                },
+                command: "",
+            };
+            assert!(report.svg().contains(" s of the trace"));
+            (report.reconfigurations(), report.svg())
+        };
+        let (marks, svg) = drawn(one - seconds(1));
+        assert_eq!(marks, [one.as_secs_f64()]);
+        let at = format!(">{} s<", one.as_secs());
+        assert!(svg.contains(&at) && !svg.contains(">0 s<"), "{at}");
+        let (marks, svg) = drawn(one + seconds(3));
+        assert!(marks.is_empty() && !svg.contains("reconfiguration\""));
+    }
+
+    #[test]
+    fn a_trace_of_one_point_is_seen_and_no_more_is_lost_than_all() {
+        let second = Duration::from_secs(1);
+        let loss = LossSeries::from_steps([(second, 1.0), (second, 0.0)]).unwrap();
+        let pages = |recording: Recording| {
+            let report = TraceReport {
+                name: "a link",
+                recording: &recording,
+                from: Duration::ZERO,
+                summary: &Summary::of(&recording),
+                command: "",
+            };
+            report.svg()
+        };
+        let short = DelaySeries::from_steps([(second / 200, second / 10)]).unwrap();
+        let drawn = pages(Recording::of_delay(short.clone()));
+        assert!(drawn.contains("class=\"dots trace\""));
+        let drawn = pages(Recording::of_delay(short).and_loss(Some(loss.into())));
+        assert!(drawn.contains(">100</text>"));
+        for beyond in [">120</text>", ">150</text>"] {
+            assert!(!drawn.contains(beyond), "an axis up to {beyond}");
         }
     }
 

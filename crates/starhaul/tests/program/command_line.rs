@@ -128,8 +128,12 @@ fn a_reader_who_leaves_early_is_no_failure() {
 
 #[test]
 fn completions_and_manual_pages_know_the_commands() {
-    let completions = run(&["completions", "bash"]);
-    assert!(text(&completions.stdout).contains("gateway"));
+    for shell in ["bash", "zsh", "fish"] {
+        let completions = run(&["completions", shell]);
+        let completions = text(&completions.stdout);
+        assert!(completions.contains("gateway") && completions.contains("log-format"));
+        assert!(!completions.contains("replay-supervisor"), "{shell}");
+    }
     let directory = tempfile::tempdir().unwrap();
     assert!(run(&["manpages", path(directory.path())]).status.success());
     assert!(directory.path().join("starhaul-gateway.1").exists());
@@ -316,28 +320,37 @@ fn a_gateway_that_cannot_receive_any_more_ends_with_an_error() {
     use rustix::process::{Pid, Resource, Rlimit, prlimit};
     let directory = tempfile::tempdir().unwrap();
     let file = |name: &str| directory.path().join(name);
-    run(&["keygen", "--out", path(&file("a.key"))]);
+    for name in ["a.key", "chain.key", "hop.key"] {
+        run(&["keygen", "--out", path(&file(name))]);
+    }
     let key = run(&["keygen", "--out", path(&file("b.key"))]);
+    let key = text(&key.stdout).trim();
     let address = crate::program::free();
-    let text = format!(
-        "listen = \"{address}\"\ncontrol = \"off\"\n[identity]\nfile = \"a.key\"\n[[peer]]\nname = \"b\"\npublic_key = \"{}\"\n",
-        text(&key.stdout).trim()
-    );
-    fs::write(file("a.toml"), text).unwrap();
-    let (mut running, _log) = start(&file("a.toml"), &[]);
-    // The system refuses to wait for more descriptors than may be open.
-    let none = Rlimit {
-        current: Some(1),
-        maximum: Some(1),
-    };
-    prlimit(Some(Pid::from_child(&running.0)), Resource::Nofile, none).unwrap();
-    // What comes ends the wait that began before.
-    let knock = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-    let status = crate::program::wait_for("the gateway ends", || {
-        let _ = knock.send_to(b"?", address);
-        running.0.try_wait().unwrap()
-    });
-    assert_eq!(status.code(), Some(1));
+    let identity = "control = \"off\"\n[identity]\nfile = \"a.key\"\n";
+    for text in [
+        format!(
+            "listen = \"{address}\"\n{identity}[[peer]]\nname = \"b\"\npublic_key = \"{key}\"\n"
+        ),
+        format!(
+            "{identity}[leotp]\nlisten = \"{address}\"\nsecret = \"chain.key\"\n[[leotp.neighbour]]\nname = \"b\"\nkey = \"hop.key\"\n"
+        ),
+    ] {
+        fs::write(file("a.toml"), text).unwrap();
+        let (mut running, _log) = start(&file("a.toml"), &[]);
+        // The system refuses to wait for more descriptors than may be open.
+        let none = Rlimit {
+            current: Some(1),
+            maximum: Some(1),
+        };
+        prlimit(Some(Pid::from_child(&running.0)), Resource::Nofile, none).unwrap();
+        // What comes ends the wait that began before.
+        let knock = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let status = crate::program::wait_for("the gateway ends", || {
+            let _ = knock.send_to(b"?", address);
+            running.0.try_wait().unwrap()
+        });
+        assert_eq!(status.code(), Some(1));
+    }
 }
 
 #[test]

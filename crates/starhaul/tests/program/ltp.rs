@@ -4,7 +4,7 @@ use std::{
     fs::{self, File},
     io::{BufRead as _, BufReader},
     path::Path,
-    process::{Child, Command, Stdio},
+    process::{Child, ChildStderr, Command, Stdio},
     time::{Duration, Instant},
 };
 
@@ -12,6 +12,12 @@ use crate::program::{path, run, starhaul, text};
 
 /// A receiver of one file, and its address.
 fn receiver(into: &Path) -> (Child, String) {
+    let (receiver, address, _) = receiver_with(&[], into);
+    (receiver, address)
+}
+
+/// One with further arguments, and what its log tells after its address.
+fn receiver_with(more: &[&str], into: &Path) -> (Child, String, BufReader<ChildStderr>) {
     let arguments = [
         "ltp",
         "receive",
@@ -22,6 +28,7 @@ fn receiver(into: &Path) -> (Child, String) {
         path(into),
     ];
     let mut receiver = starhaul(&arguments)
+        .args(more)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -36,7 +43,49 @@ fn receiver(into: &Path) -> (Child, String) {
     let start = line.find("127.0.0.1:").unwrap();
     let digits = |c: &char| c.is_ascii_digit() || ".:".contains(*c);
     let address = line[start..].chars().take_while(digits).collect();
-    (receiver, address)
+    (receiver, address, log)
+}
+
+/// `| head -1` closed the output before the sender knew, which then waited for minutes and said that it had failed.
+#[test]
+fn a_sender_learns_that_its_file_is_stored_though_nobody_reads_the_output() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, into) = (folder.path().join("file"), folder.path().join("into"));
+    fs::write(&file, [7; 5000]).unwrap();
+    let (mut receiver, address) = receiver(&into);
+    drop(receiver.stdout.take());
+    let sent = run(&["ltp", "send", path(&file), "--to", &address]);
+    assert_eq!(sent.status.code(), Some(0), "{}", text(&sent.stderr));
+    assert!(receiver.wait().unwrap().success());
+    assert_eq!(fs::read(into.join("file")).unwrap(), [7; 5000]);
+}
+
+#[test]
+fn a_receiver_tells_of_senders_without_its_key() {
+    let folder = tempfile::tempdir().unwrap();
+    let [file, key, into] = ["file", "key", "into"].map(|name| folder.path().join(name));
+    fs::write(&file, [7; 5000]).unwrap();
+    fs::write(&key, "a key of the receiver alone").unwrap();
+    let (mut receiver, address, mut log) = receiver_with(&["--key", path(&key)], &into);
+    let sending = ["ltp", "send", path(&file), "--to", &address];
+    let mut sender = starhaul(&sending).stderr(Stdio::null()).spawn().unwrap();
+    let mut line = String::new();
+    while !line.contains("without a signature of --key") {
+        line.clear();
+        assert!(log.read_line(&mut line).unwrap() > 0, "the receiver ended");
+    }
+    for child in [&mut receiver, &mut sender] {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}
+
+#[test]
+fn a_rate_of_zero_is_refused() {
+    let sent = run(&["ltp", "send", "f", "--to", "127.0.0.1", "--rate", "0bit"]);
+    let said = text(&sent.stderr);
+    assert_eq!(sent.status.code(), Some(2), "{said}");
+    assert!(said.contains("--rate of 0"), "{said}");
 }
 
 /// A signal comes in the middle of a file: no part of it stays.

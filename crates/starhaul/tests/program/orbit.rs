@@ -282,7 +282,7 @@ fn maps_need_no_network_and_names_cannot_leave_them() {
 }
 
 /// Two-line elements of 6 planes of 11 satellites, all of one name.
-fn elements_of_one_name() -> String {
+fn elements_of_one_name(name: &str) -> String {
     let summed = |line: String| {
         let digits = line.bytes().map(|byte| match byte {
             b'-' => 1,
@@ -301,7 +301,7 @@ fn elements_of_one_name() -> String {
         let two = format!(
             "2 {number:05}  86.4000 {node:8.4} 0000001   0.0000 {anomaly:8.4} 14.34000000    1"
         );
-        format!("FALCON 9 DEB\n{}{}", summed(one), summed(two))
+        format!("{name}\n{}{}", summed(one), summed(two))
     };
     (0..66).map(satellite).collect()
 }
@@ -310,7 +310,7 @@ fn elements_of_one_name() -> String {
 fn a_page_moves_the_path_over_its_own_satellites_also_where_they_have_one_name() {
     let folder = tempfile::tempdir().unwrap();
     let (elements, page) = (folder.path().join("x.tle"), folder.path().join("x.html"));
-    fs::write(&elements, elements_of_one_name()).unwrap();
+    fs::write(&elements, elements_of_one_name("DOVE")).unwrap();
     let mut arguments = vec!["orbit", "plot", "Berlin", "Tokyo", "--tle", path(&elements)];
     arguments.extend(["--duration", "3s", "--elevation", "5", "--out", path(&page)]);
     let output = run(&arguments);
@@ -335,6 +335,91 @@ fn a_page_moves_the_path_over_its_own_satellites_also_where_they_have_one_name()
 }
 
 #[test]
+fn debris_carries_nothing_where_there_are_satellites_and_all_do_where_none_is_in_service() {
+    let folder = tempfile::tempdir().unwrap();
+    let elements = folder.path().join("x.tle");
+    let told = |file: &str| {
+        fs::write(&elements, file).unwrap();
+        let output = run(&["orbit", "info", "--tle", path(&elements), "--json"]);
+        assert!(output.status.success(), "{output:?}");
+        let told: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let counts = [&told["satellites"], &told["left_out"]].map(|count| count.as_u64().unwrap());
+        (
+            counts,
+            text(&output.stderr).contains("no satellite is in service"),
+        )
+    };
+    let dead = elements_of_one_name("IRIDIUM 7 [-]");
+    assert_eq!(told(&dead), ([66, 0], true));
+    let one = dead.replacen("IRIDIUM 7 [-]", "IRIDIUM 106 [+]", 1);
+    assert_eq!(told(&one), ([1, 65], false));
+}
+
+#[test]
+fn a_page_has_all_lasers_and_tells_by_heights_which_are_in_sight() {
+    let folder = tempfile::tempdir().unwrap();
+    let page = folder.path().join("x.html");
+    // Neighbours in a plane are 45° apart, behind the horizon of each other.
+    let shell = "planes=6,satellites=8,altitude=550km,inclination=86,spread=180";
+    let shown = run(&["orbit", "info", "--shell", shell, "--json"]);
+    let shown: Value = serde_json::from_slice(&shown.stdout).unwrap();
+    let mut arguments = vec!["orbit", "plot", "Berlin", "Paris", "--shell", shell];
+    arguments.extend(["--duration", "3s", "--out", path(&page)]);
+    let data = |more: &[&str]| -> Value {
+        let output = run(&[&arguments[..], more].concat());
+        assert!(output.status.success(), "{output:?}");
+        let page = fs::read_to_string(&page).unwrap();
+        let data = page.split_once("const data = ").unwrap().1;
+        serde_json::from_str(data.split_once(";\n").unwrap().0).unwrap()
+    };
+    let with = data(&[]);
+    let lasers = with["lasers"].as_array().unwrap().len();
+    assert_eq!(shown["laser_links"], lasers);
+    assert!(shown["laser_links_in_sight"].as_u64() < shown["laser_links"].as_u64());
+    let radius = with["radii_km"][47].as_f64().unwrap();
+    assert!((radius - 6928.0).abs() < 20.0, "{radius}");
+    assert_eq!(data(&["--no-lasers"])["lasers"], serde_json::json!([]));
+}
+
+/// The route of a moment is that of its step, although satellites have moved on.
+#[test]
+fn a_picture_of_a_moment_has_the_path_of_its_step() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name);
+    let (steps, map) = (file("steps.json"), file("map.svg"));
+    let shell = "planes=12,satellites=12,altitude=550km,inclination=53";
+    let orbit = |command: &'static str, more: &[&str]| {
+        let all = ["orbit", command, "Rome", "Vienna", "--shell", shell];
+        let output = run(&[&all[..], &["--duration", "20min"], more].concat());
+        assert!(output.status.success(), "{output:?}");
+    };
+    orbit("paths", &["--step", "10s", "--out", path(&steps)]);
+    let told: Value = serde_json::from_str(&fs::read_to_string(&steps).unwrap()).unwrap();
+    let steps = told["steps"].as_array().unwrap();
+    let connected: Vec<bool> = steps
+        .iter()
+        .map(|step| !step["path"].as_array().unwrap().is_empty())
+        .collect();
+    let other = connected.iter().position(|now| *now != connected[0]);
+    let moment = format!("{}s", other.expect("a gap, or a path") * 10);
+    let more = [
+        "--step",
+        "20min",
+        "--moment",
+        moment.as_str(),
+        "--out",
+        path(&map),
+    ];
+    orbit("plot", &more);
+    let drawn = fs::read_to_string(&map).unwrap();
+    assert_eq!(
+        drawn.contains("id=\"route\" d=\"M"),
+        connected[0],
+        "{moment}"
+    );
+}
+
+#[test]
 fn the_axis_of_a_path_that_never_exists_has_labels_of_its_own() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("map.svg");
@@ -345,6 +430,12 @@ fn the_axis_of_a_path_that_never_exists_has_labels_of_its_own() {
     for label in [">20<", ">100<"] {
         assert!(drawn.contains(label), "no {label}");
     }
+    let page = folder.path().join("map.html");
+    let last = arguments.len() - 1;
+    arguments[last] = path(&page);
+    assert!(run(&arguments).status.success());
+    let drawn = fs::read_to_string(&page).unwrap();
+    assert!(drawn.contains("none at any time") && !drawn.contains("mean 0.00"));
 }
 
 #[test]

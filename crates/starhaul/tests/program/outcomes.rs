@@ -4,7 +4,7 @@ use std::{fs, path::Path, process::Stdio};
 
 use crate::{
     operator::{OTHER_KEY, Site, gateway, status_when, wants},
-    program::{path, run, starhaul},
+    program::{path, run, starhaul, text},
 };
 
 #[test]
@@ -40,6 +40,10 @@ fn the_doctor_and_path_list_look_at_the_gateway_that_is_meant() {
         2,
         &["no such peer", "did you mean \"b\"?"],
     );
+    // Nothing is ordered of a peer that is not there.
+    let down = ["path", "down", "x", "--socket", path(&socket), "--peer"];
+    let mistyped = [&down[..], &["bb"]].concat();
+    wants(&mistyped, 2, &["no such peer"]);
 }
 
 #[test]
@@ -117,4 +121,52 @@ fn the_doctor_knows_no_peer_that_is_mistyped() {
     wants(&asked("bb"), 2, &said);
     // A right one is looked at: no gateway answers at that socket.
     wants(&asked("b"), 1, &["problem(s) found"]);
+}
+
+#[test]
+fn a_wrong_argument_is_told_from_what_failed() {
+    let site = Site::new();
+    let (key, out, file) = (site.file("a.key"), site.file("out"), site.write("f", "x"));
+    let client = ["record", "client", "--out", path(&out), "--key", path(&key)];
+    let client = |more: &[&'static str]| [&client[..], more].concat();
+    wants(&client(&["--server", "host"]), 2, &["--server host: "]);
+    let nothing = client(&["--server", "127.0.0.1:9", "--max-rate", "0bit"]);
+    wants(&nothing, 2, &["--max-rate of 0"]);
+    let send = ["send", path(&file), "--to"];
+    let ltp = ["127.0.0.1", "--key", "nokey"];
+    let ltp = [&["ltp"][..], &send, &ltp].concat();
+    wants(&ltp, 2, &["--key nokey: "]);
+    let said = ["error: \"foo:bar\" is no endpoint"];
+    let dtn = [&["dtn"][..], &send, &["foo:bar"]].concat();
+    wants(&dtn, 2, &said);
+    let set = ["path", "set", "a", "cost=x", "--socket", "/nowhere/s"];
+    wants(&set, 2, &["cost: \"x\" is no price"]);
+}
+
+/// As a service it would be started again for ever.
+#[test]
+fn a_gateway_without_the_keys_of_its_chain_is_refused_by_start_and_check() {
+    let site = Site::new();
+    let chain = "[leotp]\nlisten = \"127.0.0.1:0\"\nsecret = \"s\"\n[[leotp.neighbour]]\nname = \"n\"\nkey = \"k\"\n";
+    let config = site.config("listen = \"127.0.0.1:0\"", OTHER_KEY, chain);
+    site.write("s", "sixteen bytes or more");
+    let doctor = ["doctor", "--socket", "/nowhere/s", "--config"];
+    let look = || {
+        let looked = run(&[&doctor[..], &[path(&config)]].concat());
+        text(&looked.stdout).to_owned()
+    };
+    let refused = |why: &str| {
+        let said = ["[leotp]: key of neighbour \"n\": ", why];
+        wants(&["gateway", "check", path(&config)], 2, &said);
+        wants(&["gateway", "--config", path(&config)], 2, &said);
+        let found = look();
+        assert!(found.contains(said[0]), "{found}");
+    };
+    refused("No such file or directory");
+    site.write("k", "short");
+    refused("a key has 16 bytes at least");
+    site.write("k", "another sixteen bytes");
+    wants(&["gateway", "check", path(&config)], 0, &[]);
+    let found = look();
+    assert!(!found.contains("[leotp] keys"), "{found}");
 }

@@ -1,12 +1,12 @@
 //! Runs the program as a user does, and captures its output.
 
 use std::{
-    net::{SocketAddr, UdpSocket},
     path::Path,
     process::{Child, Command, Output},
-    sync::atomic::{AtomicU16, Ordering},
     time::{Duration, Instant},
 };
+
+pub(crate) use starhaul_needs::free;
 
 /// Steps take longer on a busy computer; a wait beyond this fails the test.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -50,19 +50,4 @@ pub(crate) fn text(bytes: &[u8]) -> &str {
 
 pub(crate) fn path(path: &Path) -> &str {
     path.to_str().unwrap()
-}
-
-/// An address that nothing has bound. It is not one of those that the kernel gives to others meanwhile, and none comes twice.
-pub(crate) fn free() -> SocketAddr {
-    static TRIED: AtomicU16 = AtomicU16::new(0);
-    // Another run of the tests begins elsewhere.
-    let begin = u16::try_from(std::process::id() % 12_000).unwrap();
-    loop {
-        let tried = TRIED.fetch_add(1, Ordering::Relaxed);
-        let port = 18_000 + begin.wrapping_add(tried) % 12_000;
-        let address = SocketAddr::from(([127, 0, 0, 1], port));
-        if UdpSocket::bind(address).is_ok() {
-            return address;
-        }
-    }
 }

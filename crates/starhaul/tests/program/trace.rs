@@ -105,6 +105,7 @@ fn mistakes_are_named_with_file_line_and_key() {
     let folder = folder.path();
     fs::write(folder.join("bw.txt"), "1\n2\nthree\n").unwrap();
     fs::write(folder.join("delay.txt"), "7\n").unwrap();
+    fs::write(folder.join("c.txt"), "1\n2\n").unwrap();
     for (arguments, code, said) in [
         ("info bw.txt", 2, "bw.txt:3: is not a whole number"),
         ("info none.txt", 2, "cannot read trace none.txt"),
@@ -129,6 +130,27 @@ fn mistakes_are_named_with_file_line_and_key() {
         ("synth geo --out a.txt --out-format leoem", 2, "only read"),
         ("synth geo --out none/a.csv", 1, "cannot write none/a.csv"),
         ("synth geo --out a.csv --step soon", 2, "500ms"),
+        (
+            "synth geo --out a.csv --step 1.5ms",
+            2,
+            "whole milliseconds",
+        ),
+        ("synth geo --out a.csv --step 0", 2, "whole milliseconds"),
+        (
+            "synth geo --seconds 1 --out a.csv --step 1s",
+            2,
+            "take a --step shorter than the trace",
+        ),
+        (
+            "convert c.txt --out a.txt --out-format delay",
+            2,
+            "this trace has no delays",
+        ),
+        (
+            "convert c.txt --out a.txt --out-delay d.txt",
+            2,
+            "this trace has no delays",
+        ),
     ] {
         let output = trace(folder, arguments);
         let said_there = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -139,8 +161,71 @@ fn mistakes_are_named_with_file_line_and_key() {
         );
         assert!(said_there.contains(said), "{arguments}: {said_there}");
     }
-    let note = trace(folder, "synth geo --out a.txt");
-    assert!(String::from_utf8_lossy(&note.stderr).contains("holds no delay"));
+}
+
+#[test]
+fn what_is_not_written_or_not_there_is_noted() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let log = "0$[1,2]$1$[0.005]$0.010\n1$NULL\n2$[1,2]$1$[0.005]$0.010\n";
+    fs::write(folder.join("path.log"), log).unwrap();
+    for (arguments, notes) in [
+        ("synth geo --out a.txt", &["holds no delay"][..]),
+        (
+            "synth leo --seconds 15 --out a.txt",
+            &["holds no delay", "holds no loss", "has 0.200 %"],
+        ),
+        (
+            "convert path.log --out delay.txt",
+            &["the delay format holds no loss", "has 33.333 %"],
+        ),
+        (
+            "info rate=1mbit,duplicate=1%,loss=ge:1%:5,jitter=1ms",
+            &["no jitter and no duplicate and no bursts of loss"],
+        ),
+        (
+            "cut path.log --from 1s --to 9s --out part.txt",
+            &["the trace ends at 3 s, before --to"],
+        ),
+        ("cut path.log --from 1s --to 3s --out part.txt", &[]),
+    ] {
+        let output = trace(folder, arguments);
+        assert!(output.status.success(), "{arguments}: {output:?}");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        for note in notes {
+            assert!(said.contains(note), "{arguments}: {said}");
+        }
+        assert_eq!(said.contains("before --to"), arguments.contains("--to 9s"));
+    }
+}
+
+#[test]
+fn loss_of_a_link_and_of_its_delays_adds_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let log = "0$[1,2]$1$[0.005]$0.010\n1$NULL\n2$[1,2]$1$[0.005]$0.010\n";
+    fs::write(folder.join("path.log"), log).unwrap();
+    let table = "t_s,capacity_mbps,loss_p\n0,12,0.1\n1,12,0.1\n2,12,0.1\n";
+    fs::write(folder.join("path.csv"), table).unwrap();
+    for (source, mean) in [
+        ("rate=10mbit,delay=path.log", 1.0 / 3.0),
+        ("rate=10mbit,delay=path.log,loss=1%", 1.02 / 3.0),
+        ("path.csv path.log", 1.2 / 3.0),
+        ("csv=path.csv,delay=path.log", 1.2 / 3.0),
+        ("path.csv 20ms", 0.1),
+    ] {
+        let told = info(folder, source)["loss_mean"].as_f64().unwrap();
+        assert!((told - mean).abs() < 1e-9, "{source}: {told}");
+    }
+}
+
+#[test]
+fn a_model_lasts_as_long_as_it_is_told_to() {
+    let folder = tempfile::tempdir().unwrap();
+    let lasts = |source: &str| info(folder.path(), source)["duration_s"].as_f64().unwrap();
+    assert_eq!(lasts("synth=leo,seed=3 --seconds 30"), 30.0);
+    assert_eq!(lasts("synth=leo,seed=3"), 300.0);
+    assert_eq!(lasts("rate=1mbit"), 60.0);
 }
 
 #[test]
@@ -154,6 +239,18 @@ fn a_plot_is_a_page_or_a_picture() {
     assert!(read("a.svg").starts_with("<svg xmlns="));
     let page = read("a.html");
     assert!(page.starts_with("<!doctype html>") && page.contains("30.0 s"));
+    // Two seconds around a reconfiguration, which alone tell of nothing regular.
+    let whole = info(folder, "synth=leo,seed=2");
+    let comb = &whole["reconfigurations"];
+    let at = comb["offset_s"].as_f64().unwrap() + comb["period_s"].as_f64().unwrap();
+    let (from, to) = (at.floor() - 1.0, at.floor() + 2.0);
+    done(
+        folder,
+        &format!("plot synth=leo,seed=2 --from {from}s --to {to}s --out part.svg"),
+    );
+    let part = read("part.svg");
+    assert!(part.contains("class=\"verticals reconfiguration\""));
+    assert!(part.contains(&format!(">{from} s<")) && !part.contains(">0 s<"));
     assert!(
         page.contains("starhaul trace plot synth=leo,seed=2"),
         "the page says how it was made"

@@ -4,7 +4,7 @@ pub(crate) mod source;
 
 use std::{
     fs,
-    net::{SocketAddr, TcpListener, UdpSocket},
+    net::SocketAddr,
     path::{Path, PathBuf},
     time::{Duration, Instant, SystemTime},
 };
@@ -63,7 +63,7 @@ impl Running {
                 let (_, answer) = receiver.take(&bundle).unwrap();
                 if let Some(answer) = answer {
                     client
-                        .send(&bundle.source, &answer, LIFETIME)
+                        .send(&bundle.source, &answer.payload, answer.lifetime)
                         .await
                         .unwrap();
                 }
@@ -101,19 +101,8 @@ pub(crate) async fn stop<const N: usize>(nodes: [Running; N]) {
     }
 }
 
-pub(crate) fn udp() -> SocketAddr {
-    UdpSocket::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-}
-
-pub(crate) fn tcp() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-}
+// Both ends are told of each other before either is bound.
+pub(crate) use starhaul_needs::{free as tcp, free as udp};
 
 pub(crate) fn content(length: usize, seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
@@ -162,6 +151,22 @@ pub(crate) async fn until(running: &Running, what: &str, is_so: impl Fn(&Status)
         );
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
+}
+
+/// What a node over TCPCLv4 begins with: the header, and SESS_INIT with what it takes, its name and no extensions (RFC 9174 §4.2, §4.6).
+pub(crate) fn hello(name: &str) -> Vec<u8> {
+    let length = u16::try_from(name.len()).unwrap().to_be_bytes();
+    let most = (1_u64 << 20).to_be_bytes();
+    let parts = [
+        b"dtn!\x04\x00".as_slice(),
+        &[7, 0, 0],
+        &most,
+        &most,
+        &length,
+        name.as_bytes(),
+        &[0; 4],
+    ];
+    parts.concat()
 }
 
 /// A connection to a node that may not listen yet.

@@ -18,6 +18,8 @@
   });
   const count = data.places[0].length;
   const places = new Float64Array(2 * (count + 2));
+  // From the Earth's centre, km.
+  const positions = new Float64Array(3 * count);
   data.stations.forEach((place, number) => places.set(place, 2 * (count + number)));
 
   function move(seconds) {
@@ -31,6 +33,7 @@
       const a = sin > 1e-9 ? Math.sin((1 - part) * angle) / sin : 1 - part;
       const b = sin > 1e-9 ? Math.sin(part * angle) / sin : part;
       const [x, y, z] = [0, 1, 2].map((axis) => a * before[i + axis] + b * after[i + axis]);
+      positions.set([x, y, z].map((part) => part * data.radii_km[number]), i);
       places[2 * number] = Math.atan2(y, x) / radian;
       places[2 * number + 1] = Math.asin(Math.max(-1, Math.min(1, z))) / radian;
     }
@@ -45,6 +48,15 @@
     const around = 360 * Math.round((toX - x) / 360);
     const first = `M${at(x, y)}L${at(toX - around, toY)}`;
     return around ? `${first}M${at(x + around, y)}L${at(toX, toY)}` : first;
+  }
+
+  // Whether the straight line between two satellites passes above the air.
+  function sees(from, to) {
+    const a = positions.subarray(3 * from, 3 * from + 3), b = positions.subarray(3 * to, 3 * to + 3);
+    const dot = (axis) => a[axis] * (b[axis] - a[axis]);
+    const way = [0, 1, 2].map((axis) => b[axis] - a[axis]), length = Math.hypot(...way);
+    const part = length > 0 ? Math.max(0, Math.min(1, -(dot(0) + dot(1) + dot(2)) / length ** 2)) : 0;
+    return Math.hypot(...way.map((along, axis) => a[axis] + part * along)) > data.sight_km;
   }
 
   const controls = document.createElement("p");
@@ -69,7 +81,7 @@
       if (!isNaN(places[2 * number])) dots += `M${at(places[2 * number], places[2 * number + 1])}h0`;
     }
     satellites.setAttribute("d", dots);
-    lasers.setAttribute("d", mesh.checked ? data.lasers.map(([a, b]) => line(a, b)).join("") : "");
+    lasers.setAttribute("d", mesh.checked ? data.lasers.map(([a, b]) => sees(a, b) ? line(a, b) : "").join("") : "");
     const step = Math.min(Math.floor(seconds / data.step_s), data.delays_ms.length - 1);
     const [, nodes] = data.routes.findLast(([from]) => from <= step);
     route.setAttribute("d", nodes.slice(1).map((node, number) => line(nodes[number], node)).join(""));

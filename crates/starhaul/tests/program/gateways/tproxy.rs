@@ -378,6 +378,83 @@ fn below(process: u32) -> Vec<u32> {
         .collect()
 }
 
+/// Kills these processes at once.
+fn kill(processes: &[u32]) {
+    assert!(!processes.is_empty(), "nobody holds the rules");
+    let processes = processes.iter().map(u32::to_string);
+    let killed = Command::new("kill").arg("-KILL").args(processes).status();
+    assert!(killed.unwrap().success());
+}
+
+#[test]
+fn rules_whose_holder_alone_was_killed_go_with_the_gateways_use_of_them() {
+    let Some(network) = Network::create(1) else {
+        return;
+    };
+    if !can_intercept(&network) {
+        return;
+    }
+    let before = rules(&network, Side::Field);
+    let pair = Pair::start_with(&network, &paths(&network), RULE, "");
+    wait_for("the rules", || {
+        (rules(&network, Side::Field) != before).then_some(())
+    });
+    pair.wait_until_up(&["link0"]);
+    kill(&below(pair.field.process()));
+    assert_ne!(rules(&network, Side::Field), before);
+    pair.field.reload(|old| old.replace(RULE, ""));
+    wait_for("the rules go", || {
+        (rules(&network, Side::Field) == before).then_some(())
+    });
+}
+
+/// Without a unit that removes them, they would go on taking what passes.
+#[test]
+fn rules_that_a_killed_life_left_go_when_the_next_one_begins() {
+    let Some(network) = Network::create(1) else {
+        return;
+    };
+    if !can_intercept(&network) {
+        return;
+    }
+    let before = rules(&network, Side::Field);
+    let other = RULE.replace("\"lan\"\nlisten", "\"lan2\"\nlisten");
+    let other = other.replace("4700", "4701").replace("8000", "8001");
+    let field = format!("{RULE}{other}");
+    let mut pair = Pair::start_with(&network, &paths(&network), &field, "");
+    let tables = || rules(&network, Side::Field).matches("table inet").count();
+    wait_for("the rules", || (tables() == 2).then_some(()));
+    pair.wait_until_up(&["link0"]);
+    // The holders first, for they would see the gateway end.
+    let gateway = pair.field.process();
+    let mut all = below(gateway);
+    all.push(gateway);
+    kill(&all);
+    assert!(pair.field.wait(PATIENCE).is_some());
+    assert_eq!(tables(), 2);
+    wait_for("the last of the holders' processes ends", || {
+        let mut sockets = Command::new("cat");
+        let sockets = network.run(Side::Field, sockets.arg("/proc/net/unix"));
+        let sockets = String::from_utf8(sockets.unwrap().stdout).unwrap();
+        (!sockets.contains("@starhaul_451")).then_some(())
+    });
+    // The next one has one rule only.
+    let file = pair.directory().join("field.toml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    let directory = pair.directory().to_owned();
+    let text = text.replace(&other, "");
+    let next = Gateway::start(&network, Side::Field, directory, &text);
+    wait_for("the rules of the next life alone", || {
+        let rules = rules(&network, Side::Field);
+        let is_alone = rules.matches("table inet").count() == 1;
+        (is_alone && rules.contains("table inet starhaul_45110")).then_some(())
+    });
+    next.reload(|old| old.replace(RULE, ""));
+    wait_for("the rules go", || {
+        (rules(&network, Side::Field) == before).then_some(())
+    });
+}
+
 /// As systemd does with a service that does not end, or has no memory left.
 #[test]
 fn rules_whose_holder_was_killed_too_go_as_the_unit_says() {
@@ -410,11 +487,8 @@ fn rules_whose_holder_was_killed_too_go_as_the_unit_says() {
     // The holder first, for it would see the gateway end.
     let gateway = pair.field.process();
     let mut all = below(gateway);
-    assert!(!all.is_empty(), "nobody holds the rules");
     all.push(gateway);
-    let all = all.iter().map(u32::to_string);
-    let killed = Command::new("kill").arg("-KILL").args(all).status();
-    assert!(killed.unwrap().success());
+    kill(&all);
     assert!(pair.field.wait(PATIENCE).is_some());
     assert_ne!(rules(&network, Side::Field), before);
     let unit = include_str!("../../../../../contrib/systemd/starhaul-router.service");

@@ -149,6 +149,7 @@ fn a_scrape_of_a_node_gives_the_figures_of_its_status() {
         ("sent_bundles_total", &status["counters"]["sent"]),
         ("expired_bundles_total", &status["counters"]["expired"]),
         ("refused_bundles_total", &status["counters"]["refused"]),
+        ("too_large_bundles_total", &status["counters"]["too_large"]),
         (
             "ltp_sent_segments_total",
             &status["counters"]["ltp_segments"],
@@ -182,7 +183,7 @@ fn a_scrape_of_a_node_gives_the_figures_of_its_status() {
     let open = |labels: &str| value(&format!("starhaul_dtn_neighbour_open{{{labels}}}"));
     let is_open = open("neighbour=\"ipn:2.0\",protocol=\"ltp\"");
     assert_eq!(is_open == 1.0, neighbour["is_open"] == true, "{neighbour}");
-    // Where nobody is, the status has no row.
+    // Where nobody is, it is closed.
     assert_eq!(open("neighbour=\"ipn:9.0\",protocol=\"tcp\""), 0.0);
     let uptime = status["uptime_s"].as_f64().unwrap();
     assert!((value("starhaul_uptime_seconds") - uptime).abs() < 20.0);

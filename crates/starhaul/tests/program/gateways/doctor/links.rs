@@ -185,6 +185,22 @@ pub(super) fn no_route() {
     assert_eq!(named.subject, "path far");
 }
 
+pub(super) fn strict_filter() {
+    let Some(network) = Network::create(2) else {
+        return;
+    };
+    let remote = Network::address(Side::Ground, 1);
+    network.ip(Side::Field, &format!("route add {remote}/32 dev wan0"));
+    let strict = "echo 1 >/proc/sys/net/ipv4/conf/wan1/rp_filter";
+    run(&network, Side::Field, strict).unwrap();
+    let pair = Pair::start(&network);
+    pair.wait_until_up(&["link0"]);
+    let named = Bench::new(network, pair).expect("reverse_path");
+    assert_eq!(named.subject, "path link1");
+    let setting = "net.ipv4.conf.wan1.rp_filter=2";
+    assert!(named.advice.contains(setting), "{named:?}");
+}
+
 fn with_name(network: &Network) -> Pair {
     let named = format!(
         "{}[[session.path]]\nname = \"named\"\nremote = \"ground.invalid:{PORT}\"\n",

@@ -23,7 +23,7 @@ use super::{gateway::Pair, network::Network, transfer::Transfer};
 type Case = (&'static str, fn());
 
 /// Every set-up; those of one row of the issue stand together.
-const CASES: [Case; 33] = [
+const CASES: [Case; 34] = [
     ("a path narrower than its interface", links::narrow),
     ("UDP is blocked on the way", links::blocked),
     ("UDP is blocked here", links::blocked_here),
@@ -34,6 +34,10 @@ const CASES: [Case; 33] = [
     ("an interface is missing", links::no_interface),
     ("an interface is down", links::interface_down),
     ("there is no route", links::no_route),
+    (
+        "answers come where no route leads back",
+        links::strict_filter,
+    ),
     ("a name has no address", links::no_such_name),
     ("no name server answers", links::silent_resolver),
     ("a path reached its limit", links::limited),

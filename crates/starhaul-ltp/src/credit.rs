@@ -1,0 +1,62 @@
+//! What may be sent to an engine that was not added as a peer and has not shown that it gets what is sent to it: little more than came
+//! from there. Whoever writes another host's address on datagrams must not have that host sent many times as much.
+
+/// So many times the bytes that came may be sent.
+const TIMES: usize = 3;
+
+/// The bytes that may still be sent; by default any number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Credit(Option<usize>);
+
+impl Credit {
+    /// For these bytes.
+    pub(crate) fn earned_by(bytes: usize) -> Self {
+        Self(Some(bytes.saturating_mul(TIMES)))
+    }
+
+    /// More bytes came.
+    pub(crate) fn earn(&mut self, bytes: usize) {
+        if let Some(left) = &mut self.0 {
+            *left = left.saturating_add(bytes.saturating_mul(TIMES));
+        }
+    }
+
+    /// The engine is there: it has answered something that only it was told.
+    pub(crate) fn lift(&mut self) {
+        self.0 = None;
+    }
+
+    /// Whether the engine has still to show that it is there.
+    pub(crate) fn is_limited(self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Whether so many bytes may be sent.
+    pub(crate) fn allows(self, bytes: usize) -> bool {
+        self.0.is_none_or(|left| left >= bytes)
+    }
+
+    /// They are sent.
+    pub(crate) fn spend(&mut self, bytes: usize) {
+        if let Some(left) = &mut self.0 {
+            *left = left.saturating_sub(bytes);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credit_is_three_times_what_came_until_it_is_lifted() {
+        let mut credit = Credit::earned_by(10);
+        credit.earn(10);
+        assert!(credit.allows(60) && !credit.allows(61));
+        credit.spend(50);
+        assert!(credit.allows(10) && !credit.allows(11) && credit.is_limited());
+        credit.lift();
+        assert!(credit.allows(usize::MAX) && !credit.is_limited());
+        assert_eq!(credit, Credit::default());
+    }
+}
