@@ -375,7 +375,7 @@ impl Stock {
     }
 
     /// Notes a bundle; one of a former life may have left in that.
-    fn insert(&self, bundle: &Bundle, may_have_left: bool) {
+    pub(crate) fn insert(&self, bundle: &Bundle, may_have_left: bool) {
         let mut held = self.held();
         let held = &mut *held;
         let node = bundle.bundle.destination.to_node_id().ok();
@@ -400,7 +400,7 @@ impl Stock {
         held.bundles.insert(bundle.bundle.id.clone(), item);
     }
 
-    fn remove(&self, id: &Id) {
+    pub(crate) fn remove(&self, id: &Id) {
         let mut held = self.held();
         let held = &mut *held;
         let Some(item) = held.bundles.remove(id) else {
