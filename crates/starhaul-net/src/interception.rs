@@ -27,6 +27,8 @@ const NUMBERS: std::ops::Range<u32> = 45_110..45_142;
 const PATTERN: &str = "451[1-4][0-9]";
 /// Table names of nftables, before the number.
 const TABLES: &str = "starhaul_";
+/// The chain that marks them.
+const HELD: &str = "held";
 /// How long the owner may take to read its rules.
 const READ_TIME: Duration = Duration::from_secs(10);
 /// Makes the rules, again where another program removed them, and ends them when its input ends: with the process that owns the other
@@ -41,7 +43,7 @@ pub struct Interception {
     number: u32,
     /// Its end is the owner's.
     input: Option<UnixStream>,
-    /// What holds the number's name.
+    /// What holds the number's name, if it was free.
     _name: UnixStream,
 }
 
@@ -137,15 +139,24 @@ impl Interception {
     }
 
     fn try_begin(is_ipv4: bool, rules: &str, number: u32) -> Result<Self, Refusal> {
-        let (mut input, name) = take_name(number)?;
+        let (mut input, name) = UnixStream::pair().map_err(other)?;
+        input.set_write_timeout(Some(READ_TIME)).map_err(other)?;
+        // Anybody on this host may have taken the name: whether the number is in use, the kernel's tables tell.
+        let mark = match take_name(number, &name).map_err(other)? {
+            true => held(number),
+            false => String::new(),
+        };
         let mut command = script(number, is_ipv4);
         // It has the name, too, for as long as it needs to remove the rules of a process that was killed.
         command.stdin(OwnedFd::from(name.try_clone().map_err(other)?));
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut owner = command.spawn().map_err(other)?;
-        // Where it has ended already, it has said why.
-        let _ = input.write_all(format!("{}\n\n", rules.trim_end()).as_bytes());
+        let rules = format!("{}\n{mark}\n", rules.trim_end());
         let mut answer = String::new();
+        // One that does not read them in time is told that no more come.
+        let written = input.write_all(rules.as_bytes());
+        let input = written.as_ref().ok().map(|()| input);
+        // Where it has ended already, it has said why.
         if let Some(output) = &mut owner.stdout {
             BufReader::new(output)
                 .read_line(&mut answer)
@@ -156,7 +167,7 @@ impl Interception {
                 return Ok(Self {
                     owner,
                     number,
-                    input: Some(input),
+                    input,
                     _name: name,
                 });
             }
@@ -171,6 +182,7 @@ impl Interception {
             errors.read_to_string(&mut reason).map_err(other)?;
         }
         let _ = owner.wait();
+        written.map_err(other)?;
         Err(Refusal::Other(reason.trim().to_owned()))
     }
 }
@@ -195,37 +207,59 @@ fn script(number: u32, is_ipv4: bool) -> Command {
     command
 }
 
-/// Takes the name of a number, which the kernel gives to one at a time in a network namespace, and takes back when the last process has
-/// closed it. Returns two ends of a connection; the second one has the name.
-fn take_name(number: u32) -> Result<(UnixStream, UnixStream), Refusal> {
-    let (input, named) = UnixStream::pair().map_err(other)?;
-    input.set_write_timeout(Some(READ_TIME)).map_err(other)?;
-    let name = SocketAddrUnix::new_abstract_name(format!("{TABLES}{number}").as_bytes());
-    match name.and_then(|name| bind(&named, &name)) {
-        Ok(()) => Ok((input, named)),
-        Err(Errno::ADDRINUSE) => Err(Refusal::Taken),
-        Err(error) => Err(other(error.into())),
+/// Gives a socket the name of a number, which the kernel gives to one at a time in a network namespace, and takes back when the last process has
+/// closed it; `false` if another one has it.
+fn take_name(number: u32, socket: &UnixStream) -> std::io::Result<bool> {
+    let name = SocketAddrUnix::new_abstract_name(format!("{TABLES}{number}").as_bytes())?;
+    match bind(socket, &name) {
+        Ok(()) => Ok(true),
+        Err(Errno::ADDRINUSE) => Ok(false),
+        Err(error) => Err(error.into()),
     }
+}
+
+/// Marks the table of an owner that has its name: only those are removed when nobody has it any more.
+fn held(number: u32) -> String {
+    format!("create chain inet {TABLES}{number} {HELD}\n")
 }
 
 /// Removes the rules of those that were killed with all their processes: they go on taking what passes, and nobody has their names.
 fn reclaim() {
     let mut command = Command::new("nft");
     command
-        .args(["list", "tables", "inet"])
+        .args(["list", "chains", "inet"])
         .stdin(Stdio::null());
     // Where there is no such program, nothing starts, which says why.
     let Ok(listed) = command.output() else { return };
-    let listed = String::from_utf8_lossy(&listed.stdout);
-    let numbers = listed.lines().filter_map(|line| {
-        let name = line.trim().strip_prefix("table inet ")?;
-        name.strip_prefix(TABLES)?.parse::<u32>().ok()
-    });
-    for number in numbers.filter(|number| NUMBERS.contains(number)) {
-        if let Ok(_held) = take_name(number) {
+    for number in held_numbers(&String::from_utf8_lossy(&listed.stdout)) {
+        let Ok((_, socket)) = UnixStream::pair() else {
+            return;
+        };
+        if take_name(number, &socket).unwrap_or(false) {
             remove(number);
         }
     }
+}
+
+/// The numbers of marked tables among the chains that nftables lists.
+fn held_numbers(listed: &str) -> Vec<u32> {
+    let (mut table, mut numbers) = (None, Vec::new());
+    for line in listed.lines().map(str::trim) {
+        if let Some(name) = line.strip_prefix("table inet ") {
+            let name = name.trim_end_matches('{').trim_end();
+            let number = name
+                .strip_prefix(TABLES)
+                .and_then(|n| n.parse::<u32>().ok());
+            table = number.filter(|number| NUMBERS.contains(number));
+        } else if line
+            .strip_prefix("chain ")
+            .and_then(|rest| rest.split_whitespace().next())
+            == Some(HELD)
+        {
+            numbers.extend(table);
+        }
+    }
+    numbers
 }
 
 /// Removes the rules of a number whose owner is dead; nothing where there are none.
@@ -348,6 +382,16 @@ fn datagrams(socket: SocketAddr, targets: &[IpAddr], number: u32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_marked_tables_of_ours_are_given_up_by_the_dead() {
+        let listed = "table inet starhaul_45110 {\n\tchain passing {\n\t\ttype filter hook prerouting priority mangle; policy accept;\n\t}\n\tchain held {\n\t}\n}\n\
+             table inet starhaul_45111 {\n\tchain passing {\n\t}\n}\n\
+             table inet firewall {\n\tchain held {\n\t}\n}\n\
+             table inet starhaul_7 {\n\tchain held {\n\t}\n}\n\
+             table inet starhaul_45112 {\n\tchain held {\n\t}\n}\n";
+        assert_eq!(held_numbers(listed), [45_110, 45_112]);
+    }
 
     #[test]
     fn only_over_ipv6_a_relay_takes_the_word_of_routers_that_packets_are_too_long() {
