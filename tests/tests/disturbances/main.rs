@@ -354,8 +354,9 @@ fn a_tenth_of_the_rate_on_one_path_makes_few_blocks_late_under_a_plan() {
                 .len()
         });
         println!("ways {ways:?}: {late:?} late");
-        // None would be the mend.
-        assert!(late.iter().all(|late| (1..40).contains(late)), "{late:?}");
+        // None at all would be the mend.
+        assert!(late.iter().all(|late| *late < 40), "{late:?}");
+        assert!(late.iter().any(|late| *late > 0), "{late:?}");
     }
 }
 
@@ -365,14 +366,16 @@ fn a_tenth_of_the_rate_on_one_path_makes_few_blocks_late_under_a_plan() {
 /// when both paths fall waits behind what the other load has sent, so that some ten blocks of the important one are late.
 #[test]
 fn a_tenth_of_the_rate_on_both_paths_delivers_half_of_what_fits() {
-    each_seed(seeds(1..2), |scheduler, seed| {
+    let runs = each_seed(seeds(1..2), |scheduler, seed| {
         let world = rates_fall(scheduler, seed, 0..2, BOTH_WAYS);
         let important = important_late(&world);
         println!("{}: {important} important blocks late", world.name);
-        assert!((1..60).contains(&important), "{}: {important}", world.name);
+        assert!(important < 60, "{}: {important}", world.name);
+        let late = world.late();
+        let after = late.iter().filter(|(.., at, _)| *at >= ENDED).count();
+        assert_eq!(after, 0, "{}", world.name);
         for side in 0..2 {
             let struck = STRUCK + s(3)..ENDED;
-            let late = world.late();
             let late = late
                 .iter()
                 .filter(|(of, load, at, _)| (*of, *load) == (side, 1) && struck.contains(at));
@@ -385,7 +388,11 @@ fn a_tenth_of_the_rate_on_both_paths_delivers_half_of_what_fits() {
                 "{name}: side {side}: {late} of {all} late"
             );
         }
+        important
     });
+    // None at all would be the mend.
+    let important = runs.iter().flat_map(|(_, late)| late).sum::<usize>();
+    assert!(important > 0);
 }
 
 #[test]

@@ -160,7 +160,7 @@ fn run_until(
     arguments: &[&str],
     is_enough: impl Fn(&Value, &Wakes) -> bool,
 ) -> Option<(Value, Output, Wakes)> {
-    let mut was_free = true;
+    let mut free = 0;
     for attempt in 0..ATTEMPTS {
         if attempt > 0 && !may_repeat() {
             break;
@@ -168,7 +168,7 @@ fn run_until(
         let sleeper = Sleeper::start();
         let output = replay(arguments).output().unwrap();
         let wakes = sleeper.end();
-        was_free &= wakes.were_in_time() && wakes.exact_share() >= FREE;
+        free += usize::from(wakes.were_in_time() && wakes.exact_share() >= FREE);
         if is_refused(&output) {
             return None;
         }
@@ -179,7 +179,7 @@ fn run_until(
     }
     // Replay that is late by itself must not pass as a busy computer.
     assert!(
-        !was_free,
+        free < ATTEMPTS,
         "late although the computer was not: {arguments:?}"
     );
     skip_busy();
