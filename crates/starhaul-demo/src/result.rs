@@ -19,6 +19,8 @@ pub struct DemoResult {
     pub seconds: u64,
     /// Both systems.
     pub systems: Systems<SystemResult>,
+    /// What makes the figures doubtful, for people; empty when all is well.
+    pub warnings: Vec<String>,
 }
 
 /// A value for each system.
@@ -114,6 +116,7 @@ mod tests {
                 starhaul: system(),
                 mpquic: system(),
             },
+            warnings: vec!["mpquic: late".to_owned()],
         };
         let class =
             r#"{"sent":0,"on_time":0,"late":0,"lost":0,"p50_ms":null,"p95_ms":null,"p99_ms":null}"#;
@@ -121,7 +124,7 @@ mod tests {
             r#"{{"classes":{{"text":{class},"audio":{class},"video":{class}}},"qoe":0.0,"paths":{{"leo":{{"bytes":0}},"geo":{{"bytes":0}}}},"download":{{"bytes":0,"sha256_ok":false,"mbit_per_s":0.0}}}}"#
         );
         let expected = format!(
-            r#"{{"seed":1,"seconds":30,"systems":{{"starhaul":{system},"mpquic":{system}}}}}"#
+            r#"{{"seed":1,"seconds":30,"systems":{{"starhaul":{system},"mpquic":{system}}},"warnings":["mpquic: late"]}}"#
         );
         assert_eq!(serde_json::to_string(&result).unwrap(), expected);
     }

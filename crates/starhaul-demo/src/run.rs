@@ -64,14 +64,13 @@ pub struct DemoRun {
     pub result: DemoResult,
     /// The course of each system.
     pub courses: Systems<Course>,
-    /// What makes the figures doubtful, for people; empty when all is well.
-    pub warnings: Vec<String>,
 }
 
 /// Runs the demo and tells `watch` twice a second how far it is.
 ///
 /// # Errors
-/// A trace that cannot be read, a socket that cannot be opened, or a system that does not come up within 20 s.
+/// A trace that cannot be read, a socket that cannot be opened, a system that does not come up within 20 s, and the end of
+/// emulated links or of a connection of the baseline before the run is over: there is nothing to compare then.
 pub async fn run(
     options: &DemoOptions,
     mut watch: impl FnMut(&Progress),
@@ -92,6 +91,11 @@ pub async fn run(
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     loop {
         ticks.tick().await;
+        for (name, act) in acts.named() {
+            if let Some(why) = act.running.failure() {
+                return Err(Error::Failed(format!("{name}: {why}")));
+            }
+        }
         let elapsed = start.elapsed();
         let systems = Systems {
             starhaul: acts.starhaul.watch(elapsed),
@@ -121,12 +125,12 @@ pub async fn run(
             seed: options.seed,
             seconds: options.seconds,
             systems: Systems { starhaul, mpquic },
+            warnings,
         },
         courses: Systems {
             starhaul: starhaul_course,
             mpquic: mpquic_course,
         },
-        warnings,
     })
 }
 

@@ -28,7 +28,7 @@ pub(super) struct Running {
     /// SOCKS5 on the field side.
     pub(super) proxy: SocketAddr,
     links: Links,
-    _ends: Ends,
+    ends: Ends,
 }
 
 #[derive(Debug)]
@@ -38,8 +38,8 @@ enum Ends {
         _ground: Box<Gateway>,
     },
     MpQuic {
-        _field: Box<Carrier>,
-        _ground: Box<Carrier>,
+        field: Box<Carrier>,
+        ground: Box<Carrier>,
     },
 }
 
@@ -123,7 +123,7 @@ fn both_paths_up(gateway: &Gateway) -> bool {
 #[derive(Debug)]
 pub(super) struct Links {
     relays: Paths<Relay>,
-    _emulator: Emulator,
+    emulator: Emulator,
 }
 
 /// What the links have done so far.
@@ -165,9 +165,9 @@ impl Running {
             ingress: Classes { text, audio, video },
             proxy: field.socks().await?,
             links,
-            _ends: Ends::MpQuic {
-                _field: Box::new(field),
-                _ground: Box::new(ground),
+            ends: Ends::MpQuic {
+                field: Box::new(field),
+                ground: Box::new(ground),
             },
         })
     }
@@ -210,7 +210,7 @@ impl Running {
             },
             proxy: listens(&field, "proxy")?,
             links,
-            _ends: Ends::Starhaul {
+            ends: Ends::Starhaul {
                 _field: Box::new(field),
                 _ground: Box::new(ground),
             },
@@ -220,6 +220,18 @@ impl Running {
     /// What the links have done so far.
     pub(super) fn counters(&self) -> LinkCounters {
         self.links.counters()
+    }
+
+    /// Why the figures would say nothing of the system any more, if so.
+    pub(super) fn failure(&self) -> Option<String> {
+        if self.links.emulator.has_ended() {
+            let why = "the emulated links ended, for the reason logged before";
+            return Some(why.to_owned());
+        }
+        match &self.ends {
+            Ends::Starhaul { .. } => None,
+            Ends::MpQuic { field, ground } => field.failure().or_else(|| ground.failure()),
+        }
     }
 
     /// 99th percentile of how late the emulator was, on the later of both paths.
@@ -249,7 +261,7 @@ impl Links {
                 leo: leo.clone(),
                 geo: geo.clone(),
             },
-            _emulator: emulator,
+            emulator,
         })
     }
 

@@ -128,3 +128,23 @@ async fn every_application_crosses_the_baseline() {
         );
     }
 }
+
+/// The figures of the demo would compare with nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_that_is_lost_is_a_failure_of_the_baseline() {
+    let far = Carrier::start(true, 1, &[]).await.unwrap();
+    let near = Carrier::start(false, 1, &[]).await.unwrap();
+    near.connect(&[far.address()], Duration::from_secs(5))
+        .await
+        .unwrap();
+    assert_eq!(near.failure(), None);
+    drop(far);
+    for _ in 0..600 {
+        if near.failure().is_some() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let why = near.failure().unwrap();
+    assert!(why.contains(" was lost: "), "{why}");
+}

@@ -33,7 +33,7 @@ use crate::{
     schedule::Schedule,
     security::{Keys, Refused},
     steady,
-    stock::{Stock, Task},
+    stock::{Stock, Task, grace},
 };
 
 /// Hops after which a bundle that goes in circles is dropped (RFC 9171 §4.4.3).
@@ -89,8 +89,8 @@ pub struct Delivery {
     pub source: Eid,
     /// Its payload, verified and decrypted.
     pub payload: Bytes,
-    /// When it expires.
-    pub expiry: Moment,
+    /// Until when its name is kept, once it is acknowledged: when it has expired, and its copies, too.
+    pub kept_until: Moment,
     /// Told when the application has acknowledged it; dropped when it will not.
     pub acknowledged: oneshot::Sender<()>,
 }
@@ -297,7 +297,7 @@ async fn deliver(
         id,
         source: bundle.id.source.clone(),
         payload,
-        expiry: Moment(Duration::from_millis(milliseconds)),
+        kept_until: Moment(Duration::from_millis(milliseconds)).plus(grace(&bundle.id)),
         acknowledged,
     };
     to.send(delivery)
@@ -403,7 +403,7 @@ mod tests {
             if is_acknowledged {
                 let journal = &desk.journal;
                 journal
-                    .record(&delivery.id, delivery.expiry, Schedule::now())
+                    .record(&delivery.id, delivery.kept_until, Schedule::now())
                     .unwrap();
             }
             // The agent may hear of the end before it hears of the acknowledgement.

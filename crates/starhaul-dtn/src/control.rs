@@ -195,7 +195,7 @@ impl Connection {
             id,
             source,
             payload,
-            expiry,
+            kept_until,
             acknowledged,
         } = delivery;
         // Whoever waited for this application has given up: it comes again.
@@ -207,7 +207,7 @@ impl Connection {
             source: source.to_string(),
             bytes: payload.len() as u64,
         };
-        self.open.insert(id, (expiry, acknowledged));
+        self.open.insert(id, (kept_until, acknowledged));
         write(&mut self.writer, &reply, &payload).await
     }
 
@@ -256,12 +256,14 @@ impl Connection {
             }
             Request::Acknowledge { id } => {
                 let open = self.open.remove(&id);
-                let (expiry, acknowledged) =
+                let (kept_until, acknowledged) =
                     open.ok_or_else(|| refused("no such bundle is open here"))?;
                 // It waits for the medium.
                 let (node, name) = (self.node.clone(), id.clone());
                 let recording = tokio::task::spawn_blocking(move || {
-                    node.desk().journal.record(&name, expiry, Schedule::now())
+                    node.desk()
+                        .journal
+                        .record(&name, kept_until, Schedule::now())
                 });
                 let recorded = recording.await.map_err(io::Error::other).flatten();
                 recorded.map_err(|error| {

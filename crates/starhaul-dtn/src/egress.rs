@@ -24,9 +24,6 @@ use crate::{
 
 /// Greatest number of bundles on their way to a neighbour.
 pub(crate) const MOST_BUNDLES: usize = 8192;
-/// The same over TCPCLv4. A session carries one at a time, and the others wait only so that the next one is loaded when it ends; each
-/// that waits when a connection breaks makes a connection of its own.
-pub(crate) const MOST_BUNDLES_TCP: usize = 8;
 /// Unit in which the bytes on their way are counted: permits are 32-bit numbers.
 const UNIT: u64 = 1 << 10;
 
@@ -62,7 +59,6 @@ pub(crate) struct Window {
     store: Arc<dyn MetadataStorage>,
     stock: Arc<Stock>,
     schedule: Arc<Schedule>,
-    bundles: usize,
     units: u32,
     /// Of bundles for which no contact is long enough.
     log: Arc<Seldom>,
@@ -81,12 +77,11 @@ struct Controller {
 }
 
 impl Window {
-    /// At most `bundles` and `bytes` of them on their way to a neighbour; one larger bundle may go alone.
+    /// At most [`MOST_BUNDLES`] and `bytes` of them on their way to a neighbour; one larger bundle may go alone.
     pub(crate) fn new(
         store: Arc<dyn MetadataStorage>,
         stock: Arc<Stock>,
         schedule: Arc<Schedule>,
-        bundles: usize,
         bytes: u64,
     ) -> Arc<Self> {
         let units = u32::try_from(bytes / UNIT)
@@ -96,7 +91,6 @@ impl Window {
             store,
             stock,
             schedule,
-            bundles,
             units,
             log: Arc::default(),
         })
@@ -128,7 +122,7 @@ impl EgressPolicy for Window {
             store: self.store.clone(),
             stock: self.stock.clone(),
             schedule: self.schedule.clone(),
-            bundles: Arc::new(Semaphore::new(self.bundles)),
+            bundles: Arc::new(Semaphore::new(MOST_BUNDLES)),
             bytes: Arc::new(Semaphore::new(self.units as usize)),
             units: self.units,
             log: self.log.clone(),
@@ -260,38 +254,18 @@ mod tests {
         }
     }
 
-    /// A controller of a window of so many bundles for node 4, what it counts, and the stock.
-    async fn controller(
-        plan: Vec<Contact>,
-        bundles: usize,
-    ) -> (Arc<dyn EgressController>, Arc<Stuck>, Arc<Stock>) {
+    /// A controller of a window for node 4, what it counts, and the stock.
+    async fn controller(plan: Vec<Contact>) -> (Arc<dyn EgressController>, Arc<Stuck>, Arc<Stock>) {
         let own: NodeId = "ipn:1.0".parse().unwrap();
         let stock = Stock::new(own.clone(), Storage::small());
         let schedule = Schedule::new(own, ContactPlan::new(plan), Vec::new());
         let store = Arc::new(Metadata::new(10));
-        let window = Window::new(store, stock.clone(), Arc::new(schedule), bundles, 1 << 20);
+        let window = Window::new(store, stock.clone(), Arc::new(schedule), 1 << 20);
         let stuck = Arc::new(Stuck::default());
         let queue: Arc<dyn EgressQueue> = stuck.clone();
         let making = window.new_controller(HashMap::from([(None, queue)]));
         let controller = to("ipn:4.0".parse().unwrap(), making).await;
         (controller, stuck, stock)
-    }
-
-    /// Hundreds wait over a session of TCPCLv4 that breaks: each that waits in the layer makes a connection of its own.
-    #[tokio::test]
-    async fn no_more_bundles_wait_for_a_connection_than_the_window_lets_in() {
-        let (controller, stuck, _) = controller(Vec::new(), MOST_BUNDLES_TCP).await;
-        for number in 0..MOST_BUNDLES_TCP {
-            let number = u8::try_from(number).unwrap();
-            controller.forward(None, bundle(&[number])).await;
-        }
-        let one_more = controller.forward(None, bundle(b"more"));
-        tokio::select! {
-            biased;
-            () = one_more => panic!("one more is let in"),
-            () = tokio::time::sleep(Duration::from_millis(20)) => {}
-        }
-        assert_eq!(stuck.0.load(Ordering::SeqCst), MOST_BUNDLES_TCP);
     }
 
     /// It would be read and handed back each second of each pass.
@@ -306,7 +280,7 @@ mod tests {
             rate: Bandwidth::from_bits_per_second(8),
             light_time: Duration::ZERO,
         };
-        let (controller, stuck, stock) = controller(vec![contact], 10).await;
+        let (controller, stuck, stock) = controller(vec![contact]).await;
         let large = bundle(&[7; 1000]);
         stock.insert(&large, false);
         // However often a search finds it, it is one.

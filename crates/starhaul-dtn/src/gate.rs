@@ -15,6 +15,7 @@ use hardy_bpa::{
     cla::{Cla, ClaAddress, ClaAddressType, Error, ForwardBundleResult, Result, Sink},
 };
 use starhaul_log::Seldom;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::{
     config::{LtpConfig, TcpConfig},
@@ -24,6 +25,10 @@ use crate::{
     steady::{self, Fault},
     stock::{NoRoom, Stock},
 };
+
+/// Bundles that a neighbour over TCPCLv4 is given at a time. A session carries one, and the others are there only so that it goes on with
+/// the next; each that is there when a connection breaks makes a connection of its own.
+const MOST_AT_ONCE: usize = 8;
 
 /// A convergence layer behind its gate.
 pub(crate) struct Gate {
@@ -102,6 +107,8 @@ struct Neighbour {
     /// How many had come before it. Of several connections of a node, the latest is used: those before it may have broken without
     /// a sign.
     number: u64,
+    /// Of the bundles that it is given at a time, where connections limit them.
+    turns: Arc<Semaphore>,
     /// Whether the agent knows of it.
     is_shown: bool,
 }
@@ -164,6 +171,28 @@ impl Gate {
             layer,
             door: Arc::new(door),
         })
+    }
+
+    fn is_tcp(&self) -> bool {
+        self.layer.address_type() == Some(ClaAddressType::Tcp)
+    }
+
+    /// The node at an address, when it can be given a bundle; `None` if it is not there, or has left while others had their turn.
+    async fn turn(&self, address: &ClaAddress) -> Option<(NodeId, Option<OwnedSemaphorePermit>)> {
+        let find = || self.door.neighbours().get(address).cloned();
+        let Neighbour {
+            node,
+            number,
+            turns,
+            ..
+        } = find()?;
+        if !self.is_tcp() {
+            return Some((node, None));
+        }
+        let turn = turns.acquire_owned().await.ok()?;
+        let is_there = find().is_some_and(|at| at.number == number);
+        let is_open = !self.door.is_closed.load(Ordering::SeqCst);
+        (is_there && is_open).then_some((node, Some(turn)))
     }
 
     /// Shows and hides neighbours as their contacts begin and end.
@@ -403,18 +432,13 @@ impl Cla for Gate {
         address: &ClaAddress,
         bundle: Bytes,
     ) -> Result<ForwardBundleResult> {
-        let node = self
-            .door
-            .neighbours()
-            .get(address)
-            .map(|neighbour| neighbour.node.clone());
-        let (now, bytes) = (Schedule::now(), bundle.len() as u64);
-        let schedule = &self.door.schedule;
-        // It has left: who answers there now, if anyone, is not this neighbour.
-        let Some(node) = node else {
+        // If it has left: who answers there now, if anyone, is not this neighbour.
+        let Some((node, turn)) = self.turn(address).await else {
             self.door.stock.changes.again();
             return Ok(ForwardBundleResult::NoNeighbour);
         };
+        let (now, bytes) = (Schedule::now(), bundle.len() as u64);
+        let schedule = &self.door.schedule;
         // Its contact is over, or too short for what is left of it.
         let Some(booking) = schedule.book(&node, now, bytes) else {
             if schedule.fit(&node, now, bytes) == Fit::Never {
@@ -426,9 +450,8 @@ impl Cla for Gate {
         };
         let leaving = self.door.leave_to(&node);
         let forwarded = self.layer.forward(queue, address, bundle).await;
-        drop(leaving);
-        let is_tcp = self.layer.address_type() == Some(ClaAddressType::Tcp);
-        self.door.note(&node, address, &forwarded, is_tcp);
+        drop((leaving, turn));
+        self.door.note(&node, address, &forwarded, self.is_tcp());
         match forwarded {
             Ok(ForwardBundleResult::Sent) => drop(self.door.sent.fetch_add(1, Ordering::Relaxed)),
             _ => {
@@ -516,6 +539,7 @@ impl Sink for Entrance {
         let neighbour = Neighbour {
             node,
             number: self.0.came.fetch_add(1, Ordering::Relaxed),
+            turns: Arc::new(Semaphore::new(MOST_AT_ONCE)),
             is_shown: false,
         };
         self.0.is_there(&neighbour.node);
@@ -553,6 +577,9 @@ mod tests {
         sink: OnceLock<Box<dyn Sink>>,
         answers: AtomicBool,
         is_tcp: AtomicBool,
+        /// Whether it answers at all, and how many bundles it has been given.
+        is_stuck: AtomicBool,
+        given: AtomicU64,
     }
 
     #[async_trait]
@@ -577,6 +604,10 @@ mod tests {
             _: &ClaAddress,
             _: Bytes,
         ) -> Result<ForwardBundleResult> {
+            self.given.fetch_add(1, Ordering::Relaxed);
+            while self.is_stuck.load(Ordering::Relaxed) {
+                tokio::task::yield_now().await;
+            }
             Ok(match self.answers.load(Ordering::Relaxed) {
                 true => ForwardBundleResult::Sent,
                 false => ForwardBundleResult::NoNeighbour,
@@ -722,6 +753,45 @@ mod tests {
         assert_eq!(shown(), [at("old")]);
         gate.forward(None, &old, Bytes::new()).await.unwrap();
         assert!(schedule.next_attempt(Schedule::now()).is_some());
+    }
+
+    /// Hundreds wait for a session of TCPCLv4 that breaks: each that waits in the layer makes a connection of its own.
+    #[tokio::test]
+    async fn few_bundles_wait_for_a_connection_and_those_behind_them_see_it_break() {
+        let schedule = Schedule::new(node(1), ContactPlan::default(), Vec::new());
+        let stock = Stock::new(node(1), Storage::small());
+        let layer = Arc::new(Layer::default());
+        layer.is_tcp.store(true, Ordering::Relaxed);
+        layer.is_stuck.store(true, Ordering::Relaxed);
+        let guests = Guests::Only(vec![node(2)]);
+        let gate = Gate::new(
+            node(1),
+            layer.clone(),
+            Arc::new(schedule),
+            stock,
+            guests,
+            true,
+        );
+        gate.on_register(Box::new(Agent::default()), &[]).await;
+        let sink = layer.sink.get().unwrap();
+        sink.add_peer(at("2"), &[node(2)]).await.unwrap();
+        let sending = (0..300).map(|_| {
+            let gate = gate.clone();
+            tokio::spawn(async move { gate.forward(None, &at("2"), Bytes::new()).await })
+        });
+        let sending: Vec<_> = sending.collect();
+        for _ in 0..1000 {
+            tokio::task::yield_now().await;
+        }
+        let given = || layer.given.load(Ordering::Relaxed);
+        assert_eq!(given(), MOST_AT_ONCE as u64);
+        sink.remove_peer(&at("2")).await.unwrap();
+        layer.is_stuck.store(false, Ordering::Relaxed);
+        for sent in sending {
+            let sent = sent.await.unwrap();
+            assert!(matches!(sent, Ok(ForwardBundleResult::NoNeighbour)));
+        }
+        assert_eq!(given(), MOST_AT_ONCE as u64);
     }
 
     /// Over LTP it proves by its key who it is.

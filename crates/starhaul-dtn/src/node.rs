@@ -29,7 +29,8 @@ use crate::{
     app::{App, Delivery, Desk, MOST_DELIVERING},
     bundle_log::BundleLog,
     config::{Config, TcpConfig, TcpPeer},
-    egress::{MOST_BUNDLES, MOST_BUNDLES_TCP, Window},
+    egress::{MOST_BUNDLES, Window},
+    files::LEAST_CONTACT,
     filters,
     gate::{Gate, Guests},
     ltp::{LtpCla, LtpLayer},
@@ -57,8 +58,12 @@ const WINDOW_ROUND_TRIPS: u32 = 3;
 const MOST_SHUTDOWN: Duration = Duration::from_secs(5);
 /// How long the node waits before it tries again what failed.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
-/// How long an address of a peer may take to answer before the next is tried, or the same again.
+/// How long an address of a peer may take to answer, beside light, before the next one is tried; and the last or only one before all are
+/// tried again: who answers late is not missed then.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
+const LAST_PATIENCE: Duration = Duration::from_secs(30);
+/// So many times light goes to and fro until a session is there: for the connection, the headers, and what each end takes.
+const CONNECT_WAYS: u32 = 6;
 /// The longest time between two attempts to connect to one who takes connections and ends them.
 const MOST_DELAY: Duration = Duration::from_secs(60);
 /// All that waits is tried again this often: each time costs a search of the store.
@@ -265,7 +270,6 @@ impl Parts {
                 self.store.clone(),
                 self.stock.clone(),
                 self.schedule.clone(),
-                MOST_BUNDLES,
                 window,
             );
             layer.set_links(|node| self.link(node, Schedule::now()));
@@ -290,7 +294,6 @@ impl Parts {
                 self.store.clone(),
                 self.stock.clone(),
                 self.schedule.clone(),
-                MOST_BUNDLES_TCP,
                 WINDOW_BYTES,
             );
             agent
@@ -386,9 +389,22 @@ async fn try_again(parts: Arc<Parts>) {
     }
 }
 
+/// How long an address of a peer so far away may take to answer.
+fn connect_patience(light_time: Duration, is_last: bool) -> Duration {
+    let own = match is_last {
+        true => LAST_PATIENCE,
+        false => CONNECT_PATIENCE,
+    };
+    own.saturating_add(light_time.saturating_mul(CONNECT_WAYS))
+}
+
 /// Connects to the first address of a peer that takes a connection, and returns it.
-async fn connect(layer: &hardy_tcpclv4::Cla, address: &PeerAddress) -> Result<SocketAddr, String> {
-    let addresses = match address {
+async fn connect(
+    layer: &hardy_tcpclv4::Cla,
+    address: &PeerAddress,
+    light_time: Duration,
+) -> Result<SocketAddr, String> {
+    let addresses: Vec<SocketAddr> = match address {
         PeerAddress::At(address) => vec![*address],
         // A name is looked up at each attempt: a peer may be given another address.
         PeerAddress::Named(name) => {
@@ -397,9 +413,11 @@ async fn connect(layer: &hardy_tcpclv4::Cla, address: &PeerAddress) -> Result<So
         }
     };
     let mut failed = "the name has no address".to_owned();
-    for address in addresses {
+    let mut addresses = addresses.into_iter().peekable();
+    while let Some(address) = addresses.next() {
         // The system would try longer and longer, and lose the beginning of a contact.
-        match tokio::time::timeout(CONNECT_PATIENCE, layer.connect(&address)).await {
+        let patience = connect_patience(light_time, addresses.peek().is_none());
+        match tokio::time::timeout(patience, layer.connect(&address)).await {
             Ok(Ok(())) => return Ok(address),
             Ok(Err(error)) => failed = error.to_string(),
             Err(_) => failed = format!("{address} does not answer"),
@@ -438,7 +456,8 @@ async fn keep_connected(parts: Arc<Parts>, node: NodeId, address: PeerAddress) {
         let is_wanted = || !gate.has(&node) && parts.schedule.is_open(&node, Schedule::now());
         let mut connected = None;
         if is_wanted() {
-            match connect(layer, &address).await {
+            let light_time = parts.schedule.light_time(&node, Schedule::now());
+            match connect(layer, &address, light_time).await {
                 Ok(at) => {
                     connected = Some(ClaAddress::Tcp(at));
                     told.clear();
@@ -506,9 +525,11 @@ impl Handle {
         self.0.config.storage.bundle_bytes
     }
 
-    /// Bytes of the least contact of the plan, if there is one.
+    /// Bytes of the least contact that is left in the plan and carries some chunks of a file, if there is one.
     pub fn least_contact(&self) -> Option<u64> {
-        self.0.schedule.least_contact()
+        self.0
+            .schedule
+            .least_contact(Schedule::now(), LEAST_CONTACT)
     }
 
     /// The socket that the configuration names.
@@ -524,3 +545,19 @@ impl Handle {
 
 /// Endpoints without a name have numbers from here on.
 const ANY: u64 = 1 << 30;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Three round trips, of which none is over in less than light takes.
+    #[test]
+    fn a_far_peer_has_time_to_answer() {
+        let minute = Duration::from_secs(60);
+        for is_last in [false, true] {
+            assert!(connect_patience(minute, is_last) > minute * 6);
+        }
+        assert_eq!(connect_patience(Duration::ZERO, false), CONNECT_PATIENCE);
+        assert_eq!(connect_patience(Duration::ZERO, true), LAST_PATIENCE);
+    }
+}

@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{Mutex, MutexGuard, PoisonError},
-    time::SystemTime,
+    time::{Duration, SystemTime},
 };
 
 use starhaul_ltp::LinkState;
@@ -32,8 +32,6 @@ pub(crate) struct Schedule {
     ends: BTreeMap<NodeId, Moment>,
     /// The nodes to which the configuration sends bundles, whatever the plan says.
     configured: BTreeSet<NodeId>,
-    /// Bytes of the least contact of the plan.
-    least_contact: Option<u64>,
     bookings: Mutex<Bookings>,
     /// Of the neighbours.
     silent: Mutex<Silent>,
@@ -53,9 +51,10 @@ pub(crate) struct Booking {
 pub(crate) enum Fit {
     /// It can leave now.
     Now,
-    /// What is left of an open contact is too short or booked; another is long enough, or this one without what is booked.
+    /// What is left of an open contact is too short or booked; another is long enough, or this one without what is booked. Or there is
+    /// no contact any more.
     Later,
-    /// Neither what is left of an open contact nor any that comes is long enough.
+    /// There are contacts, and neither what is left of an open one nor any that comes is long enough.
     Never,
 }
 
@@ -130,8 +129,6 @@ impl Schedule {
             _ => None,
         };
         let planned = plan.contacts().iter().filter_map(other).collect();
-        let all = plan.contacts().iter();
-        let least_contact = all.map(|contact| carries(contact, contact.start)).min();
         let plan = plan.with(always);
         let (mut places, mut ends) = (BTreeMap::<_, Vec<_>>::new(), BTreeMap::new());
         for (place, contact) in plan.contacts().iter().enumerate() {
@@ -152,7 +149,6 @@ impl Schedule {
                 .collect(),
             ends,
             configured: BTreeSet::new(),
-            least_contact,
             node,
             plan,
             bookings: Mutex::default(),
@@ -311,19 +307,35 @@ impl Schedule {
         }
         let next = self.neighbours.get(neighbour);
         let next = next.and_then(|ways| ways.next(now));
-        let coming = next.map_or(0, |way| way.most_bytes);
+        let coming = next.map(|way| way.most_bytes);
         let open = self.open(neighbour, now);
-        let most = open.map(|(_, contact)| carries(contact, now)).max();
-        match bytes <= most.unwrap_or(0).max(coming) {
+        let open = open.map(|(_, contact)| carries(contact, now)).max();
+        // The last contact may just have ended: that says nothing of the bundle's size.
+        match open.max(coming).is_none_or(|most| bytes <= most) {
             true => Fit::Later,
             false => Fit::Never,
         }
     }
 
-    /// Bytes of the least contact of the plan between any nodes, if there is one: over which of them a bundle will go is not known
-    /// when it is made.
-    pub(crate) fn least_contact(&self) -> Option<u64> {
-        self.least_contact
+    /// Bytes of the least contact of the plan between any nodes that is not over and carries so many, or of the largest if none does: over
+    /// which of them a bundle will go is not known when it is made. `None` if none is left.
+    pub(crate) fn least_contact(&self, now: Moment, least: u64) -> Option<u64> {
+        let carried = || {
+            let all = self.plan.contacts().iter();
+            // One without an end carries all, and its bytes cannot be counted.
+            let left = all.filter(move |contact| contact.end > now && contact.end < Moment::MAX);
+            left.map(|contact| carries(contact, contact.start))
+        };
+        let suited = carried().filter(|bytes| *bytes >= least).min();
+        suited.or_else(|| carried().max())
+    }
+
+    /// How long a signal takes to a neighbour now; no time where no contact says it.
+    pub(crate) fn light_time(&self, neighbour: &NodeId, now: Moment) -> Duration {
+        let open = self.open(neighbour, now);
+        open.map(|(_, contact)| contact.light_time)
+            .max()
+            .unwrap_or_default()
     }
 
     /// A bundle did not leave: others may have its time.
@@ -381,8 +393,6 @@ impl Schedule {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use starhaul_units::Bandwidth;
 
     use super::*;
@@ -525,13 +535,43 @@ mod tests {
     }
 
     #[test]
+    fn files_are_cut_by_a_contact_that_is_left_and_carries_some_of_them() {
+        let rate = Bandwidth::from_bits_per_second(9600);
+        let plan = [
+            contact(2, 3, 0..100, rate),
+            contact(2, 3, 200..680, rate),
+            contact(5, 6, 200..201, rate),
+            contact(1, 2, 200..1200, rate),
+        ];
+        let schedule = Schedule::new(node(1), ContactPlan::new(plan.to_vec()), Vec::new());
+        let least = |at, least| schedule.least_contact(second(at), least);
+        assert_eq!(least(0, 65_536), Some(120_000));
+        assert_eq!(least(100, 65_536), Some(576_000));
+        assert_eq!(least(680, 65_536), Some(1_200_000));
+        // Where none carries so much, the largest.
+        assert_eq!(least(680, 2_000_000), Some(1_200_000));
+        assert_eq!(least(1200, 65_536), None);
+    }
+
+    #[test]
+    fn how_far_a_neighbour_is_says_the_open_contact() {
+        let far = Contact {
+            light_time: Duration::from_secs(8),
+            ..contact(1, 2, 0..100, Bandwidth::from_mbit(1))
+        };
+        let schedule = Schedule::new(node(1), ContactPlan::new(vec![far]), Vec::new());
+        let light_time = |to, at| schedule.light_time(&node(to), second(at));
+        assert_eq!(light_time(2, 1), Duration::from_secs(8));
+        assert_eq!([light_time(2, 100), light_time(3, 1)], [Duration::ZERO; 2]);
+    }
+
+    #[test]
     fn a_bundle_that_no_contact_carries_is_told_from_one_that_waits_for_the_next() {
         // Passes of 8 minutes carry 576 000 bytes each, a short one between them 60 000.
         let rate = Bandwidth::from_bits_per_second(9600);
         let passes = [0..480, 1000..1050, 6000..6480].map(|pass| contact(1, 2, pass, rate));
         let schedule = Schedule::new(node(1), ContactPlan::new(passes.to_vec()), Vec::new());
         let fit = |at: u64, bytes: u64| schedule.fit(&node(2), second(at), bytes);
-        assert_eq!(schedule.least_contact(), Some(60_000));
         assert_eq!(fit(0, 576_000), Fit::Now);
         assert_eq!(fit(0, 576_001), Fit::Never);
         // It waits for the next pass, the last one.
@@ -548,6 +588,8 @@ mod tests {
         assert_eq!(fit(6100, 400_000), Fit::Later);
         schedule.give_back(&booking, second(6100));
         assert_eq!(fit(6100, 400_000), Fit::Now);
+        // After the last one nobody knows whether it was too large.
+        assert_eq!(fit(6480, 500_000), Fit::Later);
         // Whom the plan does not name takes any.
         assert_eq!(schedule.fit(&node(7), second(0), u64::MAX), Fit::Now);
     }

@@ -29,6 +29,18 @@ use crate::{
     plan::NodeId,
 };
 
+/// How long the names of bundles of nodes without a clock are kept after the end of their lifetimes.
+const GRACE: Duration = Duration::from_secs(3600);
+
+/// How long the name of a bundle that is gone is kept after the end of its lifetime. Without a clock at its source each node counts how
+/// old a bundle is: a copy that took another way may be thought younger, and live longer.
+pub(crate) fn grace(id: &Id) -> Duration {
+    match id.timestamp.is_clocked() {
+        true => Duration::ZERO,
+        false => GRACE,
+    }
+}
+
 /// Bundles and the bytes that they take up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Amount {

@@ -2,12 +2,14 @@
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
+    io,
     net::SocketAddr,
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use ring::rand::{SecureRandom, SystemRandom};
+use rustix::io::Errno;
 use starhaul_net::{BindOptions, Poller, UdpSocket, WireMeter};
 use starhaul_quic::{Identity, LEAST_PACKET_BYTES, MOST_PACKET_BYTES, Node, NodeConfig, PublicKey};
 use starhaul_session::{PathId, SchedulerChoice, SessionConfig};
@@ -108,13 +110,12 @@ impl Endpoint {
     /// Binds the listening sockets and starts the driver, which has a thread of its own.
     ///
     /// # Errors
-    /// An address cannot be bound, the configuration is refused, or the system is out of resources.
+    /// An address cannot be bound, the configuration is refused, or the system is out of resources. An address of a version of IP
+    /// that the kernel lacks is left out, with a warning in the log, where another one is bound.
     pub async fn bind(config: EndpointConfig) -> Result<Self, Error> {
-        let sockets = config
-            .listen
-            .iter()
-            .map(|address| UdpSocket::bind(&BindOptions::new(*address)))
-            .collect::<Result<Vec<_>, _>>()?;
+        let sockets = listen(&config.listen, |address| {
+            UdpSocket::bind(&BindOptions::new(address))
+        })?;
         let listen_addresses: Vec<_> = sockets.iter().map(UdpSocket::local_addr).collect();
         let (mut rng_seed, mut echo_secret) = ([0; 32], [0; 32]);
         for secret in [&mut rng_seed, &mut echo_secret] {
@@ -338,6 +339,34 @@ impl Endpoint {
     }
 }
 
+/// A socket for each address, but for those whose version of IP the kernel lacks, unless all are.
+fn listen<S>(
+    addresses: &[SocketAddr],
+    bind: impl Fn(SocketAddr) -> Result<S, starhaul_net::Error>,
+) -> Result<Vec<S>, starhaul_net::Error> {
+    let (mut sockets, mut left_out) = (Vec::new(), Vec::new());
+    for address in addresses {
+        match bind(*address) {
+            Err(starhaul_net::Error::System(source)) if !has_family(&source) => {
+                let address = *address;
+                left_out.push(starhaul_net::Error::Bind { address, source });
+            }
+            bound => sockets.push(bound?),
+        }
+    }
+    if sockets.is_empty() && !left_out.is_empty() {
+        return Err(left_out.remove(0));
+    }
+    for error in left_out {
+        tracing::warn!("{error}; peers are accepted at the other addresses alone");
+    }
+    Ok(sockets)
+}
+
+fn has_family(error: &io::Error) -> bool {
+    Errno::from_io_error(error) != Some(Errno::AFNOSUPPORT)
+}
+
 impl Drop for Inner {
     fn drop(&mut self) {
         self.shared.lock().close_all("endpoint dropped");
@@ -368,5 +397,31 @@ impl std::fmt::Debug for Endpoint {
         f.debug_struct("Endpoint")
             .field("listen_addresses", &self.inner.listen_addresses)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use starhaul_net::Error;
+
+    use super::*;
+
+    /// What `starhaul init` writes for a name: both versions of IP.
+    #[test]
+    fn an_address_of_a_version_that_the_kernel_lacks_is_left_out_beside_another() {
+        let [v4, v6] = ["0.0.0.0:4600", "[::]:4600"].map(|text| text.parse().unwrap());
+        let without_v6 = |address: SocketAddr| match address {
+            SocketAddr::V4(_) => Ok(address),
+            SocketAddr::V6(_) => Err(Error::System(Errno::AFNOSUPPORT.into())),
+        };
+        assert_eq!(listen(&[v4, v6], without_v6).unwrap(), [v4]);
+        assert!(listen(&[], without_v6).unwrap().is_empty());
+        let refused = listen(&[v6], without_v6).unwrap_err().to_string();
+        assert!(refused.contains("[::]:4600"), "{refused}");
+        let taken = |address| match address {
+            SocketAddr::V4(_) => Ok(address),
+            SocketAddr::V6(_) => Err(Error::System(Errno::MFILE.into())),
+        };
+        assert!(matches!(listen(&[v4, v6], taken), Err(Error::System(_))));
     }
 }

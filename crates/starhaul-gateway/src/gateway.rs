@@ -514,5 +514,7 @@ mod tests {
         let ended = gateway.ended();
         gateway.shared.chain.as_ref().unwrap().close().await;
         ended.await;
+        // The rest of it ends in order.
+        gateway.shutdown().await;
     }
 }

@@ -41,7 +41,7 @@ pub(crate) struct Totals {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ledger {
     groups: BTreeMap<Group, Totals>,
-    /// Those of them that began with a stream of the peer, or with a reply to one.
+    /// Those of them that began with a stream of the peer.
     invented: usize,
 }
 
@@ -122,6 +122,11 @@ impl Ledger {
             mut group,
             invented,
         } = Group::of(stats, opened_by_us);
+        if invented && group.ours && !self.groups.contains_key(&group) {
+            // A reply to no flow of ours: the rule that it names may be none.
+            group.ours = false;
+            group.rule = None;
+        }
         if invented && !self.groups.contains_key(&group) {
             match self.invented < MAX_GROUPS {
                 true => self.invented += 1,
@@ -207,6 +212,9 @@ mod tests {
             class: flow.priority,
         };
         assert_eq!(groups[&ours].sum.bytes_sent, 12);
+        // The rules that the other replies claim are not told as ours.
+        let told_as_ours = groups.keys().filter(|group| group.ours);
+        assert_eq!(told_as_ours.collect::<Vec<_>>(), [&ours]);
         let bytes: u64 = groups.values().map(|totals| totals.sum.bytes_sent).sum();
         assert_eq!(bytes, 4012);
     }

@@ -220,7 +220,7 @@ impl PeerState {
         }
     }
 
-    /// The session that new flows use: the newest one, unless it has no path and another one has.
+    /// The session that new flows use: the newest one; once that has no path and another one has, the other, until that one has none.
     pub(crate) fn session(&self) -> Option<Arc<PeerSession>> {
         self.chosen.borrow().clone()
     }

@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use starhaul_units::Bandwidth;
 
-use crate::{AuthKey, Coding, EngineId, path::AnswerTime};
+use crate::{
+    AuthKey, Coding, EngineId,
+    path::{AnswerTime, MOST_DOUBLINGS},
+};
 
 /// Configuration of an engine.
 #[derive(Clone, Debug)]
@@ -66,8 +69,11 @@ pub struct PeerConfig {
     /// Bytes that lower layers add to a segment; counted in the rate.
     pub overhead: usize,
     /// Added to the round trip before an unanswered segment is sent again; doubles with each attempt, six times at
-    /// most, and eight times while neither a light time nor an answer tells how far the peer is.
+    /// most.
     pub margin: Duration,
+    /// How often the margin doubles at most while neither a light time nor an answer tells how far the peer is; six times by default, too.
+    /// Each time more doubles the light time up to which a first answer is awaited, and the time until a dead peer is given up.
+    pub blind_doublings: u32,
     /// Times that a checkpoint, a report or a cancellation is sent again before its session is cancelled (§6.7, §6.8,
     /// §6.16).
     pub retransmission_limit: u32,
@@ -145,6 +151,7 @@ impl PeerConfig {
             overhead: UDP_OVERHEAD,
             // A peer's clock and queues are uncertain in proportion to the distance.
             margin,
+            blind_doublings: MOST_DOUBLINGS,
             retransmission_limit: RETRANSMISSION_LIMIT,
             cycle_limit: CYCLE_LIMIT,
             checkpoint_every: None,
@@ -178,6 +185,7 @@ impl PeerConfig {
         AnswerTime::new(
             self.one_way_light_time,
             self.margin.saturating_add(segments),
+            self.blind_doublings,
         )
     }
 
@@ -189,7 +197,7 @@ impl PeerConfig {
             .map_or("the end of the red part".into(), |every| {
                 format!("every {every} segments and the end of the red part")
             });
-        let answer = AnswerTime::new(self.one_way_light_time, self.margin);
+        let answer = AnswerTime::new(self.one_way_light_time, self.margin, self.blind_doublings);
         let rows: [(&'static str, String, &'static str); 12] = [
             (
                 "one-way light time",

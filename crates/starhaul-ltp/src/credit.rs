@@ -6,39 +6,58 @@ const TIMES: usize = 3;
 
 /// The bytes that may still be sent; by default any number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Credit(Option<usize>);
+pub(crate) struct Credit {
+    left: Option<usize>,
+    /// Whether a report was acknowledged that there is not.
+    has_missed: bool,
+}
 
 impl Credit {
     /// For these bytes.
     pub(crate) fn earned_by(bytes: usize) -> Self {
-        Self(Some(bytes.saturating_mul(TIMES)))
+        Self {
+            left: Some(bytes.saturating_mul(TIMES)),
+            has_missed: false,
+        }
     }
 
     /// More bytes came.
     pub(crate) fn earn(&mut self, bytes: usize) {
-        if let Some(left) = &mut self.0 {
+        if let Some(left) = &mut self.left {
             *left = left.saturating_add(bytes.saturating_mul(TIMES));
         }
     }
 
     /// The engine is there: it has answered something that only it was told.
     pub(crate) fn lift(&mut self) {
-        self.0 = None;
+        *self = Self::default();
+    }
+
+    /// The engine knows the number of a report, unless it has tried others: there are few enough to try them all.
+    pub(crate) fn lift_by_serial(&mut self) {
+        if !self.has_missed {
+            self.lift();
+        }
+    }
+
+    /// The engine does not know the number of a report.
+    pub(crate) fn miss(&mut self) {
+        self.has_missed |= self.is_limited();
     }
 
     /// Whether the engine has still to show that it is there.
     pub(crate) fn is_limited(self) -> bool {
-        self.0.is_some()
+        self.left.is_some()
     }
 
     /// Whether so many bytes may be sent.
     pub(crate) fn allows(self, bytes: usize) -> bool {
-        self.0.is_none_or(|left| left >= bytes)
+        self.left.is_none_or(|left| left >= bytes)
     }
 
     /// They are sent.
     pub(crate) fn spend(&mut self, bytes: usize) {
-        if let Some(left) = &mut self.0 {
+        if let Some(left) = &mut self.left {
             *left = left.saturating_sub(bytes);
         }
     }
@@ -55,8 +74,10 @@ mod tests {
         assert!(credit.allows(60) && !credit.allows(61));
         credit.spend(50);
         assert!(credit.allows(10) && !credit.allows(11) && credit.is_limited());
-        credit.lift();
+        credit.lift_by_serial();
         assert!(credit.allows(usize::MAX) && !credit.is_limited());
+        // Repeated acknowledgements say nothing then.
+        credit.miss();
         assert_eq!(credit, Credit::default());
     }
 }

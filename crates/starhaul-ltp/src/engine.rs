@@ -9,7 +9,7 @@ use bytes::Bytes;
 
 use crate::{
     Batch, CancelReason, EngineConfig, EngineId, Error, Event, PeerConfig, SessionId, Stats,
-    UnknownPeers,
+    UnknownPeers, parse,
     peer::{Context, Memory, Numbers, Peer},
 };
 
@@ -36,7 +36,7 @@ pub struct LinkState {
     pub peer_transmits: bool,
 }
 
-/// Timeouts without a word after which a peer without a key may have moved, the first one twice.
+/// Timeouts without a word after which a peer may have moved, the first one twice.
 const TIMEOUTS_TO_MOVE: u32 = 5;
 
 /// An LTP engine (RFC 5326). After every call, drain [`Engine::poll_transmit`] and [`Engine::poll_event`], and return at
@@ -119,13 +119,11 @@ impl Engine {
     }
 
     /// How long a peer must not have been heard before it is believed to be elsewhere: some timeouts, of which it lets none pass without a
-    /// word while it has something to send. No time where a key tells it from others. `None` for one that is not known.
+    /// word while it has something to send. A key changes nothing: signatures do not tell when a segment was made, and whoever has seen
+    /// one can send it again from anywhere. `None` for one that is not known.
     pub fn moves_after(&self, id: EngineId) -> Option<Duration> {
         let peer = self.peers.get(&id)?;
-        Some(match peer.config.auth {
-            Some(_) => Duration::ZERO,
-            None => peer.answer_time().silence(TIMEOUTS_TO_MOVE),
-        })
+        Some(peer.answer_time().silence(TIMEOUTS_TO_MOVE))
     }
 
     /// Tells that a peer is elsewhere, from where so many bytes came: nothing shows yet that it gets what is sent there.
@@ -224,7 +222,7 @@ impl Engine {
 
     /// Takes datagrams of one peer that the link layer received together: each has `stride` bytes but the last, which may
     /// be shorter. Several segments in a datagram are taken in order. Returns whether a segment was well-formed and, where the peer has a
-    /// key, signed with it: then the peer is where they came from.
+    /// key, signed with it.
     pub fn handle_datagrams(
         &mut self,
         now: Instant,
@@ -233,7 +231,8 @@ impl Engine {
         stride: usize,
     ) -> bool {
         let datagrams = contents.chunks(stride.max(1));
-        if !self.peers.contains_key(&from) && !self.admit(now, from) {
+        let first = datagrams.clone().next().unwrap_or_default();
+        if !self.peers.contains_key(&from) && !self.admit(now, from, first) {
             self.stats.dropped.unknown_peer += datagrams.len() as u64;
             return false;
         }
@@ -313,8 +312,8 @@ impl Engine {
         self.peers.get(&peer)?.answer_time().smoothed()
     }
 
-    /// Makes an unknown engine a peer, if the configuration allows it.
-    fn admit(&mut self, now: Instant, id: EngineId) -> bool {
+    /// Makes an unknown engine a peer for its first datagram, if the configuration allows it.
+    fn admit(&mut self, now: Instant, id: EngineId, first: &[u8]) -> bool {
         let UnknownPeers::Accept { most, config } = &self.config.unknown_peers else {
             return false;
         };
@@ -323,18 +322,27 @@ impl Engine {
             return false;
         }
         if self.guests >= most {
-            let idle = self
-                .peers
-                .values()
-                .find(|peer| peer.is_guest && peer.is_idle());
-            let Some(idle) = idle.map(|peer| peer.id) else {
+            let Some(leaves) = self.dispensable(is_signed(&config, first)) else {
                 return false;
             };
-            self.forget(idle);
+            self.with_peer(now, leaves, |peer, cx| peer.end_all(cx));
+            self.forget(leaves);
         }
         self.peers.insert(id, Peer::new(id, config, true, now));
         self.guests += 1;
         true
+    }
+
+    /// The guest that makes room for another one: one that is idle, or the oldest of those that have not shown that they are there, of
+    /// which a few forged datagrams make as many as one likes. Those stay for one who does not have the key either.
+    fn dispensable(&self, has_key: bool) -> Option<EngineId> {
+        let guests = || self.peers.values().filter(|peer| peer.is_guest);
+        let strange = || {
+            let strange = guests().filter(|peer| has_key && peer.is_strange());
+            strange.min_by_key(|peer| peer.met)
+        };
+        let leaves = guests().find(|peer| peer.is_idle()).or_else(strange);
+        leaves.map(|peer| peer.id)
     }
 
     fn forget(&mut self, id: EngineId) {
@@ -383,4 +391,15 @@ impl Engine {
         }
         Some(result)
     }
+}
+
+/// Whether a datagram begins with a segment that is signed as this configuration asks for.
+fn is_signed(config: &PeerConfig, datagram: &[u8]) -> bool {
+    let Some(key) = &config.auth else {
+        return true;
+    };
+    parse(datagram).is_ok_and(|(segment, behind)| {
+        let raw = &datagram[..datagram.len() - behind.len()];
+        key.is_signed(&segment, raw)
+    })
 }

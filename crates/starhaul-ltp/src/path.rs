@@ -10,6 +10,8 @@ use starhaul_units::Bandwidth;
 pub(crate) struct AnswerTime {
     light: Duration,
     margin: Duration,
+    /// Attempts after which the margin no longer doubles while neither light time nor answers tell how far the peer is.
+    blind_doublings: u32,
     /// Time to the reports on checkpoints, once measured.
     measured: Option<Measured>,
     /// Time to the acknowledgements of reports: all that an engine learns which only receives.
@@ -24,16 +26,18 @@ struct Measured {
 }
 
 /// Attempts after which the margin no longer doubles.
-const MOST_DOUBLINGS: u32 = 6;
-/// The same while neither light time nor answers tell how far the peer is: with the default margin and limit, the attempts last for six
-/// minutes, in which answers from a light time of two minutes away come also if most of them are lost.
-const MOST_BLIND_DOUBLINGS: u32 = 8;
+pub(crate) const MOST_DOUBLINGS: u32 = 6;
 
 impl AnswerTime {
-    pub(crate) fn new(one_way_light_time: Duration, margin: Duration) -> Self {
+    pub(crate) fn new(
+        one_way_light_time: Duration,
+        margin: Duration,
+        blind_doublings: u32,
+    ) -> Self {
         Self {
             light: one_way_light_time.saturating_mul(2),
             margin,
+            blind_doublings,
             measured: None,
             acknowledged: None,
         }
@@ -70,10 +74,11 @@ impl AnswerTime {
             measured.smoothed.saturating_add(deviation)
         });
         let doublings = match self.is_blind() {
-            true => MOST_BLIND_DOUBLINGS,
+            true => self.blind_doublings,
             false => MOST_DOUBLINGS,
         };
-        let margin = self.margin.saturating_mul(1 << attempts.min(doublings));
+        let doubled = 1_u32.checked_shl(attempts.min(doublings));
+        let margin = self.margin.saturating_mul(doubled.unwrap_or(u32::MAX));
         self.light.max(measured).saturating_add(margin)
     }
 
@@ -150,7 +155,7 @@ mod tests {
 
     #[test]
     fn the_timeout_begins_with_light_time_and_margin_and_follows_what_is_measured() {
-        let mut answer = AnswerTime::new(ms(4000), ms(100));
+        let mut answer = AnswerTime::new(ms(4000), ms(100), 8);
         assert_eq!(answer.timeout(0), ms(8100));
         assert_eq!(answer.timeout(2), ms(8400));
         assert_eq!(answer.timeout(50), ms(14_400));
@@ -159,7 +164,7 @@ mod tests {
         }
         assert!(answer.timeout(0) < ms(8200), "{answer:?}");
         // An unknown light time is learnt, for which there is more time at first.
-        let mut answer = AnswerTime::new(Duration::ZERO, ms(100));
+        let mut answer = AnswerTime::new(Duration::ZERO, ms(100), 8);
         assert_eq!(answer.timeout(50), ms(25_600));
         assert!(answer.silence(20) > ms(350_000), "{:?}", answer.silence(20));
         answer.measure_acknowledgement(ms(800));

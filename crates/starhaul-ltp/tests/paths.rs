@@ -215,7 +215,8 @@ fn reports_wait_for_a_contact_of_their_own() {
 #[test]
 fn a_minute_of_light_time_is_learnt_at_either_end() {
     let light = Duration::from_secs(60);
-    let blind = PeerConfig::new(Duration::ZERO, None);
+    let mut blind = PeerConfig::new(Duration::ZERO, None);
+    blind.blind_doublings = 8;
     for sender in [PeerConfig::new(light, None), blind.clone()] {
         let mut pair = Pair::new(8, &sender, "delay=60s", "delay=60s");
         let now = pair.sim.now();

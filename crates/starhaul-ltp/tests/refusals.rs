@@ -190,14 +190,7 @@ fn gaps_without_end_below_a_repair_symbol_cost_little_each() {
 fn a_stranger_is_sent_at_most_three_times_what_came_from_there() {
     let mut now = Instant::now();
     let config = PeerConfig::new(Duration::ZERO, None);
-    let mut receiver = Engine::new(EngineConfig {
-        unknown_peers: UnknownPeers::Accept {
-            most: 2,
-            config: Box::new(config.clone()),
-        },
-        ..EngineConfig::new(RECEIVER, [1; 32])
-    });
-    receiver.open_service(SERVICE);
+    let mut receiver = host(2, &config);
     // A session each, half of them for a service that is open: these are reported on, the others cancelled.
     let mut forged = Vec::new();
     for number in 1..=100 {
@@ -231,6 +224,100 @@ fn a_stranger_is_sent_at_most_three_times_what_came_from_there() {
     let most = 3 * (forged.len() + config.overhead);
     assert!((100..=most).contains(&sent), "{sent} bytes for {most}");
     assert_eq!(receiver.sessions(), (0, 0), "each session ends");
+}
+
+/// A receiver that takes up to so many strangers at a time.
+fn host(most: usize, config: &PeerConfig) -> Engine {
+    let mut receiver = Engine::new(EngineConfig {
+        unknown_peers: UnknownPeers::Accept {
+            most,
+            config: Box::new(config.clone()),
+        },
+        ..EngineConfig::new(RECEIVER, [1; 32])
+    });
+    receiver.open_service(SERVICE);
+    receiver
+}
+
+/// Initial numbers of reports are below 2^14: all of them fit into three datagrams.
+#[test]
+fn a_stranger_that_tries_all_numbers_of_a_report_stays_one() {
+    let mut now = Instant::now();
+    let mut receiver = host(2, &PeerConfig::new(Duration::ZERO, None));
+    let block = red(1, 0, b"x", true);
+    receiver.handle_datagrams(now, SENDER, &block, block.len());
+    let reports = output(&mut receiver, now);
+    assert_eq!(reports.len(), 1);
+    let guesses = (1..1 << 14).map(|report| segment(1, Body::ReportAck { report }));
+    let guesses: Vec<u8> = guesses.flatten().collect();
+    receiver.handle_datagrams(now, SENDER, &guesses, guesses.len());
+    // A cancellation is repeated for long to one that is there.
+    let data = Data {
+        kind: DataKind::RedEndOfBlock,
+        service: 7,
+        offset: 0,
+        checkpoint: Some(Checkpoint {
+            serial: 1,
+            report: 0,
+        }),
+        payload: b"x",
+    };
+    let unknown = segment(2, Body::Data(data));
+    receiver.handle_datagrams(now, SENDER, &unknown, unknown.len());
+    let mut cancellations = 0;
+    for _ in 0..100 {
+        let sent = output(&mut receiver, now);
+        let cancels = sent.iter().filter(|segment| {
+            let (segment, _) = starhaul_ltp::parse(segment).unwrap();
+            matches!(segment.body, Body::Cancel { .. })
+        });
+        cancellations += cancels.count();
+        let Some(at) = receiver.poll_timeout() else {
+            break;
+        };
+        now = now.max(at);
+        receiver.handle_timeout(now);
+    }
+    assert_eq!(cancellations, 3);
+}
+
+/// A forged datagram for each place would keep all others out for as long as a sender is waited for.
+#[test]
+fn strangers_that_answer_nothing_make_room_for_others() {
+    let now = Instant::now();
+    let config = PeerConfig::new(Duration::ZERO, None);
+    let mut receiver = host(2, &config);
+    let give = |receiver: &mut Engine, from: u64, segments: &[Vec<u8>]| {
+        for segment in segments {
+            receiver.handle_datagrams(now, EngineId(from), segment, segment.len());
+        }
+    };
+    // One that has answered keeps its place, and what it has begun.
+    let mut known = engine(EngineId(10), 2, &[RECEIVER], &config, now);
+    known.send(now, outgoing(3000)).unwrap();
+    converse(&mut known, &mut receiver, now);
+    assert_eq!(delivered(&mut receiver), [content(3000, 1)]);
+    known.send(now, outgoing(30_000)).unwrap();
+    let block = output(&mut known, now);
+    give(&mut receiver, 10, &block[..1]);
+    for id in 11..20 {
+        let mut forger = engine(EngineId(id), 3, &[RECEIVER], &config, now);
+        forger.send(now, outgoing(3000)).unwrap();
+        give(&mut receiver, id, &output(&mut forger, now)[..1]);
+        assert_eq!(receiver.sessions(), (0, 2));
+    }
+    let mut other = engine(EngineId(20), 4, &[RECEIVER], &config, now);
+    other.send(now, outgoing(5000)).unwrap();
+    converse(&mut other, &mut receiver, now);
+    assert_eq!(delivered(&mut receiver), [content(5000, 1)]);
+    give(&mut receiver, 10, &block[1..]);
+    converse(&mut known, &mut receiver, now);
+    assert_eq!(delivered(&mut receiver), [content(30_000, 1)]);
+    assert_eq!(
+        (receiver.sessions(), receiver.receive_memory()),
+        ((0, 0), 0)
+    );
+    assert_eq!(receiver.timers(), 0);
 }
 
 /// The sender of a file learns why nobody tells it what became of it.

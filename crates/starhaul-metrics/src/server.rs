@@ -3,23 +3,27 @@
 use std::{
     io,
     net::SocketAddr,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
+use http_body_util::Either;
 use hyper::{server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use starhaul_log::Seldom;
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::oneshot,
-    task::JoinSet,
+    task::{AbortHandle, JoinSet},
 };
 use tokio_io_timeout::TimeoutStream;
 
 use crate::{Site, request::answer};
 
-/// Connections at once; more wait in the kernel.
+/// Connections at once; one more takes the place of the oldest that follows no events.
 const MAX_CONNECTIONS: usize = 32;
 /// Time for a request to arrive, counted from the connection or from the request before.
 const REQUEST_TIME: Duration = Duration::from_secs(5);
@@ -55,17 +59,21 @@ impl Server {
     /// Answers until dropped.
     pub async fn serve(self, site: impl Site) {
         let site = Arc::new(site);
-        let mut clients = JoinSet::new();
+        let mut clients = Clients::default();
         let log = Seldom::default();
         loop {
             let accepted = tokio::select! {
-                accepted = self.listener.accept(), if clients.len() < MAX_CONNECTIONS => accepted,
-                Some(_) = clients.join_next() => continue,
+                accepted = self.listener.accept() => accepted,
+                Some(_) = clients.tasks.join_next() => continue,
             };
             match accepted {
                 Ok((client, _)) => {
                     let is_local = self.address.ip().is_loopback();
-                    clients.spawn(serve_client(client, site.clone(), is_local));
+                    clients.make_room().await;
+                    let follows = Arc::<AtomicBool>::default();
+                    let served = serve_client(client, site.clone(), is_local, follows.clone());
+                    let task = clients.tasks.spawn(served);
+                    clients.present.push(Client { task, follows });
                 }
                 Err(error) => {
                     site.note_refused(&error);
@@ -79,15 +87,50 @@ impl Server {
     }
 }
 
-async fn serve_client(client: TcpStream, site: Arc<impl Site>, is_local: bool) -> io::Result<()> {
+/// The clients that are connected.
+#[derive(Default)]
+struct Clients {
+    tasks: JoinSet<io::Result<()>>,
+    /// The oldest first.
+    present: Vec<Client>,
+}
+
+struct Client {
+    task: AbortHandle,
+    /// Its answer is one of events.
+    follows: Arc<AtomicBool>,
+}
+
+impl Clients {
+    /// Ends the oldest connection where there are as many as may be, so that those that stay for nothing shut nobody out.
+    async fn make_room(&mut self) {
+        self.present.retain(|client| !client.task.is_finished());
+        while self.tasks.len() >= MAX_CONNECTIONS {
+            let mut clients = self.present.iter();
+            let oldest = clients.position(|client| !client.follows.load(Ordering::Relaxed));
+            if let Some(oldest) = oldest {
+                self.present.remove(oldest).task.abort();
+            }
+            self.tasks.join_next().await;
+        }
+    }
+}
+
+async fn serve_client(
+    client: TcpStream,
+    site: Arc<impl Site>,
+    is_local: bool,
+    follows: Arc<AtomicBool>,
+) -> io::Result<()> {
     client.set_nodelay(true)?;
     let mut client = TimeoutStream::new(client);
     client.set_write_timeout(Some(STUCK_TIME));
     let service = service_fn(|request| {
-        let site = site.clone();
+        let (site, follows) = (site.clone(), follows.clone());
         async move {
-            let answer = answer(&*site, is_local, &request);
-            Ok::<_, std::convert::Infallible>(answer.into_response())
+            let answer = answer(&*site, is_local, &request).into_response();
+            follows.store(matches!(answer.body(), Either::Right(_)), Ordering::Relaxed);
+            Ok::<_, std::convert::Infallible>(answer)
         }
     });
     let served = http1::Builder::new()
@@ -135,5 +178,79 @@ impl Background {
     /// The address, with the port that the kernel chose.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use parking_lot::Mutex;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    use super::*;
+    use crate::{Answer, Events};
+
+    #[derive(Default)]
+    struct Followed(Arc<Mutex<Vec<Events>>>);
+
+    impl Site for Followed {
+        fn answer(&self, path: &str) -> Option<Answer> {
+            if path != "/events" {
+                return Some(Answer::metrics(Bytes::from_static(b"# EOF\n")));
+            }
+            let (events, answer) = Answer::events();
+            self.0.lock().push(events);
+            Some(answer)
+        }
+
+        fn places(&self) -> &'static str {
+            "/events"
+        }
+    }
+
+    async fn begin(address: SocketAddr, request: &str) -> TcpStream {
+        let mut client = TcpStream::connect(address).await.unwrap();
+        client.write_all(request.as_bytes()).await.unwrap();
+        client
+    }
+
+    async fn rest(mut client: TcpStream) -> String {
+        let mut got = Vec::new();
+        // One that is thrown out may be reset.
+        let _ = client.read_to_end(&mut got).await;
+        String::from_utf8(got).unwrap()
+    }
+
+    #[tokio::test]
+    async fn connections_that_stay_for_nothing_shut_nobody_out() {
+        let site = Followed::default();
+        let followers = site.0.clone();
+        let server = Server::bind(([127, 0, 0, 1], 0).into()).await.unwrap();
+        let address = server.address();
+        let server = tokio::spawn(server.serve(site));
+        let mut follower = begin(address, "GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
+        let mut head = [0; 12];
+        follower.read_exact(&mut head).await.unwrap();
+        assert_eq!(&head, b"HTTP/1.1 200");
+        let mut idle = Vec::new();
+        for _ in 1..MAX_CONNECTIONS {
+            idle.push(begin(address, "GET / HTTP/1.1\r\nHost: ").await);
+        }
+        let end = "localhost\r\nConnection: close\r\n\r\n";
+        let request = format!("GET / HTTP/1.1\r\nHost: {end}");
+        let answer = rest(begin(address, &request).await).await;
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        // The oldest has made room, not the youngest, and not who follows events.
+        let mut youngest = idle.pop().unwrap();
+        youngest.write_all(end.as_bytes()).await.unwrap();
+        let answer = rest(youngest).await;
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        assert_eq!(rest(idle.remove(0)).await, "");
+        let mut events = followers.lock().pop().unwrap();
+        events.send(Bytes::from_static(b"news")).await.unwrap();
+        drop(events);
+        let told = rest(follower).await;
+        assert!(told.contains("news"), "{told}");
+        server.abort();
     }
 }

@@ -61,6 +61,7 @@ pub struct Constellation {
     satellites: Vec<Satellite>,
     lasers: Vec<(u32, u32)>,
     left_out: usize,
+    any_serves: bool,
 }
 
 impl Constellation {
@@ -109,12 +110,13 @@ impl Constellation {
             satellites,
             lasers,
             left_out: 0,
+            any_serves: true,
         })
     }
 
     /// Satellites by their elements, each once with those nearest to `start`, which is by default the latest epoch of those
     /// with a usable orbit. Planes and neighbours are found from where the satellites are then; see the crate's guide. What is
-    /// not in service ([`Tle::is_in_service`]) is left out, unless nothing is.
+    /// not in service ([`Tle::is_in_service`]) is left out, unless nothing in orbit is.
     ///
     /// # Errors
     /// [`Error::Setting`] when no satellite remains, or too many do.
@@ -125,15 +127,20 @@ impl Constellation {
             let none = format!("there are no satellites with a usable orbit ({read} were read)");
             return Err(setting("tle", "", none));
         };
-        let mut nearest = nearest_elements(tles, start);
+        let nearest = nearest_elements(tles, start);
         let distinct = nearest.len();
-        if nearest.values().any(Tle::is_in_service) {
-            nearest.retain(|_, tle| tle.is_in_service());
-        }
-        let satellites: Vec<Satellite> = nearest
-            .into_values()
-            .filter_map(|tle| Satellite::of_tle(tle, start))
-            .filter(|satellite| satellite.state(Duration::ZERO).is_some())
+        let known = nearest.into_values().filter_map(|tle| {
+            let serves = tle.is_in_service();
+            let satellite = Satellite::of_tle(tle, start)?;
+            // One that has decayed serves no more, whatever its name says.
+            satellite.state(Duration::ZERO)?;
+            Some((serves, satellite))
+        });
+        let known: Vec<(bool, Satellite)> = known.collect();
+        let any_serves = known.iter().any(|(serves, _)| *serves);
+        let satellites: Vec<Satellite> = known
+            .into_iter()
+            .filter_map(|(serves, satellite)| (serves || !any_serves).then_some(satellite))
             .collect();
         if satellites.len() > MAX_SATELLITES {
             let most = format!("a constellation has at most {MAX_SATELLITES} satellites");
@@ -154,6 +161,7 @@ impl Constellation {
             left_out: distinct - satellites.len(),
             satellites,
             lasers,
+            any_serves,
         })
     }
 
@@ -176,6 +184,11 @@ impl Constellation {
     /// the start, or since they have decayed by then or are not in service.
     pub fn left_out(&self) -> usize {
         self.left_out
+    }
+
+    /// Whether satellites are in service by their names ([`Tle::is_in_service`]); otherwise all in orbit are taken.
+    pub fn is_in_service(&self) -> bool {
+        self.any_serves
     }
 
     /// Where the satellites are, in axes that turn with the Earth; `None` for one that has decayed.
@@ -227,6 +240,7 @@ fn nearest_elements(tles: Vec<Tle>, start: Epoch) -> BTreeMap<u64, Tle> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::grid::Orbit;
 
     #[test]
     fn a_shell_stands_where_its_numbers_say() {
@@ -321,19 +335,41 @@ mod tests {
     }
 
     #[test]
-    fn heights_are_the_same_all_along_an_orbit() {
+    fn what_is_in_service_by_its_name_alone_leaves_nothing_out() {
+        let dead = |number: u32| Tle {
+            name: format!("{number} [-]"),
+            ..tle(number.into(), 10, f64::from(number) * 20.0)
+        };
+        // SGP4 knows no orbit of the one that serves.
+        let serves = Tle {
+            name: "3 [+]".to_owned(),
+            constants: None,
+            ..tle(3, 10, 0.0)
+        };
+        let constellation = Constellation::of_tles(vec![dead(1), dead(2), serves], None).unwrap();
+        let counts = (constellation.satellites().len(), constellation.left_out());
+        assert_eq!((counts, constellation.is_in_service()), ((2, 1), false));
+    }
+
+    #[test]
+    fn heights_and_inclinations_are_the_same_all_along_an_orbit() {
         let elements = tle(1, 10, 0.0);
         let start = elements.epoch();
         let satellite = Satellite::of_tle(elements, start).unwrap();
         let minutes = (0..96).map(|minute| Duration::from_secs(60 * minute));
-        let axes = minutes.map(|at| satellite.state(at).unwrap().orbit().semi_major_km);
-        let axes: Vec<f64> = axes.collect();
-        let (least, most) = axes
-            .iter()
-            .fold((f64::MAX, 0.0), |(least, most): (f64, f64), axis| {
-                (least.min(*axis), most.max(*axis))
-            });
-        assert!(most - least < 0.5, "{least} to {most} km");
+        let orbits: Vec<_> = minutes
+            .map(|at| satellite.state(at).unwrap().orbit())
+            .collect();
+        let varies = |of: fn(&Orbit) -> f64| {
+            let least = orbits.iter().map(of).fold(f64::MAX, f64::min);
+            orbits.iter().map(of).fold(0.0, f64::max) - least
+        };
+        let (height, inclination) = (
+            varies(|orbit| orbit.semi_major_km),
+            varies(|orbit| orbit.inclination_deg),
+        );
+        assert!(height < 0.5, "{height} km");
+        assert!(inclination < 0.005, "{inclination} degrees");
     }
 
     #[test]

@@ -133,6 +133,11 @@ impl Emulator {
     pub fn relays(&self) -> &[Relay] {
         &self.relays
     }
+
+    /// Whether the thread has ended by itself, so that no relay carries anything any more; the reason is in the log.
+    pub fn has_ended(&self) -> bool {
+        self.thread.as_ref().is_some_and(JoinHandle::is_finished)
+    }
 }
 
 impl Drop for Emulator {

@@ -3,7 +3,7 @@
 
 use std::{
     ffi::OsString,
-    io,
+    io::{self, Write as _},
     os::unix::process::{CommandExt as _, ExitStatusExt as _},
     process::{Command, ExitStatus, Stdio},
     sync::{
@@ -200,6 +200,11 @@ impl Running {
     }
 }
 
+/// Says what failed; where standard error is closed the exit code alone does.
+fn tell(error: &str) {
+    let _ = io::stderr().write_all(format!("error: {error}\n").as_bytes());
+}
+
 /// Runs `command` as its supervisor: forwards signals to it, collects the processes that it leaves, and returns its
 /// exit code as a shell reports it. Call it from a single-threaded process that [`crate::run`] started for it.
 pub fn supervise(command: &[OsString]) -> u8 {
@@ -208,7 +213,7 @@ pub fn supervise(command: &[OsString]) -> u8 {
         tracing::debug!(%error, "/proc shows the processes outside");
     }
     if let Err(error) = hand_on() {
-        eprintln!("error: cannot hand signals on: {error}");
+        tell(&format!("cannot hand signals on: {error}"));
     }
     let [program, arguments @ ..] = command else {
         return NOT_FOUND;
@@ -216,7 +221,8 @@ pub fn supervise(command: &[OsString]) -> u8 {
     let child = match Command::new(program).args(arguments).spawn() {
         Ok(child) => child,
         Err(error) => {
-            eprintln!("error: cannot start {}: {error}", program.to_string_lossy());
+            let program = program.to_string_lossy();
+            tell(&format!("cannot start {program}: {error}"));
             return match error.kind() {
                 io::ErrorKind::NotFound => NOT_FOUND,
                 _ => NOT_EXECUTABLE,

@@ -24,8 +24,16 @@ const WRITING: Duration = Duration::from_secs(60);
 const SLOW_DISK_BYTES_PER_S: u64 = 20_000_000;
 /// Blocks that are read before they leave: one leaves while the next is read.
 const MOST_WAITING: usize = 2;
-/// How long an address of the far side is tried that does not answer, while there are others.
+/// How long the first address of the far side is tried that does not answer, while there are others; each further one twice as long as
+/// the one before, so that an answer is awaited at each, however far it is.
 const TRY_ADDRESS: Duration = Duration::from_secs(1);
+/// Bytes of the file that are sent before one of several addresses has answered: the others lose no more, and the answer comes at once
+/// also over a slow link.
+const PROBE_BYTES: u64 = 1000;
+/// How long after the last acknowledgement the far side's word is awaited at least, and in addition so many times as long as it takes to
+/// answer, before an engine of another number counts as the far side.
+const AWAIT_WORD: Duration = Duration::from_secs(2);
+const AWAIT_WORD_ANSWERS: u32 = 3;
 /// How often progress is told.
 const TELL_EVERY: Duration = Duration::from_millis(100);
 
@@ -109,14 +117,17 @@ impl FileSender {
         let mut sessions: Vec<(SessionId, u64)> = Vec::new();
         let (mut verdict, mut acknowledged_at) = (None, None);
         let mut waiting: Vec<SessionId> = Vec::new();
-        let mut next_address = Instant::now() + TRY_ADDRESS;
+        let (mut next_address, mut try_address) = (Instant::now() + TRY_ADDRESS, TRY_ADDRESS);
         while verdict.is_none() {
             // What leaves later is read later: the first data leave at once, and a long path takes no memory before it is filled.
+            let is_sought = driver.is_sought(to);
             let reads = offset < self.length
+                && (offset == 0 || !is_sought)
                 && waiting.len() < MOST_WAITING
                 && driver.engine().send_bytes() < self.under_way;
             if reads {
-                let (block, data) = self.chunk(offset, &mut hash)?;
+                let most = if is_sought { PROBE_BYTES } else { CHUNK_BYTES };
+                let (block, data) = self.chunk(offset, most, &mut hash)?;
                 let (red, service) = (block.len() as u64, SERVICE);
                 let outgoing = Outgoing {
                     to,
@@ -139,7 +150,10 @@ impl FileSender {
                             progress.acknowledged += sessions.swap_remove(at).1;
                         }
                     }
-                    Event::SendCancelled { reason, .. } => return Err(Error::GivenUp(reason)),
+                    Event::SendCancelled { reason, .. } => {
+                        let given_up = Error::GivenUp(reason);
+                        return Err(other_engine(driver, to).unwrap_or(given_up));
+                    }
                     Event::RedPart { block, .. } => {
                         let found = Verdict::parse(&block.into_bytes());
                         verdict = verdict.or(found.filter(|found| found.transfer == self.transfer));
@@ -153,15 +167,20 @@ impl FileSender {
                 let since = *acknowledged_at.get_or_insert_with(Instant::now);
                 let writing = WRITING + Duration::from_secs(self.length / SLOW_DISK_BYTES_PER_S);
                 if since.elapsed() > self.patience + writing {
-                    return Err(Error::Untold);
+                    return Err(other_engine(driver, to).unwrap_or(Error::Untold));
+                }
+                // A segment alone says nothing: anybody may have sent it.
+                let answers = driver.engine().answer_time(to).unwrap_or_default();
+                let word = AWAIT_WORD + answers.saturating_mul(AWAIT_WORD_ANSWERS);
+                let is_late = verdict.is_none() && since.elapsed() > word;
+                if let Some(error) = other_engine(driver, to).filter(|_| is_late) {
+                    return Err(error);
                 }
             }
-            if let Some(answers) = driver.engine().other_engine(to) {
-                return Err(Error::OtherEngine { answers, named: to });
-            }
-            if driver.engine().stats().segments_received == 0 && Instant::now() >= next_address {
+            if driver.is_sought(to) && Instant::now() >= next_address {
                 driver.try_next_address(to);
-                next_address = Instant::now() + TRY_ADDRESS;
+                try_address *= 2;
+                next_address = Instant::now() + try_address;
             }
             if Instant::now() >= next_tell {
                 tell(progress);
@@ -190,9 +209,9 @@ impl FileSender {
         Ok(())
     }
 
-    /// The block that begins at `offset` of the file, and how many of its bytes are the file's.
-    fn chunk(&self, offset: u64, hash: &mut Sha256) -> Result<(Bytes, u64), Error> {
-        let length = CHUNK_BYTES.min(self.length - offset);
+    /// The block that begins at `offset` of the file with at most so many of its bytes, and how many these are.
+    fn chunk(&self, offset: u64, most: u64, hash: &mut Sha256) -> Result<(Bytes, u64), Error> {
+        let length = most.min(self.length - offset);
         let mut block: BytesMut = Chunk::header(self.transfer, offset, self.length, &self.name);
         let header = block.len();
         block.resize(header + usize::try_from(length).unwrap_or(usize::MAX), 0);
@@ -208,15 +227,23 @@ impl FileSender {
     }
 }
 
+/// Why nobody tells what became of the file, if an engine of another number has spoken.
+fn other_engine(driver: &mut LtpDriver, named: EngineId) -> Option<Error> {
+    let answers = driver.engine().other_engine(named)?;
+    Some(Error::OtherEngine { answers, named })
+}
+
 #[cfg(test)]
 mod tests {
     use std::{
-        net::SocketAddr,
+        net::{SocketAddr, UdpSocket},
         sync::atomic::{AtomicBool, Ordering},
         thread,
     };
 
-    use starhaul_ltp::{Engine, EngineConfig, PeerConfig, UnknownPeers};
+    use starhaul_ltp::{
+        Body, Data, DataKind, Engine, EngineConfig, Extensions, PeerConfig, Segment, UnknownPeers,
+    };
     use starhaul_net::IoMode;
     use starhaul_units::Bandwidth;
 
@@ -242,16 +269,50 @@ mod tests {
         LtpDriver::bind(local, IoMode::default(), engine).unwrap()
     }
 
+    /// A datagram that seems to come from an engine of another number.
+    fn forged() -> Vec<u8> {
+        let segment = Segment {
+            session: SessionId {
+                originator: EngineId(5),
+                number: 1,
+            },
+            header: Extensions::default(),
+            body: Body::Data(Data {
+                kind: DataKind::Red,
+                service: SERVICE,
+                offset: 0,
+                checkpoint: None,
+                payload: b"x",
+            }),
+            trailer: Extensions::default(),
+        };
+        let mut bytes = Vec::new();
+        segment.write(&mut bytes);
+        bytes
+    }
+
     /// Sends a file without contents to an engine that refuses it as soon as the first segment is there; what the sender is told, and
-    /// how many bytes it had in memory then.
-    fn refused(far_side: EngineId, bytes: u64) -> (Result<(), Error>, u64) {
+    /// how many bytes it had in memory then. The sender tries `elsewhere` first, and has got a forged datagram or not.
+    fn refused(
+        far_side: EngineId,
+        bytes: u64,
+        elsewhere: &[SocketAddr],
+        is_forged: bool,
+    ) -> (Result<(), Error>, u64) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
         File::create(&path).unwrap().set_len(bytes).unwrap();
         let mut receiver = driver(far_side, None, None);
         let rate = Some(Bandwidth::from_mbit(20));
         let mut sender = driver(SENDER, Some(RECEIVER), rate);
-        sender.set_address(RECEIVER, receiver.local_addr());
+        let addresses = [elsewhere, &[receiver.local_addr()]].concat();
+        sender.set_addresses(RECEIVER, &addresses);
+        if is_forged {
+            let (now, forged) = (Instant::now(), forged());
+            let engine = sender.engine();
+            engine.handle_datagrams(now, RECEIVER, &forged, forged.len());
+            assert_eq!(engine.other_engine(RECEIVER), Some(EngineId(5)));
+        }
         let (is_over, waker) = (AtomicBool::new(false), receiver.waker());
         thread::scope(|scope| {
             scope.spawn(|| {
@@ -287,7 +348,7 @@ mod tests {
     /// A path that takes more than the memory of this host had all of it read before its first byte left.
     #[test]
     fn the_first_data_leave_before_the_rest_is_read() {
-        let (told, in_memory) = refused(RECEIVER, 20 * CHUNK_BYTES);
+        let (told, in_memory) = refused(RECEIVER, 20 * CHUNK_BYTES, &[], false);
         assert!(
             matches!(&told, Err(Error::FarSide(why)) if why == "no more"),
             "{told:?}"
@@ -296,9 +357,34 @@ mod tests {
     }
 
     #[test]
+    fn a_forged_datagram_ends_no_transfer() {
+        let (told, _) = refused(RECEIVER, 1000, &[], true);
+        assert!(
+            matches!(&told, Err(Error::FarSide(why)) if why == "no more"),
+            "{told:?}"
+        );
+    }
+
+    /// A second of data at the rate of the link went to each address where nobody is.
+    #[test]
+    fn little_is_sent_to_an_address_that_has_not_answered() {
+        let unused = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let elsewhere = unused.local_addr().unwrap();
+        let (told, _) = refused(RECEIVER, 2 * CHUNK_BYTES, &[elsewhere], false);
+        assert!(
+            matches!(&told, Err(Error::FarSide(why)) if why == "no more"),
+            "{told:?}"
+        );
+        unused.set_nonblocking(true).unwrap();
+        let mut buffer = [0; 2000];
+        let lost = std::iter::from_fn(|| unused.recv(&mut buffer).ok());
+        assert!((1..50).contains(&lost.count()));
+    }
+
+    #[test]
     fn an_engine_of_another_number_is_named() {
         let other = EngineId(5);
-        let (told, _) = refused(other, 1000);
+        let (told, _) = refused(other, 1000, &[], false);
         assert!(
             matches!(&told, Err(Error::OtherEngine { answers, .. }) if *answers == other),
             "{told:?}"

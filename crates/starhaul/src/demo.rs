@@ -14,7 +14,7 @@ use starhaul_link::Loss;
 #[cfg(feature = "dtn")]
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::output::{Picture, command_line, print, qlog_folder, redraws};
+use crate::output::{Picture, command_line, print, qlog_folder, redraws, replace, tell};
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
@@ -114,15 +114,15 @@ async fn show(args: Arguments) -> anyhow::Result<()> {
     // Before the run, which a wrong path would waste.
     let report = args.report.map(check_report).transpose()?;
     let mut live = Live::new(io::stderr(), redraws(&io::stderr()), options.seconds);
-    eprintln!("{}", options.describe_links());
+    tell(format!("{}\n", options.describe_links()));
     let run = demo::run(&options, |progress| {
         // A terminal that went away must not end the run.
         let _ = live.show(progress);
     })
     .await?;
     let _ = live.erase();
-    for warning in &run.warnings {
-        eprintln!("warning: {warning}");
+    for warning in &run.result.warnings {
+        tell(format!("warning: {warning}\n"));
     }
     // The report comes after the results, which it must not cost.
     let printed = print(match args.json {
@@ -146,9 +146,9 @@ fn write_report(file: &Path, kind: Picture, run: &DemoRun, links: &str) -> anyho
         Picture::Svg => report.svg(),
         Picture::Page => report.html(),
     };
-    let written = fs::write(file, text);
+    let written = replace(file, &text);
     written.with_context(|| format!("cannot write the report {}", file.display()))?;
-    eprintln!("report: {}", file.display());
+    tell(format!("report: {}\n", file.display()));
     Ok(())
 }
 

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
 use clap::Subcommand;
 use starhaul_gateway::{Config, Gateway, PathRecords};
 use starhaul_units::parse_duration;
@@ -15,7 +15,7 @@ use tokio::{
     time::MissedTickBehavior,
 };
 
-use crate::output::{Usage, print, qlog_folder};
+use crate::output::{Usage, print, qlog_folder, tell};
 
 #[derive(clap::Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
@@ -97,7 +97,7 @@ fn check(file: &Path) -> anyhow::Result<()> {
     config.check_leotp_keys()?;
     config.check_control()?;
     for warning in config.warnings() {
-        eprintln!("warning: {warning}");
+        tell(format!("warning: {warning}\n"));
     }
     print(format!(
         "{}public key: {public_key}\n{}: no errors\n",
@@ -153,13 +153,14 @@ fn serve(arguments: Arguments) -> anyhow::Result<()> {
         record.tick().await;
         // Once, since each call is remembered until then.
         let mut ended = std::pin::pin!(gateway.ended());
-        let signal = loop {
+        let end = loop {
             tokio::select! {
-                () = &mut ended => anyhow::bail!(
+                // Peers are told and quotas stored all the same: the failed part may be the chain alone.
+                () = &mut ended => break Err(anyhow!(
                     "the gateway cannot send and receive any more, for the reason logged before; it ends, so that it can be started again"
-                ),
-                _ = terminate.recv() => break "SIGTERM",
-                _ = interrupt.recv() => break "SIGINT",
+                )),
+                _ = terminate.recv() => break Ok("SIGTERM"),
+                _ = interrupt.recv() => break Ok("SIGINT"),
                 _ = record.tick(), if records.is_some() => {
                     if let Some(records) = &mut records
                         && let Err(error) = records.write(&gateway.report(), SystemTime::now())
@@ -170,13 +171,15 @@ fn serve(arguments: Arguments) -> anyhow::Result<()> {
                 _ = hangup.recv() => {
                     // The kernel also sends it when the terminal closes, which is no request to reload.
                     if on_terminal && !std::io::stderr().is_terminal() {
-                        break "SIGHUP, as the terminal is gone";
+                        break Ok("SIGHUP, as the terminal is gone");
                     }
                     reload(&mut gateway, file).await;
                 }
             }
         };
-        tracing::info!(signal, "gateway ends");
+        if let Ok(signal) = &end {
+            tracing::info!(signal, "gateway ends");
+        }
         let second = async {
             tokio::select! {
                 _ = terminate.recv() => {}
@@ -184,7 +187,7 @@ fn serve(arguments: Arguments) -> anyhow::Result<()> {
             }
         };
         gateway.shutdown_until(second).await;
-        Ok(())
+        end.map(drop)
     })
 }
 

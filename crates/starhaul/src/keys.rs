@@ -11,7 +11,7 @@ use anyhow::Context as _;
 use starhaul_gateway::config::IdentitySource;
 use starhaul_quic::{Identity, PublicKey};
 
-use crate::output::print;
+use crate::output::{print, tell};
 
 #[derive(clap::Args)]
 pub(crate) struct KeygenArguments {
@@ -30,7 +30,7 @@ pub(crate) struct PubkeyArguments {
 pub(crate) fn keygen(arguments: &KeygenArguments) -> anyhow::Result<()> {
     let Some(file) = &arguments.out else {
         let identity = Identity::generate();
-        eprintln!("{}", identity.public_key());
+        tell(format!("{}\n", identity.public_key()));
         return print(identity.to_secret_text());
     };
     print(format!("{}\n", write_new_key(file)?))

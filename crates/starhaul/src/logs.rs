@@ -62,7 +62,10 @@ pub(crate) fn begin(rules: &str, format: LogFormat) -> Result<(), String> {
         tracing_subscriber::registry().with(journal).init();
         return Ok(());
     }
-    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    let lines = tracing_subscriber::fmt::layer()
+        .with_writer(std::io::stderr)
+        // It would panic where standard error is closed.
+        .log_internal_errors(false);
     let lines = match format {
         LogFormat::Text | LogFormat::Journal => lines.with_ansi(is_coloured()).boxed(),
         LogFormat::Json => lines

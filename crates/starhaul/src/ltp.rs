@@ -38,6 +38,9 @@ use crate::{
 const MOST_PEERS: usize = 64;
 /// Time until a receiver tries again to bind its address, which is gone.
 const BIND_AGAIN: Duration = Duration::from_secs(1);
+/// With the default margin and limit, attempts last for six minutes while nothing tells how far the other end is: answers from a light
+/// time of two minutes away come in them, also if most are lost.
+const BLIND_DOUBLINGS: u32 = 8;
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
@@ -170,6 +173,7 @@ impl Link {
         }
         let mut config = PeerConfig::new(self.light_time.unwrap_or_default(), self.rate);
         config.segment_data = usize::try_from(self.segment)?;
+        config.blind_doublings = BLIND_DOUBLINGS;
         config.coding = self.repair.map(Coding::new);
         if let Some(file) = &self.key {
             let secret = std::fs::read(file)
@@ -285,6 +289,9 @@ fn receive(arguments: &ReceiveArguments) -> anyhow::Result<()> {
     while !ended.load(Ordering::SeqCst) && (!is_done || driver.engine().sessions() != (0, 0)) {
         let next_look = files.give_up(&mut driver);
         if let Err(error) = driver.turn(next_look) {
+            if driver.is_bound() {
+                return Err(error.into());
+            }
             if !std::mem::replace(&mut is_lost, true) {
                 tracing::error!(%error, "nothing is received: the address of --listen is bound again until that works");
             }

@@ -2,6 +2,9 @@
 //!
 //! Exit codes: 0 done, 1 failed, 2 wrong usage or configuration; `replay` returns that of its command.
 
+// They panic where standard error is closed.
+#![warn(clippy::print_stderr)]
+
 #[cfg(feature = "tools")]
 mod address;
 #[cfg(feature = "tools")]
@@ -113,7 +116,7 @@ fn main() -> ExitCode {
         _ => "info",
     });
     if let Err(error) = logs::begin(log, arguments.log_format) {
-        eprintln!("error: {error}");
+        output::tell(format!("error: {error}\n"));
         return ExitCode::from(2);
     }
     let result = match arguments.command {
@@ -140,7 +143,7 @@ fn main() -> ExitCode {
                 |letter| char::is_control(letter) && letter != '\n',
                 "\u{fffd}",
             );
-            eprintln!("error: {text}");
+            output::tell(format!("error: {text}\n"));
             ExitCode::from(exit_code(&error))
         }
     }

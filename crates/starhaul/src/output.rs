@@ -1,7 +1,8 @@
-//! Standard output, which may be a pipe with an early end; names of output files; and the command line as typed.
+//! Standard output and standard error, which may be pipes with an early end; names of output files; and the command line as typed.
 
 use std::{
     ffi::OsString,
+    fs::{self, File},
     io::{self, IsTerminal, Write as _},
     path::Path,
 };
@@ -33,6 +34,52 @@ pub(crate) fn print(text: impl AsRef<[u8]>) -> anyhow::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Closed.into()),
         other => Ok(other?),
     }
+}
+
+/// Writes text to standard error as it is. Whoever closed that wants to hear nothing, and changes no outcome.
+pub(crate) fn tell(text: impl AsRef<[u8]>) {
+    let _ = io::stderr().write_all(text.as_ref());
+}
+
+/// Puts the text in place of a file at once: whatever happens meanwhile, the old one or the new one is there, whole. What is no
+/// regular file, such as a pipe, is written.
+///
+/// # Errors
+/// Those of the system; what was there is there still.
+pub(crate) fn replace(file: &Path, text: &str) -> io::Result<()> {
+    let there = fs::metadata(file).ok();
+    let is_regular = there.as_ref().is_some_and(fs::Metadata::is_file);
+    if !is_regular && fs::symlink_metadata(file).is_ok() {
+        return fs::write(file, text);
+    }
+    // A link stays one.
+    let target = match is_regular {
+        true => fs::canonicalize(file)?,
+        false => file.to_owned(),
+    };
+    let mut name = OsString::from(".");
+    name.push(target.file_name().unwrap_or_default());
+    name.push(format!(".{}", std::process::id()));
+    let new = target.with_file_name(name);
+    let mut opened = match File::create_new(&new) {
+        // Of a folder in which nothing can be made the file itself may be open to us.
+        Err(error) if is_regular && error.kind() == io::ErrorKind::PermissionDenied => {
+            return fs::write(file, text);
+        }
+        opened => opened?,
+    };
+    let written = opened.write_all(text.as_bytes());
+    let kept = written.and_then(|()| match &there {
+        Some(there) => opened.set_permissions(there.permissions()),
+        None => Ok(()),
+    });
+    let synced = kept.and_then(|()| opened.sync_all());
+    let replaced = synced.and_then(|()| fs::rename(&new, &target));
+    if replaced.is_err() {
+        // It would be left as a part of a file.
+        let _ = fs::remove_file(&new);
+    }
+    replaced
 }
 
 /// Text of the far side for people: control characters would command their terminal, and make lines of their own.
@@ -214,6 +261,32 @@ mod tests {
         let read: Vec<_> = said.split_terminator('\0').collect();
         assert_eq!(read, words, "{line}");
         assert!(line.starts_with("sh -c 'iperf3"), "{line}");
+    }
+
+    #[test]
+    fn a_file_is_replaced_at_once_and_what_is_none_is_written() {
+        use std::{io::Read as _, os::unix::fs::PermissionsExt as _};
+        let folder = tempfile::tempdir().unwrap();
+        let [file, link, new] = ["a.html", "b.html", "c.html"].map(|name| folder.path().join(name));
+        fs::write(&file, "old").unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        let mut reader = File::open(&file).unwrap();
+        replace(&link, "another").unwrap();
+        replace(&new, "first").unwrap();
+        let mut read = String::new();
+        reader.read_to_string(&mut read).unwrap();
+        assert_eq!(read, "old", "it was written over");
+        assert_eq!(fs::read_to_string(&file).unwrap(), "another");
+        assert_eq!(
+            fs::metadata(&file).unwrap().permissions().mode() & 0o777,
+            0o600
+        );
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert_eq!(fs::read_to_string(&new).unwrap(), "first");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 3);
+        replace(Path::new("/dev/null"), "text").unwrap();
+        assert!(!fs::metadata("/dev/null").unwrap().is_file());
     }
 
     #[test]

@@ -249,11 +249,17 @@ fn load(file: &Path) -> anyhow::Result<Key> {
 
 /// All addresses of a server.
 fn resolve(server: &str) -> anyhow::Result<Vec<SocketAddr>> {
-    let addresses = server.to_socket_addrs().map_err(|error| {
-        Usage(format!(
-            "--server {server}: {error}; write it as host:port, for example dish.example:4710"
-        ))
-    })?;
+    let is_named = server.rsplit_once(':').is_some_and(|(host, port)| {
+        !host.is_empty() && !host.contains(':') && port.parse::<u16>().is_ok()
+    });
+    if !is_named && server.parse::<SocketAddr>().is_err() {
+        bail!(Usage(format!(
+            "--server {server}: write it as host:port, for example dish.example:4710"
+        )));
+    }
+    let addresses = server
+        .to_socket_addrs()
+        .with_context(|| format!("--server {server}"))?;
     let addresses: Vec<_> = addresses.collect();
     ensure!(!addresses.is_empty(), "{server:?} has no address");
     Ok(addresses)

@@ -19,7 +19,7 @@ use starhaul_link::LinkSpec;
 use starhaul_replay::{ReplayLink, ReplaySpec, run as run_behind, supervise};
 
 use self::{log::Log, picture::ReplayPicture};
-use crate::output::{Picture, Usage, command_line, print, shell_line};
+use crate::output::{Picture, Usage, command_line, print, replace, shell_line, tell};
 
 /// Exit code of a run that was late, if the command succeeded.
 const INVALID: u8 = 3;
@@ -114,7 +114,7 @@ pub(crate) fn run(args: Arguments) -> anyhow::Result<ExitCode> {
         log.finish()?;
     }
     for warning in &report.warnings {
-        eprintln!("warning: {warning}");
+        tell(format!("warning: {warning}\n"));
     }
     let printed = match args.json {
         true => {
@@ -122,7 +122,7 @@ pub(crate) fn run(args: Arguments) -> anyhow::Result<ExitCode> {
             print(format!("{}\n", serde_json::to_string(&result)?))
         }
         false => {
-            eprint!("{}", summary::summary(&report));
+            tell(summary::summary(&report));
             Ok(())
         }
     };
@@ -146,7 +146,7 @@ pub(crate) fn run(args: Arguments) -> anyhow::Result<ExitCode> {
         0 => printed.map(|()| ExitCode::SUCCESS),
         code => {
             if let Err(error) = printed.map_err(|error| format!("{error:#}")) {
-                eprintln!("warning: the result is not printed: {error}");
+                tell(format!("warning: the result is not printed: {error}\n"));
             }
             Ok(code.into())
         }
@@ -280,7 +280,11 @@ impl Plot {
             Picture::Page => picture.html(),
             Picture::Svg => picture.svg(),
         };
-        let written = empty(&self.file).and_then(|()| self.file.write_all(text.as_bytes()));
+        // Who reads a pipe has waited since it was opened, before the run.
+        let written = match self.file.metadata() {
+            Ok(found) if !found.is_file() => self.file.write_all(text.as_bytes()),
+            _ => replace(&self.name, &text),
+        };
         written.with_context(|| format!("cannot write the plot {}", self.name.display()))
     }
 }

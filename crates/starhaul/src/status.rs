@@ -56,6 +56,9 @@ const STREAMS: usize = 10;
 const INTERVAL: Duration = Duration::from_secs(1);
 /// Cursor home and clear to the end, so that a watched table stays in place.
 const HOME_AND_CLEAR: &str = "\x1b[H\x1b[J";
+/// A line that wraps would be two, and push the first ones out.
+const NO_WRAP: &str = "\x1b[?7l";
+const WRAP: &str = "\x1b[?7h";
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -167,10 +170,34 @@ fn show_status(
         (true, false) => format!("{}\n", serde_json::to_string_pretty(&status)?),
         (false, _) => tables(&status, socket, arguments.streams.unwrap_or(STREAMS)),
     };
-    if is_in_place(arguments) {
-        print(HOME_AND_CLEAR)?;
+    match is_in_place(arguments) {
+        true => print(in_place(&text, rows())),
+        false => print(text),
     }
-    print(text)
+}
+
+/// The text in place of the last one. What a terminal of these rows would push out above is left out below.
+fn in_place(text: &str, rows: Option<usize>) -> String {
+    let lines = text.lines().count();
+    // The cursor is in the row below the text.
+    let room = rows.map_or(lines, |rows| rows.saturating_sub(1));
+    let shown = match lines <= room {
+        true => lines,
+        false => room.saturating_sub(1),
+    };
+    let mut shown_text: String = text.split_inclusive('\n').take(shown).collect();
+    if shown < lines {
+        let more = lines - shown;
+        shown_text += &format!("… {more} more lines: enlarge the terminal, or choose by --peer\n");
+    }
+    // In one piece, so that a program that is ended leaves a terminal that wraps.
+    format!("{HOME_AND_CLEAR}{NO_WRAP}{shown_text}{WRAP}")
+}
+
+/// The rows of the terminal, if it tells.
+fn rows() -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok()?;
+    Some(usize::from(size.ws_row)).filter(|rows| *rows > 0)
 }
 
 /// The watched gateway does not answer: on a screen the message replaces the tables; elsewhere it is printed once.
@@ -276,4 +303,27 @@ fn busiest_first(session: &mut Session) {
         let bytes = stream.bytes_sent + stream.bytes_received;
         std::cmp::Reverse((rate, !stream.ended, bytes))
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_watched_table_stays_in_place_on_a_small_terminal() {
+        let text = "1\n2\n3\n4\n";
+        let drawn = |rows| {
+            let drawn = in_place(text, rows);
+            let inside = drawn.strip_prefix("\x1b[H\x1b[J\x1b[?7l");
+            let inside = inside.and_then(|drawn| drawn.strip_suffix("\x1b[?7h"));
+            inside.unwrap().to_owned()
+        };
+        for roomy in [None, Some(5), Some(24)] {
+            assert_eq!(drawn(roomy), text);
+        }
+        assert!(drawn(Some(4)).starts_with("1\n2\n… 2 more lines"));
+        for rows in 2..5 {
+            assert_eq!(drawn(Some(rows)).lines().count(), rows - 1, "{rows} rows");
+        }
+    }
 }

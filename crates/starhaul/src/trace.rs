@@ -18,7 +18,7 @@ use self::{
     picture::TraceReport,
     target::{Target, write_to},
 };
-use crate::output::{Picture, command_line, print};
+use crate::output::{Picture, command_line, print, tell};
 
 /// How long a link lasts that is constant.
 const CONSTANT: Duration = Duration::from_secs(60);
@@ -262,7 +262,9 @@ fn part(recording: &Recording, from: Duration, to: Option<Duration>) -> Result<R
     let part = recording.cut(from..to.unwrap_or(end))?;
     if to.is_some_and(|to| to > end) {
         let seconds = end.as_secs_f64();
-        eprintln!("note: the trace ends at {seconds} s, before --to: so does the part");
+        tell(format!(
+            "note: the trace ends at {seconds} s, before --to: so does the part\n"
+        ));
     }
     Ok(part)
 }
@@ -332,10 +334,10 @@ fn tell_of_the_link(spec: &LinkSpec) {
         .map(|(name, _)| *name)
         .collect();
     if !has.is_empty() {
-        eprintln!(
-            "note: a trace has no {}: that remains with the link",
+        tell(format!(
+            "note: a trace has no {}: that remains with the link\n",
             has.join(" and no ")
-        );
+        ));
     }
 }
 

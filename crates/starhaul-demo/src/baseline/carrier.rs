@@ -45,6 +45,8 @@ pub struct Carrier {
 struct Connections {
     by_label: Mutex<HashMap<String, ConnectionId>>,
     changed: Notify,
+    /// The first of them that was lost, and why.
+    lost: Mutex<Option<String>>,
 }
 
 impl Carrier {
@@ -98,6 +100,15 @@ impl Carrier {
             .map_err(|_| Error::Baseline(format!("its connections were not up within {limit:?}")))
     }
 
+    /// Why this end carries no longer all that it should, if so: a connection was lost, or the socket failed.
+    pub fn failure(&self) -> Option<String> {
+        let ended = || {
+            let ended = self.driver.has_ended();
+            ended.then(|| "the baseline stopped, for the reason logged before".to_owned())
+        };
+        self.connections.lost.lock().clone().or_else(ended)
+    }
+
     /// Takes the datagrams of a class, or for video the RTP packets, on a loopback port.
     pub fn ingress(&mut self, class: Class) -> Result<SocketAddr, Error> {
         let socket = apps::loopback_socket()?;
@@ -133,6 +144,15 @@ impl Connections {
     fn add(&self, label: String, connection: ConnectionId) {
         self.by_label.lock().insert(label, connection);
         self.changed.notify_waiters();
+    }
+
+    fn lose(&self, lost: ConnectionId, reason: &str) {
+        let by_label = self.by_label.lock();
+        // One that has never been up leaves its opener waiting, which tells of it.
+        if let Some((label, _)) = by_label.iter().find(|(_, known)| **known == lost) {
+            let why = format!("the baseline's connection for {label} was lost: {reason}");
+            self.lost.lock().get_or_insert(why);
+        }
     }
 
     async fn named(&self, label: &str) -> ConnectionId {
@@ -210,9 +230,7 @@ async fn emit(
             MpQuicEvent::StreamOpened { connection, stream } => {
                 tokio::spawn(give_stream(handle.clone(), connection, stream));
             }
-            MpQuicEvent::Lost { reason, .. } => {
-                tracing::warn!(reason, "a connection of the baseline was lost")
-            }
+            MpQuicEvent::Lost { connection, reason } => connections.lose(connection, &reason),
         }
     }
 }

@@ -93,6 +93,11 @@ impl Driver {
         self.handle.clone()
     }
 
+    /// Whether the thread has ended by itself; the reason is in the log.
+    pub fn has_ended(&self) -> bool {
+        self.thread.as_ref().is_some_and(JoinHandle::is_finished)
+    }
+
     /// Where its socket is bound.
     pub const fn address(&self) -> SocketAddr {
         self.address

@@ -1,4 +1,4 @@
-//! The baseline: blocks over noq's own multipath QUIC with New Reno, as MPDTP compares itself (§V).
+//! The baseline: blocks over noq's own multipath QUIC, as MPDTP compares itself (§V), with each of its controllers.
 //!
 //! [`MpQuicNode`] is sans-IO over `noq-proto`, so the same baseline runs on sockets ([`Driver`]), beside the
 //! gateways ([`Carrier`]), and in virtual time. One connection per class, one unidirectional stream per block, written in order of sending and
@@ -11,7 +11,7 @@ mod node;
 
 pub use carrier::Carrier;
 pub use driver::{Driver, Handle};
-pub use node::{Batch, ConnectionId, MpQuicEvent, MpQuicNode, ReadOutcome, StreamId};
+pub use node::{Batch, ConnectionId, Controller, MpQuicEvent, MpQuicNode, ReadOutcome, StreamId};
 
 /// What must be said wherever the baseline's figures are shown.
 pub const NOTE: &str = "mpquic is noq 1.4 multipath QUIC with New Reno, one connection per class and one stream per block; \

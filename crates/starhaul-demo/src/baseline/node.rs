@@ -15,7 +15,7 @@ pub use noq_proto::StreamId;
 use noq_proto::{
     ClientConfig, Connection, ConnectionHandle, DatagramEvent, Dir, Endpoint, EndpointConfig,
     Event, FourTuple, PathEvent, PathId, PathStatus, ReadError, StreamEvent, Transmit,
-    TransportConfig, VarInt, congestion::NewRenoConfig, crypto::rustls::HandshakeData,
+    TransportConfig, VarInt, congestion::{Bbr3Config, ControllerFactory, CubicConfig, NewRenoConfig}, crypto::rustls::HandshakeData,
 };
 use starhaul_quic::{Identity, tls::pinned_configs};
 
@@ -129,6 +129,49 @@ struct ExtraPath {
     retry_at: Option<Instant>,
 }
 
+/// The baseline's congestion control: all that noq has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Controller {
+    /// As in MPDTP's paper.
+    NewReno,
+    /// What noq takes by itself.
+    #[default]
+    Cubic,
+    /// BBRv3.
+    Bbr,
+}
+
+impl Controller {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::NewReno, Self::Cubic, Self::Bbr];
+
+    /// Its name on a command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::NewReno => "newreno",
+            Self::Cubic => "cubic",
+            Self::Bbr => "bbr",
+        }
+    }
+
+    /// Its name in texts.
+    pub const fn title(self) -> &'static str {
+        match self {
+            Self::NewReno => "New Reno",
+            Self::Cubic => "Cubic",
+            Self::Bbr => "BBRv3",
+        }
+    }
+
+    fn factory(self) -> Arc<dyn ControllerFactory + Send + Sync> {
+        match self {
+            Self::NewReno => Arc::new(NewRenoConfig::default()),
+            Self::Cubic => Arc::new(CubicConfig::default()),
+            Self::Bbr => Arc::new(Bbr3Config::default()),
+        }
+    }
+}
+
 /// The server's key. It comes from the experiment's seed, so that a run can be repeated; it protects nothing of value.
 fn identity(seed: u64) -> Identity {
     let mut secret = [0; 32];
@@ -147,8 +190,13 @@ struct PendingBlock {
 impl MpQuicNode {
     /// A node that may connect and, when `server`, accepts connections. Both ends need the same `key_seed`; `rng_seed`
     /// makes its random choices repeatable.
-    pub fn new(server: bool, key_seed: u64, rng_seed: u64) -> Result<Self, Error> {
-        let transport = Arc::new(transport_config());
+    pub fn new(
+        server: bool,
+        controller: Controller,
+        key_seed: u64,
+        rng_seed: u64,
+    ) -> Result<Self, Error> {
+        let transport = Arc::new(transport_config(controller));
         let (client, server_config) = pinned_configs(&identity(key_seed), ALPN, &transport)
             .map_err(|error| Error::Baseline(error.to_string()))?;
         let server_config = server.then(|| Arc::new(server_config));
@@ -548,11 +596,11 @@ impl Link {
     }
 }
 
-fn transport_config() -> TransportConfig {
+fn transport_config(controller: Controller) -> TransportConfig {
     let mut config = TransportConfig::default();
     config
         .max_concurrent_multipath_paths(MAX_PATHS)
-        .congestion_controller_factory(Arc::new(NewRenoConfig::default()))
+        .congestion_controller_factory(controller.factory())
         .max_concurrent_uni_streams(VarInt::from_u32(MAX_STREAMS))
         .stream_receive_window(VarInt::from_u32(STREAM_WINDOW))
         // Blocks of one class share one deadline: in order of sending is the best order for them.

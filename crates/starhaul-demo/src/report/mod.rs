@@ -37,6 +37,9 @@ impl Report<'_> {
                 "Text, audio, video and a TCP download for " (self.result.seconds) " s over two paths at once: " (self.links)
                 ". The same applications over identical links, once by two Starhaul gateways and once by multipath QUIC."
             }
+            @for warning in &self.result.warnings {
+                p.warning { "warning: " (warning) }
+            }
             p { (keys([("starhaul", "starhaul"), ("mpquic", "mpquic")])) }
             div.cards {
                 @for class in Class::ALL {
@@ -93,9 +96,13 @@ impl Report<'_> {
         charts.push(plots::on_time_share(self.courses, Class::Video));
         charts.extend(plots::rates(self.courses));
         let named = self.result.systems.named();
+        let figures = named.map(|(name, system)| (name, summary(system)));
+        let warnings = self.result.warnings.iter();
+        let warnings = warnings.map(|warning| ("warning", warning.clone()));
+        let legend: Vec<_> = figures.into_iter().chain(warnings).collect();
         Tiles {
             caption: &format!("{}, {seconds} s, seed {seed}", self.links),
-            legend: &named.map(|(name, system)| (name, summary(system))),
+            legend: &legend,
             columns: 3,
             charts: &charts,
         }

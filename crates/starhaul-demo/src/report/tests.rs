@@ -77,6 +77,30 @@ fn result(courses: &Systems<Course>, seconds: u64) -> DemoResult {
             starhaul: system(&courses.starhaul),
             mpquic: system(&courses.mpquic),
         },
+        warnings: Vec::new(),
+    }
+}
+
+/// Whoever gets the file has not seen what the run wrote to the terminal.
+#[test]
+fn page_and_picture_say_what_makes_the_figures_doubtful() {
+    let courses = courses(3);
+    let mut result = result(&courses, 3);
+    let made = |result: &DemoResult| {
+        let report = Report {
+            result,
+            courses: &courses,
+            command: "starhaul demo",
+            links: "",
+        };
+        [report.html(), report.svg()]
+    };
+    for well in made(&result) {
+        assert!(!well.contains("warning: "));
+    }
+    result.warnings = vec!["mpquic: <late>".to_owned()];
+    for doubtful in made(&result) {
+        assert!(doubtful.contains("warning: mpquic: &lt;late&gt;"));
     }
 }
 

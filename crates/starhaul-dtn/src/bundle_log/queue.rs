@@ -25,6 +25,7 @@ use super::{
     record::{Gone, MOST_BODY, TooLong},
     segments::{Held, Reading},
 };
+use crate::stock::grace;
 
 /// A bundle in memory takes up so many times the bytes of its JSON, about.
 const IN_MEMORY: usize = 3;
@@ -319,7 +320,8 @@ impl Log {
             state.keep_saved();
         }
         let entry = state.index.remove(number)?;
-        let expiry = entry.expiry;
+        let grace = i64::try_from(grace(id).as_millis()).unwrap_or(i64::MAX);
+        let expiry = entry.expiry.saturating_add(grace);
         state.saved.remove(&number);
         let gone = Gone {
             key,

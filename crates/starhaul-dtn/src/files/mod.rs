@@ -7,6 +7,7 @@ mod send;
 mod wire;
 
 pub use receive::{Answer, FileReceiver, Received};
+pub(crate) use send::LEAST_CONTACT;
 pub use send::{FileSender, Progress};
 
 /// The service of a node that receives files: its number, and its name.

@@ -22,6 +22,8 @@ const CHUNK_BYTES: u64 = 1 << 20;
 const CHUNKS_IN_CONTACT: u64 = 4;
 /// Data of a file in a bundle at least, however short contacts are.
 const LEAST_CHUNK_BYTES: u64 = 16 << 10;
+/// Bytes of a contact for which chunks are cut: what carries less is for other bundles.
+pub(crate) const LEAST_CONTACT: u64 = CHUNKS_IN_CONTACT * LEAST_CHUNK_BYTES;
 /// How long the sender waits when the node's storage is full.
 const FULL: Duration = Duration::from_millis(500);
 /// How often progress is told while nothing comes.

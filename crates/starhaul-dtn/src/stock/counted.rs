@@ -472,7 +472,7 @@ mod tests {
         }
     }
 
-    /// A node without a clock counts its bundles anew when it starts.
+    /// A node without a clock counts its bundles anew when it starts, but a copy of one may live longer.
     #[tokio::test]
     async fn the_name_of_a_bundle_is_free_again_when_its_lifetime_is_over() {
         let folder = tempfile::tempdir().unwrap();
@@ -487,14 +487,23 @@ mod tests {
             named(Duration::from_millis(1)),
             named(Duration::from_secs(3600)),
         );
+        let builder = Builder::new("ipn:1.5".parse().unwrap(), "ipn:2.5".parse().unwrap());
+        let builder = builder.with_lifetime(Duration::from_millis(1));
+        let builder = builder.with_payload(b"x".as_slice().into());
+        let stamp = CreationTimestamp::from_parts(None, 7);
+        let without_clock = Bundle {
+            bundle: builder.build(stamp).unwrap().0,
+            metadata: BundleMetadata::default(),
+        };
         for store in &stores {
-            for bundle in [&short, &long] {
+            for bundle in [&short, &long, &without_clock] {
                 assert!(store.insert(bundle).await.unwrap());
                 store.tombstone(&bundle.bundle.id).await.unwrap();
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
             assert!(store.insert(&short).await.unwrap());
             assert!(!store.insert(&long).await.unwrap());
+            assert!(!store.insert(&without_clock).await.unwrap());
         }
         // The next life finds the later one.
         log.close();

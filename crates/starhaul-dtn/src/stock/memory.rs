@@ -15,6 +15,8 @@ use hardy_bpa::{
 use hardy_bpv7::{bundle::Id, eid::Eid};
 use time::OffsetDateTime;
 
+use super::grace;
+
 /// A store that never forgets a bundle that it has. What is let in is limited before.
 pub(crate) struct Metadata {
     held: Mutex<Held>,
@@ -24,7 +26,7 @@ pub(crate) struct Metadata {
 #[derive(Default)]
 struct Held {
     bundles: HashMap<Id, Bundle>,
-    /// Bundles that were here and have not expired: they are not taken again.
+    /// Bundles that were here and have not expired, or not for long where copies may: they are not taken again.
     gone: HashSet<Id>,
     by_expiry: BTreeSet<(OffsetDateTime, Id)>,
 }
@@ -121,7 +123,9 @@ impl MetadataStorage for Metadata {
         let held = &mut *held;
         if let Some(bundle) = held.bundles.remove(id) {
             held.gone.insert(id.clone());
-            held.by_expiry.insert((bundle.expiry(), id.clone()));
+            let grace = grace(id).try_into().unwrap_or(time::Duration::ZERO);
+            let expiry = bundle.expiry().saturating_add(grace);
+            held.by_expiry.insert((expiry, id.clone()));
         }
         held.forget(self.most_gone);
         Ok(())

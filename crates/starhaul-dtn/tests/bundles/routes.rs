@@ -290,12 +290,21 @@ async fn a_stranger_with_the_name_of_the_node_gets_nothing() {
         let station = Running::start(&text).await;
         let mut client = station.client().await;
         client.open(Some("5")).await.unwrap();
-        // The second one comes when the first has had its answer; that it is known tells that the first would be.
+        // A segment is acknowledged when the node has looked at who came.
+        let segment = [
+            [1, 2].as_slice(),
+            &1_u64.to_be_bytes(),
+            &0_u32.to_be_bytes(),
+            &1_u64.to_be_bytes(),
+            b"x",
+        ]
+        .concat();
         let strangers = tokio::task::spawn_blocking(move || {
             [name, "ipn:3.0"].map(|name| {
                 let mut stream = connected(address);
                 stream.write_all(&hello(name)).unwrap();
-                let mut answer = [0; 6 + 21];
+                stream.write_all(&segment).unwrap();
+                let mut answer = [0; 6 + 21 + 18];
                 stream.read_exact(&mut answer).unwrap();
                 stream
             })

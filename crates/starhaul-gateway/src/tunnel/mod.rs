@@ -19,6 +19,7 @@ mod tests;
 mod tunnels;
 
 use std::{
+    collections::VecDeque,
     io,
     net::IpAddr,
     sync::{
@@ -52,6 +53,8 @@ const CHECK_PAUSE: Duration = Duration::from_secs(5);
 const ICMP_PAUSE: Duration = Duration::from_millis(10);
 /// A packet that the kernel sends back comes at once; later it is another one.
 const CIRCLE_TIME: Duration = Duration::from_secs(1);
+/// Most pairs of addresses whose packets are known when they come back.
+const MOST_STRAYS: usize = 64;
 /// Senders are told of a missing session only when it is missing for so long: one that is opened again is soon back.
 const SESSION_PATIENCE: Duration = Duration::from_secs(3);
 
@@ -68,8 +71,9 @@ pub(crate) struct Tunnel {
     last_icmp: Mutex<Option<Instant>>,
     /// The address of the tunnel's own network that the peer's last packet came from.
     heard: Mutex<Option<IpAddr>>,
-    /// Source and destination of the peer's last packet for an address of the tunnel's own network that is not this end's, and when it came.
-    stray: Mutex<Option<(Instant, [IpAddr; 2])>>,
+    /// Source and destination of the peer's last packets for addresses of the tunnel's own network that are not this end's, each pair once,
+    /// and when the last of it came; the newest at the end.
+    strays: Mutex<VecDeque<(Instant, [IpAddr; 2])>>,
     listening: Listening,
     log: Seldom,
     captured: Seldom,
@@ -113,7 +117,7 @@ impl Tunnel {
             alone_since: Mutex::default(),
             last_icmp: Mutex::default(),
             heard: Mutex::default(),
-            stray: Mutex::default(),
+            strays: Mutex::default(),
             listening,
             log: Seldom::default(),
             captured: Seldom::default(),
@@ -130,7 +134,7 @@ impl Tunnel {
             alone_since: Mutex::default(),
             last_icmp: Mutex::default(),
             heard: Mutex::default(),
-            stray: Mutex::default(),
+            strays: Mutex::default(),
             listening: self.listening.clone(),
             log: Seldom::default(),
             captured: Seldom::default(),
@@ -291,10 +295,10 @@ impl Tunnel {
             return false;
         }
         let ends = [headers.source, headers.destination];
-        let came_back = |(came, stray): (Instant, [IpAddr; 2])| {
-            stray == ends && now.saturating_duration_since(came) < CIRCLE_TIME
+        let came_back = |(came, stray): &(Instant, [IpAddr; 2])| {
+            *stray == ends && now.saturating_duration_since(*came) < CIRCLE_TIME
         };
-        *self.heard.lock() == Some(headers.source) || self.stray.lock().is_some_and(came_back)
+        *self.heard.lock() == Some(headers.source) || self.strays.lock().iter().any(came_back)
     }
 
     /// Tells the sender of a packet what became of it.
@@ -315,6 +319,15 @@ impl Tunnel {
             // The kernel drops what it does not want.
             let _ = device.write(&answer);
         }
+    }
+
+    fn note_stray(&self, ends: [IpAddr; 2]) {
+        let mut strays = self.strays.lock();
+        strays.retain(|(_, known)| *known != ends);
+        if strays.len() >= MOST_STRAYS {
+            strays.pop_front();
+        }
+        strays.push_back((Instant::now(), ends));
     }
 
     /// Passes a packet of the peer to the device.
@@ -338,7 +351,7 @@ impl Tunnel {
         }
         let to = headers.destination;
         if self.rule.device.shares(to) && !self.rule.device.has(to) {
-            *self.stray.lock() = Some((Instant::now(), [headers.source, to]));
+            self.note_stray([headers.source, to]);
         }
         let device = self.device.lock().clone();
         match device.map(|device| device.write(packet)) {

@@ -137,11 +137,11 @@ async fn with_little_room() -> (Pair, TcpStream, TcpStream) {
     (pair, client, far)
 }
 
-/// Writes until the gateway waits with the last piece, which the far side has no room for; returns what was written.
+/// Writes until the gateway waits with the last pieces, which the far side has no room for; returns what was written.
 async fn fill(pair: &Pair, client: &mut TcpStream) -> Vec<u8> {
     const PATIENCE: Duration = Duration::from_millis(500);
     let piece = pattern(16 << 10);
-    let mut written = Vec::new();
+    let (mut written, mut waits) = (Vec::new(), 0);
     loop {
         client.write_all(&piece).await.unwrap();
         written.extend_from_slice(&piece);
@@ -150,7 +150,14 @@ async fn fill(pair: &Pair, client: &mut TcpStream) -> Vec<u8> {
             let mut streams = report.sessions.iter().flat_map(|session| &session.streams);
             streams.any(|stream| stream.bytes_sent >= written.len() as u64)
         });
-        if tokio::time::timeout(PATIENCE, taken).await.is_err() {
+        // A slow host may leave one piece for a while: then the next is taken with it.
+        waits = match tokio::time::timeout(PATIENCE, taken).await {
+            Ok(()) => 0,
+            Err(_) => waits + 1,
+        };
+        if waits == 2 {
+            // The sockets behind the stream hold 64 KiB at least, and its first credit is as much.
+            assert!(written.len() > 128 << 10, "{} bytes", written.len());
             return written;
         }
     }

@@ -1,4 +1,4 @@
-//! MPDTP fig. 4 and 5: QoE of text, audio and video at once over two paths, against multipath QUIC with New Reno.
+//! MPDTP fig. 4 and 5: QoE of text, audio and video at once over two paths, against multipath QUIC with New Reno as in the paper, Cubic and BBRv3.
 //!
 //! The paths have 600 and 100 ms of RTT and each half of the bandwidth, which is given as a multiple of the offered load.
 //! The paper says neither how the bandwidth is split nor how much the links queue, and the queue decides: where it is deep,
@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use starhaul_cc::{ControllerConfig, RateFeed};
 use starhaul_demo::{
+    baseline::Controller,
     load::{self, BlockSpec, Class, Classes},
     score::ClassScore,
 };
@@ -21,7 +22,7 @@ use crate::{
     workload::media::{Logs, Sending},
     worlds::{
         oracle::Oracle,
-        stack::{PathSetup, World},
+        stack::{PathSetup, World, mpquic_name},
     },
 };
 
@@ -109,7 +110,7 @@ type Row = (Setup, Classes<ClassScore>);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum System {
     Starhaul(PathController),
-    MpQuic,
+    MpQuic(Controller),
     /// It knows what the links will carry and lose.
     Oracle,
 }
@@ -119,7 +120,7 @@ impl System {
         match self {
             Self::Starhaul(PathController::Dedicated) => "dedicated",
             Self::Starhaul(PathController::Bbr) => "bbr",
-            Self::MpQuic => "mpquic",
+            Self::MpQuic(controller) => mpquic_name(controller),
             Self::Oracle => "oracle",
         }
     }
@@ -132,7 +133,9 @@ fn setups(
     let systems = [
         System::Starhaul(PathController::Dedicated),
         System::Starhaul(PathController::Bbr),
-        System::MpQuic,
+        System::MpQuic(Controller::NewReno),
+        System::MpQuic(Controller::Cubic),
+        System::MpQuic(Controller::Bbr),
         System::Oracle,
     ];
     let point = |((queue, name), bandwidth_factor, loss)| {
@@ -151,7 +154,7 @@ fn setups(
 fn rows(setup: &Setup, records: &Records) -> Result<Vec<Row>, Error> {
     let scores = match setup.1 {
         System::Starhaul(control) => setup.0.starhaul(control, records),
-        System::MpQuic => setup.0.mpquic(),
+        System::MpQuic(controller) => setup.0.mpquic(controller),
         System::Oracle => setup.0.oracle(),
     };
     Ok(vec![(*setup, scores?)])
@@ -187,7 +190,7 @@ fn columns() -> Vec<Column<Row>> {
     ]
 }
 
-/// Which controller Starhaul uses; the baseline always has New Reno.
+/// Which controller Starhaul uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PathController {
     /// MPDTP's dedicated link: the rate of each path is known.
@@ -234,9 +237,14 @@ impl QoeSetup {
     ///
     /// # Errors
     /// Its connections do not come up, or one ends.
-    pub fn mpquic(&self) -> Result<Classes<ClassScore>, Error> {
+    pub fn mpquic(&self, controller: Controller) -> Result<Classes<ClassScore>, Error> {
         let labels = Class::ALL.map(Class::name);
-        let mut world = World::mpquic(self.seed, &self.paths(PathController::Bbr)?, &labels)?;
+        let mut world = World::mpquic(
+            self.seed,
+            controller,
+            &self.paths(PathController::Bbr)?,
+            &labels,
+        )?;
         let mut logs = Logs::new(self.duration);
         world.run(self.duration + DRAIN, |world| {
             let elapsed = world.elapsed();

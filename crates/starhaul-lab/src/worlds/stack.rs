@@ -8,7 +8,7 @@ use std::{
 
 use bytes::{Bytes, BytesMut};
 use starhaul_cc::ControllerConfig;
-use starhaul_demo::baseline::{ConnectionId, MpQuicEvent, MpQuicNode};
+use starhaul_demo::baseline::{ConnectionId, Controller, MpQuicEvent, MpQuicNode};
 use starhaul_link::LinkSpec;
 use starhaul_quic::{Identity, LocalId, Node, NodeConfig, NodeEvent, PathSpec, SessionHandle};
 use starhaul_session::{Event, SchedulerChoice, Session, StreamConfig, StreamId};
@@ -278,13 +278,27 @@ impl World<Starhaul> {
     }
 }
 
+/// The name of multipath QUIC with a controller among the systems of the lab.
+pub const fn mpquic_name(controller: Controller) -> &'static str {
+    match controller {
+        Controller::NewReno => "mpquic",
+        Controller::Cubic => "mpquic-cubic",
+        Controller::Bbr => "mpquic-bbr",
+    }
+}
+
 impl World<MpQuic> {
     /// Two baseline nodes, once all connections are up. They take further paths when those have answered: with short queues the baseline is
     /// twice as good as when it waits for them.
     ///
     /// # Errors
     /// They are not within 20 s of virtual time.
-    pub fn mpquic(seed: u64, paths: &[PathSetup], labels: &[&str]) -> Result<Self, Error> {
+    pub fn mpquic(
+        seed: u64,
+        controller: Controller,
+        paths: &[PathSetup],
+        labels: &[&str],
+    ) -> Result<Self, Error> {
         let end = |server: bool| {
             let peer = if server { 0 } else { 1 };
             let locals = (0..)
@@ -292,7 +306,7 @@ impl World<MpQuic> {
                 .map(|(path, _)| (address(peer, path), u32::from(path)))
                 .collect();
             Ok::<_, Error>(MpQuic {
-                node: MpQuicNode::new(server, seed, seed ^ u64::from(server))?,
+                node: MpQuicNode::new(server, controller, seed, seed ^ u64::from(server))?,
                 locals,
                 connections: HashMap::new(),
                 labels: HashMap::new(),
@@ -472,15 +486,15 @@ mod tests {
     use super::*;
     use crate::worlds::pipe::Pipe;
 
-    fn mpquic() -> World<MpQuic> {
+    fn two_paths() -> World<MpQuic> {
         let paths = [Pipe::new(10, 40, 0.0), Pipe::new(10, 600, 0.0)];
         let paths = paths.map(|pipe| pipe.setup().unwrap());
-        World::mpquic(1, &paths, &["one", "two"]).unwrap()
+        World::mpquic(1, Controller::NewReno, &paths, &["one", "two"]).unwrap()
     }
 
     #[test]
     fn a_lost_connection_of_the_baseline_is_an_error() {
-        let mut world = mpquic();
+        let mut world = two_paths();
         world.check().unwrap();
         world.run(Duration::from_secs(1), |_| None);
         world.check().unwrap();

@@ -414,11 +414,14 @@ impl Peer {
             return;
         };
         let Some(report) = session.reports.remove(&serial) else {
+            if session.cancel.is_none() {
+                self.credit.miss();
+            }
             return;
         };
         session.heard = now;
         // Its number was told to nobody else.
-        self.credit.lift();
+        self.credit.lift_by_serial();
         if let Some(at) = report.timer {
             self.timers.cancel(at, Timer::Report(number, serial));
         }

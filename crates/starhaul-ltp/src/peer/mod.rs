@@ -93,6 +93,8 @@ pub(crate) struct Peer {
     pub(crate) is_ready: bool,
     /// When the engine looks after it next.
     pub(crate) wake: Option<Instant>,
+    /// When it was added or accepted.
+    pub(crate) met: Instant,
     clock: Clock,
     timers: Timers,
     answer: AnswerTime,
@@ -129,6 +131,7 @@ impl Peer {
             is_guest,
             is_ready: false,
             wake: None,
+            met: now,
             clock: Clock::started(now),
             heard: PeerTime::default(),
             timers: Timers::default(),
@@ -162,6 +165,41 @@ impl Peer {
     pub(crate) fn doubt(&mut self, bytes: usize) {
         if self.is_guest {
             self.credit = Credit::earned_by(bytes);
+        }
+    }
+
+    /// Whether it is a guest that has not shown that it gets what is sent to it.
+    pub(crate) fn is_strange(&self) -> bool {
+        self.credit.is_limited()
+    }
+
+    /// Ends all that is under way with a guest that makes room for another one. It is not told: who it is, nobody knows.
+    pub(crate) fn end_all(&mut self, cx: &mut Context<'_>) {
+        let receives: Vec<u64> = self.receives.keys().copied().collect();
+        for number in receives {
+            let session = self.receives.get(&number);
+            let is_news = session.is_some_and(|s| s.cancel.is_none() && !s.is_delivered());
+            self.end_receive(cx, number);
+            if is_news {
+                cx.events.push_back(Event::ReceiveCancelled {
+                    session: self.received_id(number),
+                    by: End::Receiver,
+                    reason: CancelReason::System,
+                });
+            }
+        }
+        let sends: Vec<u64> = self.sends.keys().copied().collect();
+        for number in sends {
+            let id = self.sent_id(cx, number);
+            if let Some(session) = self.take_send(cx, number)
+                && session.cancel.is_none()
+            {
+                cx.events.push_back(Event::SendCancelled {
+                    session: id,
+                    by: End::Sender,
+                    reason: CancelReason::System,
+                });
+            }
         }
     }
 

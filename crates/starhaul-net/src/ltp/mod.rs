@@ -150,6 +150,16 @@ impl LtpDriver {
         }
     }
 
+    /// Whether a peer is sought at several addresses, and has not answered from any.
+    pub fn is_sought(&self, peer: EngineId) -> bool {
+        self.alternatives.contains_key(&peer)
+    }
+
+    /// Whether there is a socket: otherwise the next [`LtpDriver::turn`] binds one.
+    pub fn is_bound(&self) -> bool {
+        self.socket.is_some()
+    }
+
     /// Datagrams of addresses without a peer.
     pub fn from_nobody(&self) -> u64 {
         self.from_nobody
@@ -223,9 +233,11 @@ impl LtpDriver {
                 let remote = canonical(message.remote);
                 let known = self.engines.get(&remote).copied();
                 let known = known.filter(|known| !is_replaced(&self.engine, *known, first));
-                let is_placed = |peer| self.is_placed(now, peer, remote);
-                let Some(from) = known.or_else(|| introduced(&self.engine, is_placed, first))
-                else {
+                let is_placed = |peer| self.is_placed(now, peer);
+                let from = known
+                    .or_else(|| self.returned(remote, first))
+                    .or_else(|| introduced(&self.engine, is_placed, first));
+                let Some(from) = from else {
                     self.from_nobody += 1;
                     continue;
                 };
@@ -245,13 +257,12 @@ impl LtpDriver {
                     let before = self.addresses.get(&from).copied();
                     learn(&mut self.addresses, &mut self.engines, from, remote);
                     self.heard.insert(from, now);
-                    if before.is_some_and(|before| before != remote) {
+                    if let Some(before) = before.filter(|before| *before != remote) {
                         self.engine.has_moved(from, contents.len());
-                    }
-                    // One that was moved comes back as soon as it speaks, and whoever moved it does not.
-                    let has_returned = self.former.remove(&from) == Some(remote);
-                    if let Some(before) = before.filter(|_| !has_returned) {
-                        self.former.insert(from, before);
+                        // One that was moved comes back as soon as it speaks, however often, and whoever moved it does not.
+                        if self.former.get(&from) != Some(&remote) {
+                            self.former.insert(from, before);
+                        }
                     }
                 } else if is_believed && let Some(heard) = self.heard.get_mut(&from) {
                     *heard = now;
@@ -261,12 +272,18 @@ impl LtpDriver {
         Ok(true)
     }
 
-    /// Whether a peer is where the configuration says, or was found elsewhere and is not silent: with a key, or after some timeouts, its
-    /// address may have changed.
-    fn is_placed(&self, now: Instant, peer: EngineId, remote: SocketAddr) -> bool {
-        if self.former.get(&peer) == Some(&remote) {
-            return false;
-        }
+    /// The engine that was at an address before it was found elsewhere, and speaks there again.
+    fn returned(&self, remote: SocketAddr, datagram: &[u8]) -> Option<EngineId> {
+        let mut former = self.former.iter();
+        let (peer, _) = former.find(|(_, at)| **at == remote)?;
+        let (segment, _) = parse(datagram).ok()?;
+        let of = segment.session.originator;
+        (of == *peer || of == self.engine.id()).then_some(*peer)
+    }
+
+    /// Whether a peer is where the configuration says, or was found elsewhere and is not silent: after some timeouts its address may have
+    /// changed.
+    fn is_placed(&self, now: Instant, peer: EngineId) -> bool {
         if !self.addresses.contains_key(&peer) {
             return self.named.contains(&peer);
         }
@@ -635,18 +652,57 @@ mod tests {
         }
     }
 
+    /// As if engine 1 had been silent since, for some of its attempts.
+    fn fall_silent(host: &mut LtpDriver) {
+        let silence = host.engine().moves_after(EngineId(1)).unwrap();
+        assert!(silence * 10 < host.engine().longest_silence(EngineId(1)).unwrap());
+        for heard in host.heard.values_mut() {
+            *heard = heard.checked_sub(silence + Duration::from_secs(1)).unwrap();
+        }
+    }
+
+    /// An acknowledgement of a report, of a session of this engine that is over.
+    fn acknowledgement(of: u64) -> Vec<u8> {
+        let segment = Segment {
+            session: SessionId {
+                originator: EngineId(of),
+                number: 99,
+            },
+            header: Extensions::default(),
+            body: Body::ReportAck { report: 1 },
+            trailer: Extensions::default(),
+        };
+        let mut bytes = Vec::new();
+        segment.write(&mut bytes);
+        bytes
+    }
+
+    /// Turns a driver until it is so.
+    fn until(driver: &mut LtpDriver, is_so: impl Fn(&LtpDriver) -> bool) {
+        let limit = Instant::now() + Duration::from_secs(20);
+        while !is_so(driver) {
+            assert!(Instant::now() < limit, "it does not come to that");
+            let soon = Instant::now() + Duration::from_millis(1);
+            driver.turn(Some(soon)).unwrap();
+            while driver.poll_event().is_some() {}
+        }
+    }
+
+    /// Turns a driver until engine 1 is where this socket is.
+    fn until_at(driver: &mut LtpDriver, socket: &std::net::UdpSocket) {
+        let at = socket.local_addr().unwrap();
+        until(driver, |driver| {
+            driver.addresses.get(&EngineId(1)) == Some(&at)
+        });
+    }
+
     /// A peer whose address the configuration leaves open gets another one, as behind NAT.
     #[test]
     fn a_silent_peer_without_an_address_may_come_from_elsewhere() {
         let mut host = driver(2, 1);
         let mut before = None;
         for round in 0..2 {
-            // As if it had been silent since, for some of its attempts.
-            let silence = host.engine().moves_after(EngineId(1)).unwrap();
-            assert!(silence * 10 < host.engine().longest_silence(EngineId(1)).unwrap());
-            for heard in host.heard.values_mut() {
-                *heard = heard.checked_sub(silence + Duration::from_secs(1)).unwrap();
-            }
+            fall_silent(&mut host);
             let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
             let to = host.local_addr();
             socket.send_to(&whole_block(1, 10 + round), to).unwrap();
@@ -654,8 +710,8 @@ mod tests {
             // The one before comes back at once, as one that somebody else took the place of; who had taken it does not.
             if let Some(before) = &before {
                 let before: &std::net::UdpSocket = before;
-                before.send_to(&whole_block(1, 30), to).unwrap();
-                until_delivered(&mut host, 1);
+                before.send_to(&acknowledgement(1), to).unwrap();
+                until_at(&mut host, before);
             }
             // Another one is not believed meanwhile.
             let other = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -670,19 +726,49 @@ mod tests {
         }
     }
 
+    fn with_key(own: u64, peer: u64, secret: &[u8], life: u8) -> LtpDriver {
+        let mut engine = Engine::new(EngineConfig::new(EngineId(own), [life; 32]));
+        engine.open_service(1);
+        let mut config = PeerConfig::new(Duration::ZERO, None);
+        config.auth = starhaul_ltp::AuthKey::new(secret, b"");
+        engine
+            .add_peer(Instant::now(), EngineId(peer), config)
+            .unwrap();
+        LtpDriver::bind(([127, 0, 0, 1], 0).into(), IoMode::default(), engine).unwrap()
+    }
+
+    /// A signature does not tell when a segment was made: whoever has seen one can send it again.
+    #[test]
+    fn a_signed_segment_that_is_sent_again_moves_no_peer_that_speaks() {
+        let mut two = with_key(2, 1, b"secret", 7);
+        let mut one = with_key(1, 2, b"secret", 8);
+        let [home, other] = [(); 2].map(|()| std::net::UdpSocket::bind("127.0.0.1:0").unwrap());
+        let patience = Some(Duration::from_secs(20));
+        home.set_read_timeout(patience).unwrap();
+        one.set_address(EngineId(2), home.local_addr().unwrap());
+        send(&mut one, 2);
+        one.turn(Some(Instant::now())).unwrap();
+        let mut signed = vec![0; 2000];
+        let length = home.recv(&mut signed).unwrap();
+        signed.truncate(length);
+        let to = two.local_addr();
+        home.send_to(&signed, to).unwrap();
+        until_at(&mut two, &home);
+        for round in 1..3 {
+            other.send_to(&signed, to).unwrap();
+            until(&mut two, |two| two.from_nobody() == round);
+            until_at(&mut two, &home);
+            // It may be elsewhere when nothing comes from it, and is back with its next word.
+            fall_silent(&mut two);
+            other.send_to(&signed, to).unwrap();
+            until_at(&mut two, &other);
+            home.send_to(&signed, to).unwrap();
+            until_at(&mut two, &home);
+        }
+    }
+
     #[test]
     fn an_address_is_believed_only_of_who_has_the_key() {
-        let key = |secret: &[u8]| starhaul_ltp::AuthKey::new(secret, b"");
-        let with_key = |own: u64, peer: u64, secret: &[u8], life: u8| {
-            let mut engine = Engine::new(EngineConfig::new(EngineId(own), [life; 32]));
-            engine.open_service(1);
-            let mut config = PeerConfig::new(Duration::ZERO, None);
-            config.auth = key(secret);
-            engine
-                .add_peer(Instant::now(), EngineId(peer), config)
-                .unwrap();
-            LtpDriver::bind(([127, 0, 0, 1], 0).into(), IoMode::default(), engine).unwrap()
-        };
         let mut two = with_key(2, 1, b"secret", 7);
         let mut forger = with_key(1, 2, b"another", 7);
         forger.set_address(EngineId(2), two.local_addr());
@@ -695,8 +781,9 @@ mod tests {
             }
         }
         assert!(two.engine().stats().dropped.unauthenticated > 0);
-        // Who has it may come from elsewhere at once, in another life or with another address.
+        // Who has it may come from elsewhere after some silence, in another life or with another address.
         for life in [7, 8] {
+            fall_silent(&mut two);
             let mut one = with_key(1, 2, b"secret", life);
             one.set_address(EngineId(2), two.local_addr());
             let session = send(&mut one, 2);

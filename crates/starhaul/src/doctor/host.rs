@@ -1,13 +1,10 @@
 //! The host: socket buffers, what the kernel has, programs, disks.
 
-use std::{
-    fs, io,
-    path::{Path, PathBuf},
-};
+use std::{fs, io, path::PathBuf};
 
 use starhaul_gateway::{
     Config,
-    config::{ConnectionTargets, ControlPath, IdentitySource},
+    config::{ConnectionTargets, ControlPath},
 };
 use starhaul_net::{BindOptions, BulkSocket, Interception, IoMode};
 use starhaul_replay::NetworkNamespace;
@@ -18,6 +15,8 @@ use super::{Cause, Finding};
 pub(super) const BUFFER_BYTES: u64 = 4 << 20;
 /// Less free than this is as good as full.
 pub(super) const LEAST_FREE_BYTES: u64 = 16 << 20;
+/// What a socket's file, its folder and its lock take.
+const SOCKET_BYTES: u64 = 16 << 10;
 
 pub(super) fn examine(config: Option<&Config>) -> Vec<Finding> {
     let mut findings = buffers();
@@ -197,33 +196,73 @@ fn is_there(program: &str) -> bool {
     folders.any(|folder| folder.join(program).is_file())
 }
 
-/// The file systems of the key, of the control socket, and of the counts of quotas.
+/// The file systems into which the gateway writes, where they are full.
 fn disks(config: &Config) -> Vec<Finding> {
-    let mut folders = Vec::new();
-    if let IdentitySource::File(file) = &config.identity {
-        folders.extend(file.parent().map(Path::to_owned));
-    }
-    let socket = match &config.control {
-        ControlPath::At(socket) => Some(socket.clone()),
-        ControlPath::Default => Some(ControlPath::default_path()),
-        ControlPath::Off => None,
-    };
-    folders.extend(socket.and_then(|socket| Some(socket.parent()?.to_owned())));
-    folders.extend(config.state.clone());
-    let full = |folder: &PathBuf| {
+    let full = |(folder, least): (PathBuf, u64)| {
         // The gateway makes a folder that is not there yet.
         let mut there = folder.ancestors();
         let folder = there.find(|folder| folder.exists())?;
         let system = rustix::fs::statvfs(folder).ok()?;
         let free = system.f_bavail.saturating_mul(system.f_frsize);
-        (free < LEAST_FREE_BYTES).then(|| {
+        (free < least).then(|| {
             Finding::problem(
                 Cause::Disk,
                 format!("disk of {}", folder.display()),
                 format!("{free} bytes are free"),
-                "make room: records, statistics and sockets cannot be written",
+                "make room: the gateway cannot write there",
             )
         })
     };
-    folders.iter().filter_map(full).collect()
+    written_folders(config)
+        .into_iter()
+        .filter_map(full)
+        .collect()
+}
+
+/// The folders of the control socket and of the counts of quotas, with the room that each needs. The key is only read.
+fn written_folders(config: &Config) -> Vec<(PathBuf, u64)> {
+    let socket = match &config.control {
+        ControlPath::At(socket) => Some(socket.clone()),
+        ControlPath::Default => Some(ControlPath::default_path()),
+        ControlPath::Off => None,
+    };
+    let socket = socket.and_then(|socket| Some(socket.parent()?.to_owned()));
+    let socket = socket.map(|folder| (folder, SOCKET_BYTES));
+    let state = config
+        .state
+        .clone()
+        .map(|folder| (folder, LEAST_FREE_BYTES));
+    socket.into_iter().chain(state).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    /// A key may lie on a file system that is full and read-only.
+    #[test]
+    fn room_is_wanted_where_something_is_written() {
+        let peer = starhaul_quic::Identity::generate().public_key();
+        let config = |more: &str| {
+            let text = format!(
+                "listen = \"127.0.0.1:0\"\n{more}\n[identity]\nfile = \"/keys/key\"\n[[peer]]\nname = \"p\"\npublic_key = \"{peer}\"\n"
+            );
+            Config::parse(&text, Path::new("/config/gateway.toml")).unwrap()
+        };
+        let wanted = |more: &str| {
+            let folders = written_folders(&config(more)).into_iter();
+            folders
+                .map(|(folder, least)| (folder.display().to_string(), least))
+                .collect::<Vec<_>>()
+        };
+        assert!(wanted("control = \"off\"").is_empty());
+        let both = "control = \"/sockets/a.sock\"\nstate = \"/state\"";
+        let [socket, state] = ["/sockets", "/state"].map(str::to_owned);
+        assert_eq!(
+            wanted(both),
+            [(socket, SOCKET_BYTES), (state, LEAST_FREE_BYTES)]
+        );
+    }
 }

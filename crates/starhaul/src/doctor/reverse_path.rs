@@ -1,6 +1,6 @@
 //! Strict reverse-path filtering: the kernel drops what comes over one interface from where it would send over another.
 
-use std::fs;
+use std::{fs, path::Path};
 
 use starhaul_gateway::Config;
 use starhaul_net::{FoundRoute, Routing, interface_index, source_toward};
@@ -18,7 +18,7 @@ pub(super) fn examine(config: &Config, ways: &[Way]) -> Vec<Finding> {
 fn of_way(config: &Config, way: &Way) -> Option<Finding> {
     let interface = way.options.interface.as_deref()?;
     let to = way.remote.ip();
-    if !to.is_ipv4() || filter(interface)? != STRICT {
+    if !to.is_ipv4() || filter(interface)? != STRICT || has_master(interface) {
         return None;
     }
     let from = source_toward(way.remote, &way.options)?;
@@ -40,6 +40,14 @@ fn of_way(config: &Config, way: &Way) -> Option<Finding> {
         ),
     );
     Some(finding.on(&way.peer, &way.path))
+}
+
+/// Whether another interface has this one, as a VRF: the kernel then looks in that one's routes, which are not asked for here.
+fn has_master(interface: &str) -> bool {
+    Path::new("/sys/class/net")
+        .join(interface)
+        .join("master")
+        .exists()
 }
 
 /// The filter of an interface: the kernel takes the greater value of both.

@@ -64,6 +64,22 @@ impl Site {
         Ok(Some(IdentitySource::File(file).load()?.public_key()))
     }
 
+    /// The key of this peer in the configuration that is there, if there is one.
+    fn key_of_peer(&self, peer: &str) -> anyhow::Result<Option<PublicKey>> {
+        let file = self.configuration();
+        if !file.exists() {
+            return Ok(None);
+        }
+        let config = Config::load(&file).map_err(|error| {
+            Usage(format!(
+                "the configuration to replace cannot be read, so the key of {peer} is not known: {error}; write --peer-key KEY"
+            ))
+        })?;
+        let mut peers = config.peers.into_iter();
+        let peer = peers.find(|known| known.name == peer);
+        Ok(peer.map(|peer| peer.public_key))
+    }
+
     /// The key that is there, or a new one.
     fn take_key(&self, files: &mut Vec<WrittenFile>) -> anyhow::Result<PublicKey> {
         let file = self.key();
@@ -121,6 +137,7 @@ pub(super) fn write(
         );
         bail!(Usage(text));
     }
+    let known = known_key(pair, here, there, force)?;
     // Any key does for a check of the answers, before anything is written.
     let example = starhaul_quic::Identity::generate().public_key();
     for (site, text) in [
@@ -135,7 +152,7 @@ pub(super) fn write(
     }
     let mut files = Vec::new();
     let own = here.take_key(&mut files)?;
-    let other = match pair.peer_key {
+    let other = match known {
         Some(key) => key,
         None => there.take_key(&mut files)?,
     };
@@ -146,6 +163,20 @@ pub(super) fn write(
         here: own,
         there: other,
     })
+}
+
+/// The key that the other side has already, as far as this side knows: a new one would make it another gateway.
+fn known_key(
+    pair: &Pair,
+    here: &Site,
+    there: &Site,
+    force: bool,
+) -> anyhow::Result<Option<PublicKey>> {
+    // What is in its folder here is kept.
+    if pair.peer_key.is_some() || !force || there.key().exists() {
+        return Ok(pair.peer_key);
+    }
+    here.key_of_peer(&pair.there)
 }
 
 fn make_folder(folder: &Path, mode: u32) -> anyhow::Result<()> {

@@ -13,7 +13,7 @@ use starhaul_lab::{
 use starhaul_quic::{LEAST_PACKET_BYTES, MOST_PACKET_BYTES};
 
 use super::resolve::resolve;
-use crate::output::print;
+use crate::output::{print, tell};
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
@@ -121,7 +121,9 @@ async fn serve(arguments: ServerArguments) -> anyhow::Result<()> {
     }
     if made {
         // Not a log line: it would stay in files.
-        eprintln!("clients: starhaul lab flow client --server HOST:PORT --secret {secret}");
+        tell(format!(
+            "clients: starhaul lab flow client --server HOST:PORT --secret {secret}\n"
+        ));
     }
     server.run().await;
     Ok(())

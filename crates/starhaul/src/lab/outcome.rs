@@ -9,7 +9,7 @@ use std::{
 use anyhow::Context as _;
 use starhaul_lab::{Error, kit::Progress};
 
-use crate::output::{check_folder, print, redraws};
+use crate::output::{check_folder, print, redraws, tell};
 
 #[derive(clap::Args)]
 pub(crate) struct Outcome {
@@ -46,7 +46,7 @@ impl Outcome {
         write: impl FnOnce(&Path) -> Result<(), Error>,
     ) -> anyhow::Result<()> {
         if redraws(&io::stderr()) {
-            eprint!("\r\x1b[K");
+            tell("\r\x1b[K");
         }
         let printed = print(match self.json {
             true => json()? + "\n",
@@ -54,7 +54,7 @@ impl Outcome {
         });
         if let Some(folder) = &self.out {
             write(folder).context("cannot keep the results")?;
-            eprintln!("results: {}", folder.display());
+            tell(format!("results: {}\n", folder.display()));
         }
         printed
     }
@@ -63,9 +63,9 @@ impl Outcome {
 /// Says what will run, and what will not.
 pub(crate) fn announce(skipped: &[String], plan: &str) {
     for skipped in skipped {
-        eprintln!("{skipped}");
+        tell(format!("{skipped}\n"));
     }
-    eprintln!("{plan}");
+    tell(format!("{plan}\n"));
 }
 
 /// Redraws one line on a terminal, until [`Outcome::finish`].

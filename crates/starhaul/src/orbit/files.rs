@@ -13,7 +13,7 @@ use starhaul_link::{Delay, MAX_TRACE_DURATION, write_delay};
 use starhaul_orbit::{End, PathOverTime, write_leoem, write_table};
 use starhaul_units::Bandwidth;
 
-use crate::output::{Usage, check_folder, ending};
+use crate::output::{Usage, check_folder, ending, tell};
 
 /// Most steps of all paths that are written at once.
 const MAX_STEPS: u128 = 2_000_000;
@@ -146,7 +146,7 @@ impl<'a> Target<'a> {
         let mut formats = vec![Format::Json, Format::Table];
         match Format::Log.refusal(times, false) {
             None => formats.push(Format::Log),
-            Some(why) => eprintln!("no path logs are written: {why}"),
+            Some(why) => tell(format!("no path logs are written: {why}\n")),
         }
         Ok(Self {
             out,
@@ -171,7 +171,7 @@ impl<'a> Target<'a> {
         for (path, name) in paths.iter().zip(file_names(paths)) {
             for format in formats {
                 match unreadable(path, *format) {
-                    Some(why) => eprintln!("no {name}.{}: {why}", format.ending()),
+                    Some(why) => tell(format!("no {name}.{}: {why}\n", format.ending())),
                     None => {
                         let file = out.join(format!("{name}.{}", format.ending()));
                         self.write_path(&file, path, *format)?;

@@ -10,7 +10,7 @@ use starhaul_orbit::{End, Figures, Network, PathOverTime};
 use starhaul_plot::{Column, Table, Value};
 
 use super::{PathsArguments, files::Target, progress::Bar};
-use crate::output::print;
+use crate::output::{print, tell};
 
 /// The end of a path, as on the command line.
 #[derive(Clone, Copy, Debug)]
@@ -62,14 +62,14 @@ pub(super) fn run(arguments: &PathsArguments) -> anyhow::Result<()> {
         true => print(format!("{}\n", summary(&network, duration, step, &rows)))?,
         false => print(Table::of(&columns(), &rows).text())?,
     }
-    eprintln!(
-        "{} satellites and {stations} stations, {} paths: {} s in {:.1} s, {:.0} times as fast as they move",
+    tell(format!(
+        "{} satellites and {stations} stations, {} paths: {} s in {:.1} s, {:.0} times as fast as they move\n",
         network.constellation().satellites().len(),
         pairs.len(),
         duration.as_secs_f64(),
         took.as_secs_f64(),
         duration.as_secs_f64() / took.as_secs_f64().max(1e-6)
-    );
+    ));
     Ok(())
 }
 

@@ -3,10 +3,10 @@
 use std::{fs::File, io::BufReader, path::PathBuf};
 
 use starhaul_orbit::{
-    CITIES, Constellation, Epoch, Error, GroundStation, Network, Rules, Shell, Tle, read_tles,
+    CITIES, Constellation, Epoch, Error, GroundStation, Network, Rules, Shell, read_tles,
 };
 
-use crate::output::Usage;
+use crate::output::{Usage, tell};
 
 const SOURCES: &str = "\
 STATION is a city that `starhaul orbit info --cities` lists, coordinates in degrees north and east (39.9,116.4; south and west
@@ -109,9 +109,10 @@ impl Source {
             })?;
             tles.extend(read_tles(&name, BufReader::new(input))?);
         }
-        if !tles.iter().any(Tle::is_in_service) {
-            eprintln!("note: no satellite is in service by its name, so all of them carry traffic");
+        let constellation = Constellation::of_tles(tles, self.at)?;
+        if !constellation.is_in_service() {
+            tell("note: no satellite is in service by its name, so all of them carry traffic\n");
         }
-        Constellation::of_tles(tles, self.at)
+        Ok(constellation)
     }
 }

@@ -11,7 +11,7 @@ use anyhow::Context as _;
 use starhaul_link::{Format, Opportunities, Recording, write_capacity, write_csv, write_delay};
 
 use super::parse_time;
-use crate::output::{Closed, Usage, ending};
+use crate::output::{Closed, Usage, ending, tell};
 
 #[derive(clap::Args)]
 pub(super) struct Target {
@@ -103,8 +103,8 @@ impl Target {
                 match (&self.out_delay, &recording.delay) {
                     (Some(file), Some(delay)) => write_to(file, |out| write_delay(delay, out)),
                     (None, Some(delay)) if delay.range().1 > Duration::ZERO => {
-                        eprintln!(
-                            "note: the mahimahi format holds no delay; --out-delay FILE writes the delays beside it"
+                        tell(
+                            "note: the mahimahi format holds no delay; --out-delay FILE writes the delays beside it\n",
                         );
                         Ok(())
                     }
@@ -125,7 +125,9 @@ fn tell_of_lost_loss(format: Format, recording: &Recording) {
     let loss = recording.loss.as_ref().map_or(0.0, |loss| loss.mean());
     if format != Format::Csv && loss > 0.0 {
         let (name, percent) = (format.name(), loss * 100.0);
-        eprintln!("note: the {name} format holds no loss, and the trace has {percent:.3} %");
+        tell(format!(
+            "note: the {name} format holds no loss, and the trace has {percent:.3} %\n"
+        ));
     }
 }
 

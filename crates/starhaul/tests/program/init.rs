@@ -125,6 +125,39 @@ fn nothing_is_overwritten_unasked_and_a_key_never() {
     assert_eq!((&after[1], &after[3]), (&before[1], &before[3]));
 }
 
+/// Its files are removed here once they are copied, as `init` says.
+#[test]
+fn the_other_side_keeps_its_key_when_the_configuration_is_replaced() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = directory.path().join("gateway.toml");
+    let keys = || -> Vec<String> {
+        let text = fs::read_to_string(&config).unwrap();
+        let lines = text.lines().filter(|line| line.starts_with("public_key"));
+        lines.map(str::to_owned).collect()
+    };
+    assert!(init(directory.path(), &[]).status.success());
+    let before = keys();
+    assert_eq!(before.len(), 1);
+    fs::remove_dir_all(directory.path().join("ground")).unwrap();
+    let forced = init(directory.path(), &["--socks5", "none", "--force"]);
+    assert!(forced.status.success(), "{forced:?}");
+    assert_eq!(keys(), before);
+    assert!(!directory.path().join("ground/keys").exists());
+    // One that was not there before gets a key of its own.
+    let other = init(directory.path(), &["--peer", "moon", "--force"]);
+    assert!(other.status.success(), "{other:?}");
+    assert_ne!(keys(), before);
+    assert!(directory.path().join("moon/keys/gateway.key").exists());
+
+    fs::write(&config, "listen = 5\n").unwrap();
+    fs::remove_dir_all(directory.path().join("moon")).unwrap();
+    let refused = init(directory.path(), &["--peer", "moon", "--force"]);
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    let said = text(&refused.stderr);
+    assert!(said.contains("the key of moon is not known"), "{said}");
+    assert_eq!(fs::read_to_string(&config).unwrap(), "listen = 5\n");
+}
+
 #[test]
 fn a_peer_with_a_key_gets_none_and_what_is_wrong_writes_nothing() {
     let directory = tempfile::tempdir().unwrap();

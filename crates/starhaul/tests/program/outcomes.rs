@@ -4,7 +4,7 @@ use std::{fs, path::Path, process::Stdio};
 
 use crate::{
     operator::{OTHER_KEY, Site, gateway, status_when, wants},
-    program::{path, run, starhaul, text},
+    program::{Running, path, run, starhaul, text, wait_for},
 };
 
 #[test]
@@ -72,6 +72,40 @@ fn an_outcome_is_told_whoever_reads_the_output() {
     assert_eq!(unread(&["gateway", "sample"]), Some(0));
 }
 
+/// Standard error with a reader that is gone.
+fn unheard() -> Stdio {
+    let (_, writer) = std::io::pipe().unwrap();
+    writer.into()
+}
+
+#[test]
+fn an_outcome_does_not_depend_on_who_reads_errors() {
+    let site = Site::new();
+    let config = site.config("listen = \"127.0.0.1:0\"", OTHER_KEY, "");
+    let out = site.file("bw.txt");
+    let set = ["path", "set", "a", "cost=x", "--socket", "/nowhere/s"];
+    // What is left out of the trace is said.
+    let link = "rate=10mbit,outage=2s..3s,jitter=5ms";
+    let convert = ["trace", "convert", link, "--out", path(&out)];
+    let cases = [(&set[..], 2), (&convert, 0), (&["keygen"], 0)];
+    for (arguments, code) in cases {
+        let mut command = starhaul(arguments);
+        let ended = command.stdout(Stdio::null()).stderr(unheard()).status();
+        assert_eq!(ended.unwrap().code(), Some(code), "{arguments:?}");
+    }
+    // A log that nobody reads ends no gateway.
+    let text = fs::read_to_string(&config).unwrap();
+    let config = site.write("a.toml", &text.replace("\"off\"", "\"a.sock\""));
+    let mut command = starhaul(&["gateway", "--log", "debug", "--config", path(&config)]);
+    let mut gateway = Running(command.stderr(unheard()).spawn().unwrap());
+    let socket = site.file("a.sock");
+    wait_for("an answer of the gateway", || {
+        assert_eq!(gateway.0.try_wait().unwrap(), None, "it has ended");
+        let status = run(&["status", "--json", "--socket", path(&socket)]);
+        status.status.success().then_some(())
+    });
+}
+
 #[test]
 fn what_is_not_replaced_stays_as_it_was() {
     let site = Site::new();
@@ -127,9 +161,13 @@ fn the_doctor_knows_no_peer_that_is_mistyped() {
 fn a_wrong_argument_is_told_from_what_failed() {
     let site = Site::new();
     let (key, out, file) = (site.file("a.key"), site.file("out"), site.write("f", "x"));
+    let unknown = format!("{}:1", "x".repeat(64));
     let client = ["record", "client", "--out", path(&out), "--key", path(&key)];
     let client = |more: &[&'static str]| [&client[..], more].concat();
     wants(&client(&["--server", "host"]), 2, &["--server host: "]);
+    // A name that is not found may be another time; no server is asked for this one, whose label is too long.
+    let to_unknown = [&client(&["--server"])[..], &[unknown.as_str()]].concat();
+    wants(&to_unknown, 1, &[&format!("--server {unknown}: ")]);
     let nothing = client(&["--server", "127.0.0.1:9", "--max-rate", "0bit"]);
     wants(&nothing, 2, &["--max-rate of 0"]);
     let send = ["send", path(&file), "--to"];

@@ -29,8 +29,8 @@ impl Pair {
         Self {
             now,
             nodes: [
-                MpQuicNode::new(false, 7, 1).unwrap(),
-                MpQuicNode::new(true, server_key, 2).unwrap(),
+                MpQuicNode::new(false, Controller::NewReno, 7, 1).unwrap(),
+                MpQuicNode::new(true, Controller::NewReno, server_key, 2).unwrap(),
             ],
             delays: delays_ms.map(Duration::from_millis),
             free: [[now; 2]; 2],

@@ -9,6 +9,7 @@ mod run;
 
 use std::time::Duration;
 
+use starhaul_demo::baseline::Controller;
 use starhaul_link::{LinkSpec, Loss};
 use starhaul_plot::Column;
 use starhaul_session::{Mode, SchedulerChoice};
@@ -23,6 +24,7 @@ pub use self::{
 use crate::{
     Error,
     kit::{Part, Plot, Records, Study, statistics::percentile},
+    worlds::stack::mpquic_name,
 };
 
 /// Loss of the cheap path in each step of the paper.
@@ -106,12 +108,12 @@ fn study() -> Study {
         "blocks with a deadline over a path that loses more and more",
         "Blocks with a deadline over a lossy path",
         "Blocks of 24 kB each 20 ms, due within 200 ms, over two paths of 15 Mbit/s and 60 ms one way, in virtual time with the whole stack. \
-         The cheap path loses more of its packets each 5 s; the dear one loses nothing. The first 2 s, without loss, do not count. mpquic is noq's multipath QUIC with New Reno.",
+         The cheap path loses more of its packets each 5 s; the dear one loses nothing. The first 2 s, without loss, do not count. mpquic is noq's multipath QUIC with New Reno, mpquic-cubic and mpquic-bbr have its other controllers.",
     )
     .part(
         part("loss", "DMTP fig. 7", "both paths, by loss of the cheap one", columns, |quick, seed| {
             let steps = by_loss(quick);
-            own(quick, seed, &MODES, &steps).chain([rival(seed, &steps)]).collect()
+            own(quick, seed, &MODES, &steps).chain(rivals(seed, &steps)).collect()
         })
         .plot(on_time.clone()),
     )
@@ -207,13 +209,15 @@ fn own(quick: bool, seed: u64, modes: &[Mode], steps: &[Step]) -> impl Iterator<
     })
 }
 
-fn rival(seed: u64, steps: &[Step]) -> Setup {
-    Setup {
-        system: System::MpQuic,
+/// With each controller.
+fn rivals(seed: u64, steps: &[Step]) -> impl Iterator<Item = Setup> {
+    let of = move |controller| Setup {
+        system: System::MpQuic(controller),
         seed,
         steps: steps.to_vec(),
         over_time: false,
-    }
+    };
+    Controller::ALL.into_iter().map(of)
 }
 
 /// One run of a system through steps of loss.
@@ -229,21 +233,21 @@ struct Setup {
 #[derive(Clone, Copy, Debug)]
 enum System {
     Starhaul(DmtpSetup),
-    MpQuic,
+    MpQuic(Controller),
 }
 
 impl System {
     const fn name(self) -> &'static str {
         match self {
             Self::Starhaul(setup) => setup.mode.name(),
-            Self::MpQuic => "mpquic",
+            Self::MpQuic(controller) => mpquic_name(controller),
         }
     }
 
     const fn scheduler(self) -> &'static str {
         match self {
             Self::Starhaul(setup) => setup.scheduler.name(),
-            Self::MpQuic => "its own",
+            Self::MpQuic(_) => "its own",
         }
     }
 
@@ -298,7 +302,7 @@ fn rows(setup: &Setup, records: &Records) -> Result<Vec<Row>, Error> {
     };
     let results = match setup.system {
         System::Starhaul(own) => own.run_steps(&setup.steps, per_row, records)?,
-        System::MpQuic => rival::run(setup.seed, &setup.steps, per_row)?,
+        System::MpQuic(controller) => rival::run(setup.seed, controller, &setup.steps, per_row)?,
     };
     let row = |(index, mut result): (u32, StepResult)| {
         result.latencies_ms.sort_by(f64::total_cmp);
@@ -351,7 +355,7 @@ fn columns() -> Vec<Column<Row>> {
             2,
             |row: &Row| match row.system {
                 System::Starhaul(setup) => least_extra_share(setup, row.step).into(),
-                System::MpQuic => None::<f64>.into(),
+                System::MpQuic(_) => None::<f64>.into(),
             },
         )
         .median(),

@@ -1,8 +1,9 @@
-//! The same blocks over noq's multipath QUIC: each a stream of one connection, reliable, with New Reno.
+//! The same blocks over noq's multipath QUIC: each a stream of one connection, reliable.
 
 use std::time::Duration;
 
 use starhaul_cc::ControllerConfig;
+use starhaul_demo::baseline::Controller;
 
 use super::{
     BLOCKS_PER_STEP, DEADLINE, INTERVAL, Step, StepResult, WARM_UP_BLOCKS, begun_by, links, row_of,
@@ -16,7 +17,12 @@ use crate::{
 const LABEL: &str = "blocks";
 
 /// One result for each `per_row` blocks.
-pub(super) fn run(seed: u64, steps: &[Step], per_row: u32) -> Result<Vec<StepResult>, Error> {
+pub(super) fn run(
+    seed: u64,
+    mpquic: Controller,
+    steps: &[Step],
+    per_row: u32,
+) -> Result<Vec<StepResult>, Error> {
     let paths = links(true).into_iter().map(|(link, cost)| PathSetup {
         forward: link.clone(),
         backward: link,
@@ -24,7 +30,7 @@ pub(super) fn run(seed: u64, steps: &[Step], per_row: u32) -> Result<Vec<StepRes
         controller: ControllerConfig::NewReno,
     });
     let paths: Vec<_> = paths.collect();
-    let mut world = World::mpquic(seed, &paths, &[LABEL])?;
+    let mut world = World::mpquic(seed, mpquic, &paths, &[LABEL])?;
     let counted = BLOCKS_PER_STEP * u32::try_from(steps.len()).unwrap_or(u32::MAX);
     let total = WARM_UP_BLOCKS + counted;
     let mut results = vec![StepResult::default(); (counted / per_row) as usize];

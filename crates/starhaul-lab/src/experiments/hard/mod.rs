@@ -5,7 +5,7 @@ mod causes;
 mod links;
 mod runs;
 
-use starhaul_demo::load::Class;
+use starhaul_demo::{baseline::Controller, load::Class};
 use starhaul_plot::Column;
 use starhaul_session::SchedulerChoice;
 
@@ -13,6 +13,7 @@ pub use self::{causes::LostBlock, runs::HardResult};
 use crate::{
     Error,
     kit::{Part, Records, Study},
+    worlds::stack::mpquic_name,
 };
 
 /// Links of a run, and with `--quick`.
@@ -56,8 +57,8 @@ pub fn study() -> Study {
 pub enum System {
     /// Ours.
     Starhaul(SchedulerChoice),
-    /// Multipath QUIC with New Reno, a connection per class and one for the download.
-    MpQuic,
+    /// Multipath QUIC, a connection per class and one for the download.
+    MpQuic(Controller),
     /// Knows the future.
     Oracle,
 }
@@ -67,12 +68,19 @@ impl System {
         Self::Starhaul(SchedulerChoice::Optimizer),
         Self::Starhaul(SchedulerChoice::Rules),
     ];
-    const ALL: [Self; 4] = [Self::OURS[0], Self::OURS[1], Self::MpQuic, Self::Oracle];
+    const ALL: [Self; 6] = [
+        Self::OURS[0],
+        Self::OURS[1],
+        Self::MpQuic(Controller::NewReno),
+        Self::MpQuic(Controller::Cubic),
+        Self::MpQuic(Controller::Bbr),
+        Self::Oracle,
+    ];
 
     const fn name(self) -> &'static str {
         match self {
             Self::Starhaul(scheduler) => scheduler.name(),
-            Self::MpQuic => "mpquic",
+            Self::MpQuic(controller) => mpquic_name(controller),
             Self::Oracle => "oracle",
         }
     }
@@ -97,7 +105,7 @@ impl HardSetup {
     pub fn run(&self, records: &Records) -> Result<HardResult, Error> {
         match self.system {
             System::Starhaul(scheduler) => runs::starhaul(self, scheduler, records),
-            System::MpQuic => runs::mpquic(self),
+            System::MpQuic(controller) => runs::mpquic(self, controller),
             System::Oracle => runs::oracle(self),
         }
     }

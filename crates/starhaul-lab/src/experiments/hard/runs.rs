@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use starhaul_cc::ControllerConfig;
 use starhaul_demo::{
+    baseline::Controller,
     load::{self, Class, Classes},
     score::ClassScore,
 };
@@ -103,10 +104,10 @@ pub(super) fn starhaul(
     })
 }
 
-pub(super) fn mpquic(setup: &HardSetup) -> Result<HardResult, Error> {
+pub(super) fn mpquic(setup: &HardSetup, controller: Controller) -> Result<HardResult, Error> {
     let labels = Class::ALL.map(Class::name);
     let labels: Vec<&str> = labels.into_iter().chain([DOWNLOAD]).collect();
-    let mut world = World::mpquic(setup.seed, &paths(setup)?, &labels)?;
+    let mut world = World::mpquic(setup.seed, controller, &paths(setup)?, &labels)?;
     let mut logs = Logs::new(SENDING);
     let message = Bytes::from(vec![0x5a; MESSAGE_BYTES]);
     let (mut sent, mut received, mut downloaded) = (0_u64, 0_u64, 0);

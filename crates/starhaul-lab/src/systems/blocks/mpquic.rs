@@ -1,4 +1,4 @@
-//! noq's multipath QUIC on sockets of both hosts: one connection over both paths, each block a stream of its own, New Reno.
+//! noq's multipath QUIC on sockets of both hosts: one connection over both paths, each block a stream of its own, with each of its controllers.
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
@@ -6,14 +6,14 @@ use std::{
 };
 
 use bytes::Bytes;
-use starhaul_demo::baseline::{ConnectionId, Driver, Handle, MpQuicEvent, MpQuicNode};
+use starhaul_demo::baseline::{ConnectionId, Controller, Driver, Handle, MpQuicEvent, MpQuicNode};
 use starhaul_replay::{Host, Hosts};
 use tokio::sync::mpsc::{UnboundedReceiver, error::TryRecvError};
 
 use super::{
     Arrivals, BlockSender, BlockSystem, CHEAP, DEAR, Offer, at, socket_address, task::Task,
 };
-use crate::Error;
+use crate::{Error, worlds::stack::mpquic_name};
 
 const LABEL: &str = "blocks";
 const PORT: u16 = 4434;
@@ -23,24 +23,37 @@ const ROUND: Duration = Duration::from_millis(5);
 /// Of the keys, which protect nothing of value.
 const SEED: u64 = 1;
 
-/// By the path that it fills first.
+/// By the path that it fills first, and its controller.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MpQuic {
     name: &'static str,
     paths: [usize; 2],
+    controller: Controller,
 }
 
 impl MpQuic {
-    pub(super) const ALL: [Self; 2] = [
-        Self {
-            name: "mpquic",
-            paths: [CHEAP, DEAR],
-        },
-        Self {
-            name: "mpquic-dear",
-            paths: [DEAR, CHEAP],
-        },
+    pub(super) const ALL: [Self; 4] = [
+        Self::new(
+            mpquic_name(Controller::NewReno),
+            [CHEAP, DEAR],
+            Controller::NewReno,
+        ),
+        Self::new("mpquic-dear", [DEAR, CHEAP], Controller::NewReno),
+        Self::new(
+            mpquic_name(Controller::Cubic),
+            [CHEAP, DEAR],
+            Controller::Cubic,
+        ),
+        Self::new(mpquic_name(Controller::Bbr), [CHEAP, DEAR], Controller::Bbr),
     ];
+
+    const fn new(name: &'static str, paths: [usize; 2], controller: Controller) -> Self {
+        Self {
+            name,
+            paths,
+            controller,
+        }
+    }
 }
 
 impl BlockSystem for MpQuic {
@@ -64,7 +77,12 @@ impl BlockSystem for MpQuic {
         let remotes = [first?, second?];
         let start = |host, is_server: bool, port| {
             at(hosts, host, || {
-                let node = MpQuicNode::new(is_server, SEED, SEED ^ u64::from(is_server))?;
+                let node = MpQuicNode::new(
+                    is_server,
+                    self.controller,
+                    SEED,
+                    SEED ^ u64::from(is_server),
+                )?;
                 let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
                 Ok(Driver::start(node, any)?)
             })
@@ -159,7 +177,13 @@ mod tests {
     use super::*;
 
     fn driver(is_server: bool) -> (Driver, UnboundedReceiver<MpQuicEvent>) {
-        let node = MpQuicNode::new(is_server, SEED, SEED ^ u64::from(is_server)).unwrap();
+        let node = MpQuicNode::new(
+            is_server,
+            Controller::NewReno,
+            SEED,
+            SEED ^ u64::from(is_server),
+        )
+        .unwrap();
         Driver::start(node, (Ipv4Addr::LOCALHOST, 0).into()).unwrap()
     }
 
