@@ -10,7 +10,7 @@ use starhaul_link::{LeoModel, LinkSpec, Loss, QueueLimit, Recording, Trace};
 use starhaul_units::Bandwidth;
 
 use super::Paths;
-use crate::Error;
+use crate::{Error, baseline::Controller};
 
 /// 40 ms of queue at the rates below: enough for the bursts of a congestion controller, short enough for voice.
 const LEO_QUEUE_BYTES: usize = 512 << 10;
@@ -33,6 +33,8 @@ pub struct DemoOptions {
     pub leo_loss: Loss,
     /// Random loss of the GEO path in each direction.
     pub geo_loss: Loss,
+    /// The baseline's congestion control.
+    pub baseline: Controller,
     /// Seed of losses, of the synthetic link and of the download's bytes.
     pub seed: u64,
     /// Where qlog records of Starhaul's sessions and paths go; `None` for none.
@@ -120,6 +122,7 @@ mod tests {
             leo_trace: traces.iter().map(PathBuf::from).collect(),
             leo_loss: Loss::NONE,
             geo_loss: Loss::NONE,
+            baseline: Controller::default(),
             seed: 1,
             qlog: None,
         };
@@ -150,6 +153,7 @@ mod tests {
                 leo_trace,
                 leo_loss: Loss::NONE,
                 geo_loss: Loss::NONE,
+                baseline: Controller::default(),
                 seed: 1,
                 qlog: None,
             };

@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use crate::{
     apps::download::DownloadScore,
+    baseline::Controller,
     load::Classes,
     score::{ClassLog, ClassScore},
 };
@@ -17,6 +18,8 @@ pub struct DemoResult {
     pub seed: u64,
     /// For how long the applications sent.
     pub seconds: u64,
+    /// The baseline's congestion control.
+    pub baseline: Controller,
     /// Both systems.
     pub systems: Systems<SystemResult>,
     /// What makes the figures doubtful, for people; empty when all is well.
@@ -112,6 +115,7 @@ mod tests {
         let result = DemoResult {
             seed: 1,
             seconds: 30,
+            baseline: Controller::Cubic,
             systems: Systems {
                 starhaul: system(),
                 mpquic: system(),
@@ -124,7 +128,7 @@ mod tests {
             r#"{{"classes":{{"text":{class},"audio":{class},"video":{class}}},"qoe":0.0,"paths":{{"leo":{{"bytes":0}},"geo":{{"bytes":0}}}},"download":{{"bytes":0,"sha256_ok":false,"mbit_per_s":0.0}}}}"#
         );
         let expected = format!(
-            r#"{{"seed":1,"seconds":30,"systems":{{"starhaul":{system},"mpquic":{system}}},"warnings":["mpquic: late"]}}"#
+            r#"{{"seed":1,"seconds":30,"baseline":"cubic","systems":{{"starhaul":{system},"mpquic":{system}}},"warnings":["mpquic: late"]}}"#
         );
         assert_eq!(serde_json::to_string(&result).unwrap(), expected);
     }

@@ -80,7 +80,9 @@ pub async fn run(
         Stage::set_up(options, |links, seed, egress, server| {
             Running::starhaul(links, seed, egress, server, options.qlog.as_ref())
         }),
-        Stage::set_up(options, Running::mpquic)
+        Stage::set_up(options, |links, seed, egress, server| {
+            Running::mpquic(options.baseline, links, seed, egress, server)
+        })
     )?;
     let start = Instant::now();
     let mut acts = Systems {
@@ -124,6 +126,7 @@ pub async fn run(
         result: DemoResult {
             seed: options.seed,
             seconds: options.seconds,
+            baseline: options.baseline,
             systems: Systems { starhaul, mpquic },
             warnings,
         },

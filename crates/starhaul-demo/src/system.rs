@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use super::Paths;
 use crate::{
     Error,
-    baseline::Carrier,
+    baseline::{Carrier, Controller},
     load::{Class, Classes},
 };
 
@@ -140,14 +140,15 @@ pub(super) struct LinkCounters {
 impl Running {
     /// Two ends of the baseline, which take the same applications.
     pub(super) async fn mpquic(
+        controller: Controller,
         links: Paths<LinkSpec>,
         seed: u64,
         egress: Classes<SocketAddr>,
         _server: SocketAddr,
     ) -> Result<Self, Error> {
         let egress = Class::ALL.map(|class| (class, *egress.of(class)));
-        let mut ground = Carrier::start(true, seed, &[]).await?;
-        let mut field = Carrier::start(false, seed, &egress).await?;
+        let mut ground = Carrier::start(true, controller, seed, &[]).await?;
+        let mut field = Carrier::start(false, controller, seed, &egress).await?;
         let links = Links::start(&links, seed, ground.address())?;
         // The path of lowest delay first is the baseline's best order.
         field

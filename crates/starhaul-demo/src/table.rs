@@ -79,7 +79,7 @@ pub fn final_table(result: &DemoResult) -> String {
         ratio(ours.download.mbit_per_s, theirs.download.mbit_per_s),
         result.seed,
     );
-    for line in wrapped(baseline::NOTE, COLUMNS) {
+    for line in wrapped(&baseline::note(result.baseline), COLUMNS) {
         text(&mut out, format_args!("{line}\n"));
     }
     out
@@ -178,7 +178,9 @@ fn text(out: &mut String, arguments: std::fmt::Arguments<'_>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Paths, Systems, load::Classes, score::Tally, terminal::width};
+    use crate::{
+        Paths, Systems, baseline::Controller, load::Classes, score::Tally, terminal::width,
+    };
 
     fn progress(seconds: u64) -> Progress {
         let system = || SystemProgress {
@@ -232,7 +234,7 @@ mod tests {
         assert_eq!(wrapped("one two  three", 8), ["one two", "three"]);
         assert_eq!(wrapped("endless-word", 5), ["endless-word"]);
         assert!(
-            wrapped(baseline::NOTE, COLUMNS)
+            wrapped(&baseline::note(Controller::default()), COLUMNS)
                 .iter()
                 .all(|line| line.len() <= COLUMNS)
         );

@@ -8,7 +8,7 @@ use std::{
 use starhaul_demo::{
     self as demo, DemoOptions,
     apps::{self, download::Server},
-    baseline::Carrier,
+    baseline::{Carrier, Controller},
     load::Class,
 };
 use starhaul_gateway::QlogFolder;
@@ -24,6 +24,7 @@ async fn the_demo_runs_both_systems_to_the_end() {
         leo_trace: Vec::new(),
         leo_loss: Loss::NONE,
         geo_loss: Loss::NONE,
+        baseline: Controller::default(),
         seed: 5,
         qlog: Some(QlogFolder::create(records.path(), 1 << 26).unwrap()),
     };
@@ -81,8 +82,12 @@ async fn every_application_crosses_the_baseline() {
         egress.push((class, apps::local_address(&socket).unwrap()));
         receivers.push((class, socket));
     }
-    let far = Carrier::start(true, 1, &egress).await.unwrap();
-    let mut near = Carrier::start(false, 1, &[]).await.unwrap();
+    let far = Carrier::start(true, Controller::default(), 1, &egress)
+        .await
+        .unwrap();
+    let mut near = Carrier::start(false, Controller::default(), 1, &[])
+        .await
+        .unwrap();
     near.connect(&[far.address()], Duration::from_secs(5))
         .await
         .unwrap();
@@ -132,8 +137,12 @@ async fn every_application_crosses_the_baseline() {
 /// The figures of the demo would compare with nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_connection_that_is_lost_is_a_failure_of_the_baseline() {
-    let far = Carrier::start(true, 1, &[]).await.unwrap();
-    let near = Carrier::start(false, 1, &[]).await.unwrap();
+    let far = Carrier::start(true, Controller::default(), 1, &[])
+        .await
+        .unwrap();
+    let near = Carrier::start(false, Controller::default(), 1, &[])
+        .await
+        .unwrap();
     near.connect(&[far.address()], Duration::from_secs(5))
         .await
         .unwrap();

@@ -9,7 +9,7 @@ use std::{
 use anyhow::Context as _;
 #[cfg(feature = "dtn")]
 use starhaul_demo::space::{SpaceLive, SpaceOptions, run_space, space_table};
-use starhaul_demo::{self as demo, DemoOptions, DemoRun, Live, Report};
+use starhaul_demo::{self as demo, DemoOptions, DemoRun, Live, Report, baseline::Controller};
 use starhaul_link::Loss;
 #[cfg(feature = "dtn")]
 use tokio::signal::unix::{SignalKind, signal};
@@ -21,7 +21,7 @@ pub(crate) struct Arguments {
     /// Instead: a lander, an orbiter and a station as bundle nodes over contacts that open and close, with 4 s of light time
     /// and 5 % loss; time is told 60 times as fast as it passes
     #[cfg(feature = "dtn")]
-    #[arg(long, conflicts_with_all = ["seconds", "leo_trace", "leo_loss", "geo_loss", "qlog", "report"])]
+    #[arg(long, conflicts_with_all = ["seconds", "leo_trace", "leo_loss", "geo_loss", "baseline", "qlog", "report"])]
     space: bool,
     /// For how long the applications send
     #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=demo::MAX_SECONDS))]
@@ -36,6 +36,10 @@ pub(crate) struct Arguments {
     /// Random loss of the GEO path
     #[arg(long, value_name = "P", default_value = "2%")]
     geo_loss: Loss,
+    /// Congestion control of the baseline: newreno as in MPDTP's paper, cubic, which keeps most deadlines of the three over these paths,
+    /// or bbr
+    #[arg(long, value_name = "NAME", default_value = Controller::default().name(), value_parser = clap::builder::PossibleValuesParser::new(Controller::ALL.map(Controller::name)))]
+    baseline: String,
     /// Seed of losses, of the synthetic LEO path and of the download's bytes
     #[arg(long, value_name = "S", default_value_t = 1)]
     seed: u64,
@@ -102,12 +106,20 @@ fn stop_signal() -> io::Result<impl Future<Output = ()>> {
     })
 }
 
+/// One of those that the command line allows.
+fn controller(name: &str) -> Controller {
+    let mut all = Controller::ALL.into_iter();
+    all.find(|controller| controller.name() == name)
+        .unwrap_or_default()
+}
+
 async fn show(args: Arguments) -> anyhow::Result<()> {
     let options = DemoOptions {
         seconds: args.seconds,
         leo_trace: args.leo_trace,
         leo_loss: args.leo_loss,
         geo_loss: args.geo_loss,
+        baseline: controller(&args.baseline),
         seed: args.seed,
         qlog: args.qlog.as_deref().map(qlog_folder).transpose()?,
     };

@@ -19,7 +19,7 @@ use tokio::{
 };
 
 use super::{
-    ConnectionId, MpQuicEvent, MpQuicNode, StreamId,
+    ConnectionId, Controller, MpQuicEvent, MpQuicNode, StreamId,
     driver::{Driver, Handle},
 };
 use crate::{
@@ -53,10 +53,11 @@ impl Carrier {
     /// Starts an end. Blocks that arrive go to the application at the address of their class.
     pub async fn start(
         server: bool,
+        controller: Controller,
         seed: u64,
         egress: &[(Class, SocketAddr)],
     ) -> Result<Self, Error> {
-        let node = MpQuicNode::new(server, seed, seed ^ u64::from(server))?;
+        let node = MpQuicNode::new(server, controller, seed, seed ^ u64::from(server))?;
         let (driver, events) = Driver::start(node, ([127, 0, 0, 1], 0).into())?;
         let connections = Arc::<Connections>::default();
         let mut tasks = JoinSet::new();

@@ -14,5 +14,10 @@ pub use driver::{Driver, Handle};
 pub use node::{Batch, ConnectionId, Controller, MpQuicEvent, MpQuicNode, ReadOutcome, StreamId};
 
 /// What must be said wherever the baseline's figures are shown.
-pub const NOTE: &str = "mpquic is noq 1.4 multipath QUIC with New Reno, one connection per class and one stream per block; \
-    all its PATH_ACKs ride the lowest path, here LEO, which distorts the RTT that it sees on the other";
+pub fn note(controller: Controller) -> String {
+    let title = controller.title();
+    format!(
+        "mpquic is noq 1.4 multipath QUIC with {title}, one connection per class and one stream per block; \
+         all its PATH_ACKs ride the lowest path, here LEO, which distorts the RTT that it sees on the other"
+    )
+}

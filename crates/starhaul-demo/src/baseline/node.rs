@@ -15,7 +15,9 @@ pub use noq_proto::StreamId;
 use noq_proto::{
     ClientConfig, Connection, ConnectionHandle, DatagramEvent, Dir, Endpoint, EndpointConfig,
     Event, FourTuple, PathEvent, PathId, PathStatus, ReadError, StreamEvent, Transmit,
-    TransportConfig, VarInt, congestion::{Bbr3Config, ControllerFactory, CubicConfig, NewRenoConfig}, crypto::rustls::HandshakeData,
+    TransportConfig, VarInt,
+    congestion::{Bbr3Config, ControllerFactory, CubicConfig, NewRenoConfig},
+    crypto::rustls::HandshakeData,
 };
 use starhaul_quic::{Identity, tls::pinned_configs};
 
@@ -130,7 +132,8 @@ struct ExtraPath {
 }
 
 /// The baseline's congestion control: all that noq has.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Controller {
     /// As in MPDTP's paper.
     NewReno,

@@ -73,7 +73,7 @@ impl Report<'_> {
             (tables::paths(self.result).html())
             footer {
                 (made_by(self.command, Some(self.result.seed)))
-                p { (baseline::NOTE) }
+                p { (baseline::note(self.result.baseline)) }
                 p {
                     "A P frame is judged by its own deadline, for both systems, also when its I frame was late. QoE is the sum of \
                      blocks on time times 3/3 for text, 2/3 for audio, 1/3 for video."

@@ -6,6 +6,7 @@ use super::*;
 use crate::{
     PathResult, Paths, Sample,
     apps::download::DownloadScore,
+    baseline::Controller,
     load::Classes,
     score::{ClassLog, Tally},
 };
@@ -73,6 +74,7 @@ fn result(courses: &Systems<Course>, seconds: u64) -> DemoResult {
     DemoResult {
         seed: 42,
         seconds,
+        baseline: Controller::default(),
         systems: Systems {
             starhaul: system(&courses.starhaul),
             mpquic: system(&courses.mpquic),
@@ -122,7 +124,7 @@ fn the_page_shows_both_systems_and_needs_no_network() {
         "17.25",
         "12.3",
         "prefers-color-scheme: dark",
-        baseline::NOTE,
+        &baseline::note(Controller::default()),
         "Lost: not whole when the demo stopped listening, 4 s or more after",
     ] {
         assert!(html.contains(part), "{part:?} is missing");

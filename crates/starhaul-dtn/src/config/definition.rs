@@ -144,7 +144,7 @@ static LTP_PEER: Definition = Definition {
         Key::text("address", "address, or a name and a port")
             .or_none("where its data come from")
             .such_as("\"127.0.0.1:1114\"")
-            .means("Where it receives segments. A name is looked up until it has an address, and again each minute. Without either, it may come from elsewhere when it was silent for longer than it tries itself."),
+            .means("Where it receives segments. A name is looked up until it has an address, and again each minute. Without either, it may come from elsewhere when it was silent for some timeouts, also with a `key`."),
         LIGHT_TIME,
         Key::rate("rate")
             .or_none("that of all contacts of the plan from here to it if they agree, else unknown")

@@ -1,0 +1,259 @@
+use std::time::Duration;
+
+use starhaul_units::Bandwidth;
+
+use super::*;
+use crate::{
+    config::Storage,
+    plan::{Contact, ContactPlan},
+};
+
+/// A layer whose neighbours answer only when they are told to.
+#[derive(Default)]
+struct Layer {
+    sink: OnceLock<Box<dyn Sink>>,
+    answers: AtomicBool,
+    is_tcp: AtomicBool,
+    /// Whether it answers at all, and how many bundles it has been given.
+    is_stuck: AtomicBool,
+    given: AtomicU64,
+}
+
+#[async_trait]
+impl Cla for Layer {
+    async fn on_register(&self, sink: Box<dyn Sink>, _: &[NodeId]) {
+        let _ = self.sink.set(sink);
+    }
+
+    async fn on_unregister(&self) {}
+
+    fn address_type(&self) -> Option<ClaAddressType> {
+        let is_tcp = self.is_tcp.load(Ordering::Relaxed);
+        Some(match is_tcp {
+            true => ClaAddressType::Tcp,
+            false => ClaAddressType::Private,
+        })
+    }
+
+    async fn forward(
+        &self,
+        _: Option<u32>,
+        _: &ClaAddress,
+        _: Bytes,
+    ) -> Result<ForwardBundleResult> {
+        self.given.fetch_add(1, Ordering::Relaxed);
+        while self.is_stuck.load(Ordering::Relaxed) {
+            tokio::task::yield_now().await;
+        }
+        Ok(match self.answers.load(Ordering::Relaxed) {
+            true => ForwardBundleResult::Sent,
+            false => ForwardBundleResult::NoNeighbour,
+        })
+    }
+}
+
+/// An agent that takes all and does nothing, and what it knows of.
+#[derive(Default)]
+struct Agent(Arc<Mutex<BTreeSet<ClaAddress>>>);
+
+#[async_trait]
+impl Sink for Agent {
+    async fn unregister(&self) {}
+
+    async fn dispatch(&self, _: Bytes, _: Option<&NodeId>, _: Option<&ClaAddress>) -> Result<()> {
+        Ok(())
+    }
+
+    async fn add_peer(&self, address: ClaAddress, _: &[NodeId]) -> Result<bool> {
+        Ok(self.0.lock().unwrap().insert(address))
+    }
+
+    async fn remove_peer(&self, address: &ClaAddress) -> Result<bool> {
+        Ok(self.0.lock().unwrap().remove(address))
+    }
+}
+
+fn at(name: &'static str) -> ClaAddress {
+    ClaAddress::Private(Bytes::from_static(name.as_bytes()))
+}
+
+fn node(number: u32) -> NodeId {
+    format!("ipn:{number}.0").parse().unwrap()
+}
+
+#[tokio::test]
+async fn routes_lead_around_a_neighbour_until_it_answers() {
+    let now = Schedule::now();
+    let contact = |from, to, milliseconds| Contact {
+        from: node(from),
+        to: node(to),
+        start: now,
+        end: now.plus(Duration::from_secs(1000)),
+        rate: Bandwidth::from_mbit(100),
+        light_time: Duration::from_millis(milliseconds),
+    };
+    let plan = vec![
+        contact(1, 2, 0),
+        contact(2, 4, 0),
+        contact(1, 3, 100),
+        contact(3, 4, 100),
+    ];
+    let schedule = Schedule::new(node(1), ContactPlan::new(plan), Vec::new());
+    let schedule = Arc::new(schedule);
+    let stock = Stock::new(node(1), Storage::small());
+    let layer = Arc::new(Layer::default());
+    let guests = Guests::AllBut(Vec::new());
+    let gate = Gate::new(
+        node(1),
+        layer.clone(),
+        schedule.clone(),
+        stock,
+        guests,
+        false,
+    );
+    gate.on_register(Box::new(Agent::default()), &[]).await;
+    let address = at("2");
+    let sink = layer.sink.get().unwrap();
+    sink.add_peer(address.clone(), &[node(2)]).await.unwrap();
+    let via = || schedule.look(Schedule::now())[&node(4)].clone();
+    assert_eq!(via(), node(2));
+    gate.forward(None, &address, Bytes::new()).await.unwrap();
+    assert_eq!(via(), node(3));
+    // It answers, or is heard, or connects again.
+    layer.answers.store(true, Ordering::Relaxed);
+    gate.forward(None, &address, Bytes::new()).await.unwrap();
+    assert_eq!(via(), node(2));
+    for connects in [false, true] {
+        schedule.failed(&node(2), Schedule::now());
+        assert_eq!(via(), node(3));
+        if connects {
+            sink.add_peer(address.clone(), &[node(2)]).await.unwrap();
+        } else {
+            let from = (Some(&node(2)), Some(&address));
+            sink.dispatch(Bytes::new(), from.0, from.1).await.unwrap();
+        }
+        assert_eq!(via(), node(2), "connects: {connects}");
+    }
+    // Without an answer over TCP the bundle may have been refused.
+    layer.answers.store(false, Ordering::Relaxed);
+    for is_tcp in [false, true] {
+        layer.is_tcp.store(is_tcp, Ordering::Relaxed);
+        let sending = async { drop(gate.forward(None, &address, Bytes::new()).await) };
+        assert_eq!(egress::is_refused(sending).await, is_tcp);
+    }
+}
+
+/// It connects from another address when its link comes back, and nobody has noticed the end of its former connection.
+#[tokio::test]
+async fn the_latest_connection_of_a_neighbour_is_used() {
+    let always = Contact {
+        from: node(1),
+        to: node(2),
+        start: Moment::default(),
+        end: Moment::MAX,
+        rate: Bandwidth::from_mbit(100),
+        light_time: Duration::ZERO,
+    };
+    let plan = ContactPlan::new(vec![always]);
+    let schedule = Arc::new(Schedule::new(node(1), plan, Vec::new()));
+    schedule.look(Schedule::now());
+    let stock = Stock::new(node(1), Storage::small());
+    let (layer, agent) = (Arc::new(Layer::default()), Agent::default());
+    let known = agent.0.clone();
+    let guests = Guests::Only(vec![node(2)]);
+    let gate = Gate::new(
+        node(1),
+        layer.clone(),
+        schedule.clone(),
+        stock,
+        guests,
+        true,
+    );
+    gate.on_register(Box::new(agent), &[]).await;
+    let shown = || known.lock().unwrap().iter().cloned().collect::<Vec<_>>();
+    let sink = layer.sink.get().unwrap();
+    for name in ["old", "new"] {
+        sink.add_peer(at(name), &[node(2)]).await.unwrap();
+        assert_eq!(shown(), [at(name)]);
+    }
+    assert_eq!(gate.passed().neighbours, [(node(2), true)]);
+    // What was on its way over the former connection says nothing of the node.
+    let old = at("old");
+    gate.forward(None, &old, Bytes::new()).await.unwrap();
+    assert_eq!(schedule.next_attempt(Schedule::now()), None);
+    sink.remove_peer(&at("new")).await.unwrap();
+    assert_eq!(shown(), [at("old")]);
+    gate.forward(None, &old, Bytes::new()).await.unwrap();
+    assert!(schedule.next_attempt(Schedule::now()).is_some());
+}
+
+/// Hundreds wait for a session of TCPCLv4 that breaks: each that waits in the layer makes a connection of its own.
+#[tokio::test]
+async fn few_bundles_wait_for_a_connection_and_those_behind_them_see_it_break() {
+    let schedule = Schedule::new(node(1), ContactPlan::default(), Vec::new());
+    let stock = Stock::new(node(1), Storage::small());
+    let layer = Arc::new(Layer::default());
+    layer.is_tcp.store(true, Ordering::Relaxed);
+    layer.is_stuck.store(true, Ordering::Relaxed);
+    let guests = Guests::Only(vec![node(2)]);
+    let gate = Gate::new(
+        node(1),
+        layer.clone(),
+        Arc::new(schedule),
+        stock,
+        guests,
+        true,
+    );
+    gate.on_register(Box::new(Agent::default()), &[]).await;
+    let sink = layer.sink.get().unwrap();
+    sink.add_peer(at("2"), &[node(2)]).await.unwrap();
+    let sending = (0..300).map(|_| {
+        let gate = gate.clone();
+        tokio::spawn(async move { gate.forward(None, &at("2"), Bytes::new()).await })
+    });
+    let sending: Vec<_> = sending.collect();
+    for _ in 0..1000 {
+        tokio::task::yield_now().await;
+    }
+    let given = || layer.given.load(Ordering::Relaxed);
+    assert_eq!(given(), MOST_AT_ONCE as u64);
+    sink.remove_peer(&at("2")).await.unwrap();
+    layer.is_stuck.store(false, Ordering::Relaxed);
+    for sent in sending {
+        let sent = sent.await.unwrap();
+        assert!(matches!(sent, Ok(ForwardBundleResult::NoNeighbour)));
+    }
+    assert_eq!(given(), MOST_AT_ONCE as u64);
+}
+
+/// Over LTP it proves by its key who it is.
+#[tokio::test]
+async fn a_stranger_does_not_get_a_name_that_is_kept_for_another_layer() {
+    let schedule = Schedule::new(node(1), ContactPlan::default(), Vec::new());
+    let stock = Stock::new(node(1), Storage::small());
+    let layer = Arc::new(Layer::default());
+    let guests = Guests::AllBut(vec![node(2)]);
+    let gate = Gate::new(
+        node(1),
+        layer.clone(),
+        Arc::new(schedule),
+        stock,
+        guests,
+        true,
+    );
+    gate.on_register(Box::new(Agent::default()), &[]).await;
+    let sink = layer.sink.get().unwrap();
+    for (number, enters) in [(2, false), (3, true)] {
+        let (node, address) = (node(number), at("x"));
+        let from = (Some(&node), Some(&address));
+        let came = sink
+            .add_peer(address.clone(), std::slice::from_ref(&node))
+            .await;
+        assert_eq!((came.unwrap(), gate.has(&node)), (enters, enters));
+        let given = sink.dispatch(Bytes::new(), from.0, from.1).await;
+        assert_eq!(given.is_ok(), enters);
+        assert!(gate.is_connected(&address));
+        sink.remove_peer(&address).await.unwrap();
+        assert!(!gate.is_connected(&address));
+    }
+}

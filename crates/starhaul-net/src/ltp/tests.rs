@@ -1,0 +1,399 @@
+use std::time::Duration;
+
+use starhaul_ltp::{
+    Checkpoint, Data, DataKind, EngineConfig, Extensions, Outgoing, PeerConfig, Segment, SessionId,
+};
+
+use super::*;
+
+fn driver(own: u64, peer: u64) -> LtpDriver {
+    driver_of(own, peer, 7)
+}
+
+/// Each life of an engine has numbers of its own.
+fn driver_of(own: u64, peer: u64, life: u8) -> LtpDriver {
+    let mut engine = Engine::new(EngineConfig::new(EngineId(own), [life; 32]));
+    engine.open_service(1);
+    let peer_config = PeerConfig::new(Duration::ZERO, None);
+    let now = Instant::now();
+    engine.add_peer(now, EngineId(peer), peer_config).unwrap();
+    let local = SocketAddr::from(([127, 0, 0, 1], 0));
+    LtpDriver::bind(local, IoMode::default(), engine).unwrap()
+}
+
+#[test]
+fn a_socket_that_is_gone_is_bound_again_and_what_was_on_its_way_arrives() {
+    let (mut one, mut two) = (driver(1, 2), driver(2, 1));
+    let address = two.local_addr();
+    one.set_address(EngineId(2), address);
+    two.set_address(EngineId(1), one.local_addr());
+    two.socket = None;
+    let block: bytes::Bytes = vec![7; 100_000].into();
+    let outgoing = Outgoing {
+        to: EngineId(2),
+        service: 1,
+        red: block.len() as u64,
+        block,
+    };
+    let session = one.engine().send(Instant::now(), outgoing).unwrap();
+    // All of it is lost, as on a link that is down.
+    one.turn(Some(Instant::now())).unwrap();
+    let limit = Instant::now() + Duration::from_secs(20);
+    loop {
+        assert!(Instant::now() < limit, "the block does not arrive");
+        let soon = Some(Instant::now() + Duration::from_millis(1));
+        one.turn(soon).unwrap();
+        two.turn(soon).unwrap();
+        assert_eq!(two.local_addr(), address);
+        while two.poll_event().is_some() {}
+        if matches!(one.poll_event(), Some(Event::Sent { session: sent }) if sent == session) {
+            return;
+        }
+    }
+}
+
+fn until_sent(drivers: &mut [&mut LtpDriver], session: starhaul_ltp::SessionId) {
+    let limit = Instant::now() + Duration::from_secs(20);
+    loop {
+        assert!(Instant::now() < limit, "the block does not arrive");
+        for driver in drivers.iter_mut() {
+            let soon = Instant::now() + Duration::from_millis(1);
+            driver.turn(Some(soon)).unwrap();
+            while let Some(event) = driver.poll_event() {
+                match event {
+                    Event::Sent { session: sent } if sent == session => return,
+                    _ => {}
+                }
+            }
+        }
+    }
+}
+
+fn send(driver: &mut LtpDriver, to: u64) -> starhaul_ltp::SessionId {
+    let block: bytes::Bytes = vec![7; 100_000].into();
+    let outgoing = Outgoing {
+        to: EngineId(to),
+        service: 1,
+        red: block.len() as u64,
+        block,
+    };
+    driver.engine().send(Instant::now(), outgoing).unwrap()
+}
+
+#[test]
+fn the_ipv6_wildcard_reaches_and_takes_ipv4() {
+    let mut one = driver(1, 2);
+    let mut engine = Engine::new(EngineConfig::new(EngineId(2), [7; 32]));
+    engine.open_service(1);
+    let config = PeerConfig::new(Duration::ZERO, None);
+    engine
+        .add_peer(Instant::now(), EngineId(1), config)
+        .unwrap();
+    let any = SocketAddr::from(([0_u16; 8], 0));
+    let mut two = LtpDriver::bind(any, IoMode::default(), engine).unwrap();
+    let port = two.local_addr().port();
+    one.set_address(EngineId(2), ([127, 0, 0, 1], port).into());
+    two.set_address(EngineId(1), one.local_addr());
+    for from in [1, 2] {
+        let session = match from {
+            1 => send(&mut one, 2),
+            _ => send(&mut two, 1),
+        };
+        until_sent(&mut [&mut one, &mut two], session);
+    }
+    assert_eq!((one.from_nobody(), two.from_nobody()), (0, 0));
+}
+
+/// An engine that accepts others, and those that send to it.
+fn host() -> LtpDriver {
+    let mut config = EngineConfig::new(EngineId(2), [7; 32]);
+    config.unknown_peers = starhaul_ltp::UnknownPeers::Accept {
+        most: 4,
+        config: Box::new(PeerConfig::new(Duration::ZERO, None)),
+    };
+    let mut engine = Engine::new(config);
+    engine.open_service(1);
+    LtpDriver::bind(([127, 0, 0, 1], 0).into(), IoMode::default(), engine).unwrap()
+}
+
+#[test]
+fn a_guest_may_come_again_from_elsewhere() {
+    let mut host = host();
+    for life in 0..3 {
+        let mut guest = driver_of(1, 2, life);
+        guest.set_address(EngineId(2), host.local_addr());
+        let session = send(&mut guest, 2);
+        until_sent(&mut [&mut guest, &mut host], session);
+        // The host's session ends with the acknowledgement of its report.
+        let limit = Instant::now() + Duration::from_secs(20);
+        while host.engine().sessions() != (0, 0) {
+            assert!(Instant::now() < limit, "a session stays");
+            for driver in [&mut guest, &mut host] {
+                driver
+                    .turn(Some(Instant::now() + Duration::from_millis(1)))
+                    .unwrap();
+                while driver.poll_event().is_some() {}
+            }
+        }
+    }
+}
+
+/// A red segment that is a whole block, of an engine without a driver.
+fn whole_block(of: u64, number: u64) -> Vec<u8> {
+    let segment = Segment {
+        session: SessionId {
+            originator: EngineId(of),
+            number,
+        },
+        header: Extensions::default(),
+        body: Body::Data(Data {
+            kind: DataKind::RedEndOfBlock,
+            service: 1,
+            offset: 0,
+            checkpoint: Some(Checkpoint {
+                serial: 1,
+                report: 0,
+            }),
+            payload: b"block",
+        }),
+        trailer: Extensions::default(),
+    };
+    let mut bytes = Vec::new();
+    segment.write(&mut bytes);
+    bytes
+}
+
+/// Turns a driver until a block of this engine has come whole.
+fn until_delivered(driver: &mut LtpDriver, of: u64) {
+    let limit = Instant::now() + Duration::from_secs(20);
+    loop {
+        assert!(Instant::now() < limit, "no block of {of}");
+        let soon = Instant::now() + Duration::from_millis(1);
+        driver.turn(Some(soon)).unwrap();
+        let whole = |event: Event| match event {
+            Event::RedPart { session, .. } => session.originator == EngineId(of),
+            _ => false,
+        };
+        if std::iter::from_fn(|| driver.poll_event()).any(whole) {
+            return;
+        }
+    }
+}
+
+/// A port that one engine had has another one later.
+#[test]
+fn another_engine_is_heard_at_the_address_of_a_guest() {
+    let mut host = host();
+    let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.connect(host.local_addr()).unwrap();
+    let patience = Some(Duration::from_secs(20));
+    socket.set_read_timeout(patience).unwrap();
+    for (engine, number) in [(5, 1), (6, 2), (5, 3)] {
+        socket.send(&whole_block(engine, number)).unwrap();
+        until_delivered(&mut host, engine);
+        // The report is acknowledged, after which nothing is under way with it.
+        let limit = Instant::now() + Duration::from_secs(20);
+        while host.engine().sessions() != (0, 0) {
+            assert!(Instant::now() < limit, "a session stays");
+            let soon = Instant::now() + Duration::from_millis(1);
+            host.turn(Some(soon)).unwrap();
+            let mut buffer = [0; 2000];
+            let length = socket.recv(&mut buffer).unwrap();
+            let (told, _) = parse(&buffer[..length]).unwrap();
+            let Body::Report(report) = told.body else {
+                continue;
+            };
+            let acknowledged = Segment {
+                session: told.session,
+                header: Extensions::default(),
+                body: Body::ReportAck {
+                    report: report.serial,
+                },
+                trailer: Extensions::default(),
+            };
+            let mut bytes = Vec::new();
+            acknowledged.write(&mut bytes);
+            socket.send(&bytes).unwrap();
+            host.turn(Some(Instant::now() + Duration::from_millis(1)))
+                .unwrap();
+        }
+    }
+}
+
+/// As if engine 1 had been silent since, for some of its attempts.
+fn fall_silent(host: &mut LtpDriver) {
+    let silence = host.engine().moves_after(EngineId(1)).unwrap();
+    assert!(silence * 10 < host.engine().longest_silence(EngineId(1)).unwrap());
+    for heard in host.heard.values_mut() {
+        *heard = heard.checked_sub(silence + Duration::from_secs(1)).unwrap();
+    }
+}
+
+/// An acknowledgement of a report, of a session of this engine that is over.
+fn acknowledgement(of: u64) -> Vec<u8> {
+    let segment = Segment {
+        session: SessionId {
+            originator: EngineId(of),
+            number: 99,
+        },
+        header: Extensions::default(),
+        body: Body::ReportAck { report: 1 },
+        trailer: Extensions::default(),
+    };
+    let mut bytes = Vec::new();
+    segment.write(&mut bytes);
+    bytes
+}
+
+/// Turns a driver until it is so.
+fn until(driver: &mut LtpDriver, is_so: impl Fn(&LtpDriver) -> bool) {
+    let limit = Instant::now() + Duration::from_secs(20);
+    while !is_so(driver) {
+        assert!(Instant::now() < limit, "it does not come to that");
+        let soon = Instant::now() + Duration::from_millis(1);
+        driver.turn(Some(soon)).unwrap();
+        while driver.poll_event().is_some() {}
+    }
+}
+
+/// Turns a driver until engine 1 is where this socket is.
+fn until_at(driver: &mut LtpDriver, socket: &std::net::UdpSocket) {
+    let at = socket.local_addr().unwrap();
+    until(driver, |driver| {
+        driver.addresses.get(&EngineId(1)) == Some(&at)
+    });
+}
+
+/// A peer whose address the configuration leaves open gets another one, as behind NAT.
+#[test]
+fn a_silent_peer_without_an_address_may_come_from_elsewhere() {
+    let mut host = driver(2, 1);
+    let mut before = None;
+    for round in 0..2 {
+        fall_silent(&mut host);
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let to = host.local_addr();
+        socket.send_to(&whole_block(1, 10 + round), to).unwrap();
+        until_delivered(&mut host, 1);
+        // The one before comes back at once, as one that somebody else took the place of; who had taken it does not.
+        if let Some(before) = &before {
+            let before: &std::net::UdpSocket = before;
+            before.send_to(&acknowledgement(1), to).unwrap();
+            until_at(&mut host, before);
+        }
+        // Another one is not believed meanwhile.
+        let other = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        other.send_to(&whole_block(1, 20 + round), to).unwrap();
+        let limit = Instant::now() + Duration::from_secs(20);
+        while host.from_nobody() <= round {
+            assert!(Instant::now() < limit, "the other one is believed");
+            let soon = Instant::now() + Duration::from_millis(1);
+            host.turn(Some(soon)).unwrap();
+        }
+        before = Some(socket);
+    }
+}
+
+fn with_key(own: u64, peer: u64, secret: &[u8], life: u8) -> LtpDriver {
+    let mut engine = Engine::new(EngineConfig::new(EngineId(own), [life; 32]));
+    engine.open_service(1);
+    let mut config = PeerConfig::new(Duration::ZERO, None);
+    config.auth = starhaul_ltp::AuthKey::new(secret, b"");
+    engine
+        .add_peer(Instant::now(), EngineId(peer), config)
+        .unwrap();
+    LtpDriver::bind(([127, 0, 0, 1], 0).into(), IoMode::default(), engine).unwrap()
+}
+
+/// A signature does not tell when a segment was made: whoever has seen one can send it again.
+#[test]
+fn a_signed_segment_that_is_sent_again_moves_no_peer_that_speaks() {
+    let mut two = with_key(2, 1, b"secret", 7);
+    let mut one = with_key(1, 2, b"secret", 8);
+    let [home, other] = [(); 2].map(|()| std::net::UdpSocket::bind("127.0.0.1:0").unwrap());
+    let patience = Some(Duration::from_secs(20));
+    home.set_read_timeout(patience).unwrap();
+    one.set_address(EngineId(2), home.local_addr().unwrap());
+    send(&mut one, 2);
+    one.turn(Some(Instant::now())).unwrap();
+    let mut signed = vec![0; 2000];
+    let length = home.recv(&mut signed).unwrap();
+    signed.truncate(length);
+    let to = two.local_addr();
+    home.send_to(&signed, to).unwrap();
+    until_at(&mut two, &home);
+    for round in 1..3 {
+        other.send_to(&signed, to).unwrap();
+        until(&mut two, |two| two.from_nobody() == round);
+        until_at(&mut two, &home);
+        // It may be elsewhere when nothing comes from it, and is back with its next word.
+        fall_silent(&mut two);
+        other.send_to(&signed, to).unwrap();
+        until_at(&mut two, &other);
+        home.send_to(&signed, to).unwrap();
+        until_at(&mut two, &home);
+    }
+}
+
+#[test]
+fn an_address_is_believed_only_of_who_has_the_key() {
+    let mut two = with_key(2, 1, b"secret", 7);
+    let mut forger = with_key(1, 2, b"another", 7);
+    forger.set_address(EngineId(2), two.local_addr());
+    send(&mut forger, 2);
+    for _ in 0..20 {
+        for driver in [&mut forger, &mut two] {
+            driver
+                .turn(Some(Instant::now() + Duration::from_millis(1)))
+                .unwrap();
+        }
+    }
+    assert!(two.engine().stats().dropped.unauthenticated > 0);
+    // Who has it may come from elsewhere after some silence, in another life or with another address.
+    for life in [7, 8] {
+        fall_silent(&mut two);
+        let mut one = with_key(1, 2, b"secret", life);
+        one.set_address(EngineId(2), two.local_addr());
+        let session = send(&mut one, 2);
+        until_sent(&mut [&mut one, &mut two], session);
+    }
+}
+
+/// The end of a session by a timer is all that who waits for the last one can see.
+#[test]
+fn a_turn_ends_with_the_timer_that_ends_a_session() {
+    let mut engine = Engine::new(EngineConfig::new(EngineId(1), [7; 32]));
+    let mut config = PeerConfig::new(Duration::ZERO, None);
+    (config.margin, config.retransmission_limit) = (Duration::from_millis(5), 0);
+    engine
+        .add_peer(Instant::now(), EngineId(2), config)
+        .unwrap();
+    let local = SocketAddr::from(([127, 0, 0, 1], 0));
+    let mut driver = LtpDriver::bind(local, IoMode::default(), engine).unwrap();
+    // Nobody answers: its address is not known.
+    send(&mut driver, 2);
+    let limit = Instant::now() + Duration::from_secs(20);
+    while driver.engine().sessions() != (0, 0) {
+        driver.turn(Some(limit)).unwrap();
+        while driver.poll_event().is_some() {}
+    }
+    assert!(Instant::now() < limit, "the turn waited for more");
+}
+
+/// The first address of a name may be one at which the peer does not listen.
+#[test]
+fn a_peer_is_found_at_whichever_of_its_addresses_it_is() {
+    let mut host = host();
+    let unused = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let elsewhere = unused.local_addr().unwrap();
+    let mut guest = driver(1, 2);
+    guest.set_addresses(EngineId(2), &[elsewhere, host.local_addr()]);
+    let session = send(&mut guest, 2);
+    guest.turn(Some(Instant::now())).unwrap();
+    guest.try_next_address(EngineId(2));
+    until_sent(&mut [&mut guest, &mut host], session);
+    // It was heard: it is not sought elsewhere any more.
+    guest.try_next_address(EngineId(2));
+    assert_eq!(guest.addresses[&EngineId(2)], host.local_addr());
+    assert_eq!(guest.engines.get(&elsewhere), None);
+}
