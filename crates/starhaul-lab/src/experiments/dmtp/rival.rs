@@ -79,7 +79,7 @@ mod tests {
     fn without_a_loss_all_counted_blocks_are_in_time() {
         for seed in 1..4 {
             let steps = [Step::single(0.0)];
-            let [found] = run(seed, &steps, BLOCKS_PER_STEP)
+            let [found] = run(seed, Controller::NewReno, &steps, BLOCKS_PER_STEP)
                 .unwrap()
                 .try_into()
                 .unwrap();
