@@ -70,7 +70,7 @@ fn the_fields_of_the_log_are_those_that_are_documented() {
 }
 
 /// Messages of the system and of libraries, which no source of ours has.
-const OF_OTHERS: [&str; 8] = [
+const OF_OTHERS: [&str; 9] = [
     "Address already in use",
     "Bad line checksum",
     "Connection refused",
@@ -79,6 +79,7 @@ const OF_OTHERS: [&str; 8] = [
     "Not a directory",
     "Operation not permitted",
     "Permission denied",
+    "failed to lookup address information",
 ];
 
 /// What of a message is in the source as it is printed: its parts between names, numbers and the texts that it is made of.
