@@ -293,11 +293,12 @@ async fn deliver(
 ) -> services::Result<()> {
     let (acknowledged, answer) = oneshot::channel();
     let milliseconds = u64::try_from(expiry.unix_timestamp_nanos() / 1_000_000).unwrap_or(0);
+    let grace = grace(&bundle.id, bundle.lifetime);
     let delivery = Delivery {
         id,
         source: bundle.id.source.clone(),
         payload,
-        kept_until: Moment(Duration::from_millis(milliseconds)).plus(grace(&bundle.id)),
+        kept_until: Moment(Duration::from_millis(milliseconds)).plus(grace),
         acknowledged,
     };
     to.send(delivery)

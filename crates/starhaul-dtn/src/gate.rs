@@ -107,10 +107,16 @@ struct Neighbour {
     /// How many had come before it. Of several connections of a node, the latest is used: those before it may have broken without
     /// a sign.
     number: u64,
-    /// Of the bundles that it is given at a time, where connections limit them.
+    /// Of the bundles that it is given at a time, where connections limit them. It is closed when the neighbour leaves: those that have
+    /// a turn may never end, and what waits behind them goes another way.
     turns: Arc<Semaphore>,
     /// Whether the agent knows of it.
     is_shown: bool,
+}
+
+/// Turns for all that a neighbour is given at a time.
+fn turns() -> Arc<Semaphore> {
+    Arc::new(Semaphore::new(MOST_AT_ONCE))
 }
 
 /// The latest connection of each node.
@@ -342,6 +348,9 @@ impl Door {
         let _only_one = self.telling.lock().await;
         let _change = self.stock.changes.begin();
         let removed = self.neighbours().remove(address);
+        if let Some(neighbour) = &removed {
+            neighbour.turns.close();
+        }
         match (removed, self.agent.get()) {
             (Some(neighbour), Some(agent)) if neighbour.is_shown => {
                 agent.remove_peer(address).await
@@ -384,6 +393,10 @@ impl Door {
                 let is_latest = latest.is_some_and(|latest| latest.number == neighbour.number);
                 let is_open = is_latest && self.schedule.is_shown(&neighbour.node, now);
                 let is_news = std::mem::replace(&mut neighbour.is_shown, is_open) != is_open;
+                if is_news && !is_open {
+                    // Its contact is over, or it has another connection.
+                    std::mem::replace(&mut neighbour.turns, turns()).close();
+                }
                 is_news.then(|| (address.clone(), neighbour.clone()))
             });
             changed.collect()
@@ -539,13 +552,16 @@ impl Sink for Entrance {
         let neighbour = Neighbour {
             node,
             number: self.0.came.fetch_add(1, Ordering::Relaxed),
-            turns: Arc::new(Semaphore::new(MOST_AT_ONCE)),
+            turns: turns(),
             is_shown: false,
         };
         self.0.is_there(&neighbour.node);
-        let is_new = self.0.neighbours().insert(address, neighbour).is_none();
+        let replaced = self.0.neighbours().insert(address, neighbour);
+        if let Some(replaced) = &replaced {
+            replaced.turns.close();
+        }
         self.0.update(Schedule::now()).await;
-        Ok(is_new)
+        Ok(replaced.is_none())
     }
 
     async fn remove_peer(&self, address: &ClaAddress) -> Result<bool> {

@@ -29,15 +29,16 @@ use crate::{
     plan::NodeId,
 };
 
-/// How long the names of bundles of nodes without a clock are kept after the end of their lifetimes.
+/// How long the names of bundles of nodes without a clock are kept after the end of their lifetimes at most.
 const GRACE: Duration = Duration::from_secs(3600);
 
 /// How long the name of a bundle that is gone is kept after the end of its lifetime. Without a clock at its source each node counts how
-/// old a bundle is: a copy that took another way may be thought younger, and live longer.
-pub(crate) fn grace(id: &Id) -> Duration {
+/// old a bundle is: a copy that took another way may be thought younger, and live longer. Such a node uses its names again when it starts
+/// anew, so that none is kept for longer than its bundle could live.
+pub(crate) fn grace(id: &Id, lifetime: Duration) -> Duration {
     match id.timestamp.is_clocked() {
         true => Duration::ZERO,
-        false => GRACE,
+        false => GRACE.min(lifetime),
     }
 }
 

@@ -3,13 +3,16 @@
 
 /// So many times the bytes that came may be sent.
 const TIMES: usize = 3;
+/// Reports that there are not may be acknowledged so often: those of a session that was forgotten and has begun anew. To guess a number
+/// takes thousands.
+const MOST_MISSES: u32 = 4;
 
 /// The bytes that may still be sent; by default any number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Credit {
     left: Option<usize>,
-    /// Whether a report was acknowledged that there is not.
-    has_missed: bool,
+    /// How often a report was acknowledged that there is not.
+    misses: u32,
 }
 
 impl Credit {
@@ -17,7 +20,7 @@ impl Credit {
     pub(crate) fn earned_by(bytes: usize) -> Self {
         Self {
             left: Some(bytes.saturating_mul(TIMES)),
-            has_missed: false,
+            misses: 0,
         }
     }
 
@@ -35,14 +38,14 @@ impl Credit {
 
     /// The engine knows the number of a report, unless it has tried others: there are few enough to try them all.
     pub(crate) fn lift_by_serial(&mut self) {
-        if !self.has_missed {
+        if self.misses <= MOST_MISSES {
             self.lift();
         }
     }
 
     /// The engine does not know the number of a report.
     pub(crate) fn miss(&mut self) {
-        self.has_missed |= self.is_limited();
+        self.misses = self.misses.saturating_add(u32::from(self.is_limited()));
     }
 
     /// Whether the engine has still to show that it is there.
@@ -79,5 +82,15 @@ mod tests {
         // Repeated acknowledgements say nothing then.
         credit.miss();
         assert_eq!(credit, Credit::default());
+    }
+
+    #[test]
+    fn few_reports_of_a_forgotten_session_may_be_acknowledged() {
+        for (misses, is_lifted) in [(MOST_MISSES, true), (MOST_MISSES + 1, false)] {
+            let mut credit = Credit::earned_by(10);
+            (0..misses).for_each(|_| credit.miss());
+            credit.lift_by_serial();
+            assert_eq!(!credit.is_limited(), is_lifted, "{misses}");
+        }
     }
 }

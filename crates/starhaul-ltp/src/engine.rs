@@ -36,7 +36,7 @@ pub struct LinkState {
     pub peer_transmits: bool,
 }
 
-/// Timeouts without a word after which a peer may have moved, the first one twice.
+/// Timeouts without a word after which a peer may have moved or gone, the first one twice.
 const TIMEOUTS_TO_MOVE: u32 = 5;
 
 /// An LTP engine (RFC 5326). After every call, drain [`Engine::poll_transmit`] and [`Engine::poll_event`], and return at
@@ -142,6 +142,11 @@ impl Engine {
     /// configuration says, and is not understood.
     pub fn other_engine(&self, peer: EngineId) -> Option<EngineId> {
         self.peers.get(&peer)?.other()
+    }
+
+    /// As [`Engine::other_engine`], which is `None` afterwards until such data come again.
+    pub fn take_other_engine(&mut self, peer: EngineId) -> Option<EngineId> {
+        self.peers.get_mut(&peer)?.take_other()
     }
 
     /// Opens a client service; blocks for others are cancelled as unreachable.
@@ -322,7 +327,7 @@ impl Engine {
             return false;
         }
         if self.guests >= most {
-            let Some(leaves) = self.dispensable(is_signed(&config, first)) else {
+            let Some(leaves) = self.dispensable(now, is_signed(&config, first)) else {
                 return false;
             };
             self.with_peer(now, leaves, |peer, cx| peer.end_all(cx));
@@ -333,13 +338,18 @@ impl Engine {
         true
     }
 
-    /// The guest that makes room for another one: one that is idle, or the oldest of those that have not shown that they are there, of
-    /// which a few forged datagrams make as many as one likes. Those stay for one who does not have the key either.
-    fn dispensable(&self, has_key: bool) -> Option<EngineId> {
+    /// The guest that makes room for another one: one that is idle, or of those that have not shown that they are there, of which a few
+    /// forged datagrams make as many as one likes, the one that was silent for longest. Those stay for one who does not have the key
+    /// either, and while they may only wait for an answer: senders that stream would take each other's places in turn.
+    fn dispensable(&self, now: Instant, has_key: bool) -> Option<EngineId> {
         let guests = || self.peers.values().filter(|peer| peer.is_guest);
         let strange = || {
             let strange = guests().filter(|peer| has_key && peer.is_strange());
-            strange.min_by_key(|peer| peer.met)
+            let silent = strange.filter(|peer| {
+                let silence = now.saturating_duration_since(peer.last_word);
+                silence >= peer.answer_time().silence(TIMEOUTS_TO_MOVE)
+            });
+            silent.min_by_key(|peer| peer.last_word)
         };
         let leaves = guests().find(|peer| peer.is_idle()).or_else(strange);
         leaves.map(|peer| peer.id)

@@ -328,8 +328,12 @@ impl ReceiveSession {
     /// Whether a checkpoint follows from a report that this session never made. A former life of this engine made it, and
     /// what that claimed is not here: with the claims of this session the sender would believe that all arrived.
     pub(crate) fn is_of_former_life(&self, at: Checkpoint) -> bool {
-        let is_ours = (self.first_serial..self.next_serial).contains(&at.report);
-        at.report != 0 && !is_ours && !self.is_delivered
+        at.report != 0 && !self.has_reported(at.report) && !self.is_delivered
+    }
+
+    /// Whether a report of this session had that serial number.
+    pub(crate) fn has_reported(&self, serial: u64) -> bool {
+        (self.first_serial..self.next_serial).contains(&serial)
     }
 
     /// Makes the reports that answer a checkpoint (§6.11), each with at most `most` bytes of claims, and returns their

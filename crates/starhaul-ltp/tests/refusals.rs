@@ -281,38 +281,61 @@ fn a_stranger_that_tries_all_numbers_of_a_report_stays_one() {
     assert_eq!(cancellations, 3);
 }
 
-/// A forged datagram for each place would keep all others out for as long as a sender is waited for.
+/// A forged datagram for each place would keep all others out for as long as a sender is waited for. Who streams without having answered
+/// yet came before them, and stays.
 #[test]
-fn strangers_that_answer_nothing_make_room_for_others() {
-    let now = Instant::now();
+fn silent_strangers_make_room_for_others() {
+    let mut now = Instant::now();
     let config = PeerConfig::new(Duration::ZERO, None);
-    let mut receiver = host(2, &config);
-    let give = |receiver: &mut Engine, from: u64, segments: &[Vec<u8>]| {
+    let mut receiver = host(3, &config);
+    let give = |receiver: &mut Engine, now, from: u64, segments: &[Vec<u8>]| {
         for segment in segments {
             receiver.handle_datagrams(now, EngineId(from), segment, segment.len());
         }
     };
-    // One that has answered keeps its place, and what it has begun.
-    let mut known = engine(EngineId(10), 2, &[RECEIVER], &config, now);
+    // One that has answered keeps its place, and what it has begun, also when it is silent.
+    let mut known = engine(EngineId(9), 2, &[RECEIVER], &config, now);
     known.send(now, outgoing(3000)).unwrap();
     converse(&mut known, &mut receiver, now);
     assert_eq!(delivered(&mut receiver), [content(3000, 1)]);
-    known.send(now, outgoing(30_000)).unwrap();
-    let block = output(&mut known, now);
-    give(&mut receiver, 10, &block[..1]);
-    for id in 11..20 {
-        let mut forger = engine(EngineId(id), 3, &[RECEIVER], &config, now);
-        forger.send(now, outgoing(3000)).unwrap();
-        give(&mut receiver, id, &output(&mut forger, now)[..1]);
-        assert_eq!(receiver.sessions(), (0, 2));
+    known.send(now, outgoing(4000)).unwrap();
+    let silent = output(&mut known, now);
+    give(&mut receiver, now, 9, &silent[..1]);
+    let mut streaming = engine(EngineId(10), 2, &[RECEIVER], &config, now);
+    streaming.send(now, outgoing(30_000)).unwrap();
+    let block = output(&mut streaming, now);
+    give(&mut receiver, now, 10, &block[..1]);
+    let begin = now;
+    let forged = |id| {
+        let mut forger = engine(EngineId(id), 3, &[RECEIVER], &config, begin);
+        forger.send(begin, outgoing(3000)).unwrap();
+        output(&mut forger, begin)[..1].to_vec()
+    };
+    let silence = receiver.moves_after(EngineId(10)).unwrap();
+    for (id, segment) in (11..20).zip(&block[1..]) {
+        let before = receiver.stats().dropped.unknown_peer;
+        give(&mut receiver, now, id, &forged(id));
+        assert_eq!(receiver.stats().dropped.unknown_peer, before);
+        assert_eq!(receiver.sessions(), (0, 3));
+        now += silence / 2;
+        give(&mut receiver, now, 10, std::slice::from_ref(segment));
+        // The one before may only wait for an answer.
+        give(&mut receiver, now, 99, &forged(99));
+        assert_eq!(receiver.stats().dropped.unknown_peer, before + 1);
+        now += silence - silence / 2;
     }
     let mut other = engine(EngineId(20), 4, &[RECEIVER], &config, now);
     other.send(now, outgoing(5000)).unwrap();
     converse(&mut other, &mut receiver, now);
     assert_eq!(delivered(&mut receiver), [content(5000, 1)]);
-    give(&mut receiver, 10, &block[1..]);
-    converse(&mut known, &mut receiver, now);
-    assert_eq!(delivered(&mut receiver), [content(30_000, 1)]);
+    for (id, sender, bytes, rest) in [
+        (10, &mut streaming, 30_000, &block[10..]),
+        (9, &mut known, 4000, &silent[1..]),
+    ] {
+        give(&mut receiver, now, id, rest);
+        converse(sender, &mut receiver, now);
+        assert_eq!(delivered(&mut receiver), [content(bytes, 1)]);
+    }
     assert_eq!(
         (receiver.sessions(), receiver.receive_memory()),
         ((0, 0), 0)
@@ -338,6 +361,8 @@ fn an_engine_of_another_number_than_its_peer_is_noticed() {
         sender.handle_datagrams(now, RECEIVER, &segment, segment.len());
     }
     assert_eq!(sender.other_engine(RECEIVER), Some(other));
+    assert_eq!(sender.take_other_engine(RECEIVER), Some(other));
+    assert_eq!(sender.other_engine(RECEIVER), None);
 }
 
 /// Repairs of one block leave before the rest of the next: over a slow link that takes longer than a sender is waited for.

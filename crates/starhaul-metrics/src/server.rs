@@ -104,6 +104,8 @@ struct Client {
 impl Clients {
     /// Ends the oldest connection where there are as many as may be, so that those that stay for nothing shut nobody out.
     async fn make_room(&mut self) {
+        // Those that have ended have no place any more.
+        while self.tasks.try_join_next().is_some() {}
         self.present.retain(|client| !client.task.is_finished());
         while self.tasks.len() >= MAX_CONNECTIONS {
             let mut clients = self.present.iter();
@@ -252,5 +254,25 @@ mod tests {
         let told = rest(follower).await;
         assert!(told.contains("news"), "{told}");
         server.abort();
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_has_ended_costs_no_other_its_place() {
+        let mut clients = Clients::default();
+        for number in 0..MAX_CONNECTIONS {
+            let task = clients.tasks.spawn(async move {
+                if number > 0 {
+                    std::future::pending::<()>().await;
+                }
+                Ok(())
+            });
+            let follows = Arc::default();
+            clients.present.push(Client { task, follows });
+        }
+        while !clients.present[0].task.is_finished() {
+            tokio::task::yield_now().await;
+        }
+        clients.make_room().await;
+        assert_eq!(clients.present.len(), MAX_CONNECTIONS - 1);
     }
 }

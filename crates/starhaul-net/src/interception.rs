@@ -126,24 +126,34 @@ impl Interception {
 
     fn begin(is_ipv4: bool, rules: impl Fn(u32) -> String) -> Result<Self, Error> {
         reclaim();
-        for number in NUMBERS {
-            match Self::try_begin(is_ipv4, &rules(number), number) {
-                // Another one has the number.
-                Err(Refusal::Taken) => {}
-                Err(Refusal::Other(reason)) => return Err(Error::Interception(reason)),
-                Ok(started) => return Ok(started),
+        // Who has a number's name may just be removing what a killed process left there. Without it a number is taken only where none
+        // is left with it: anybody on this host can take all names.
+        for must_have_name in [true, false] {
+            for number in NUMBERS {
+                match Self::try_begin(is_ipv4, &rules(number), number, must_have_name) {
+                    // Another one has the number.
+                    Err(Refusal::Taken) => {}
+                    Err(Refusal::Other(reason)) => return Err(Error::Interception(reason)),
+                    Ok(started) => return Ok(started),
+                }
             }
         }
         let refusal = format!("marks and routing tables {NUMBERS:?} are all in use");
         Err(Error::Interception(refusal))
     }
 
-    fn try_begin(is_ipv4: bool, rules: &str, number: u32) -> Result<Self, Refusal> {
+    fn try_begin(
+        is_ipv4: bool,
+        rules: &str,
+        number: u32,
+        must_have_name: bool,
+    ) -> Result<Self, Refusal> {
         let (mut input, name) = UnixStream::pair().map_err(other)?;
         input.set_write_timeout(Some(READ_TIME)).map_err(other)?;
-        // Anybody on this host may have taken the name: whether the number is in use, the kernel's tables tell.
         let mark = match take_name(number, &name).map_err(other)? {
             true => held(number),
+            false if must_have_name => return Err(Refusal::Taken),
+            // Whether the number is in use, the kernel's tables tell.
             false => String::new(),
         };
         let mut command = script(number, is_ipv4);

@@ -9,7 +9,7 @@ use std::{
 
 use bytes::{Bytes, BytesMut};
 use sha2::{Digest as _, Sha256};
-use starhaul_ltp::{EngineId, Event, Outgoing, SessionId};
+use starhaul_ltp::{Engine, EngineId, Event, Outgoing, SessionId};
 use starhaul_net::ltp::LtpDriver;
 
 use crate::{
@@ -34,6 +34,8 @@ const PROBE_BYTES: u64 = 1000;
 /// answer, before an engine of another number counts as the far side.
 const AWAIT_WORD: Duration = Duration::from_secs(2);
 const AWAIT_WORD_ANSWERS: u32 = 3;
+/// So much later such an engine must have been heard again: it repeats what nobody acknowledges.
+const HEARD_AGAIN: Duration = Duration::from_millis(50);
 /// How often progress is told.
 const TELL_EVERY: Duration = Duration::from_millis(100);
 
@@ -116,6 +118,7 @@ impl FileSender {
         };
         let mut sessions: Vec<(SessionId, u64)> = Vec::new();
         let (mut verdict, mut acknowledged_at) = (None, None);
+        let mut other = Other::default();
         let mut waiting: Vec<SessionId> = Vec::new();
         let (mut next_address, mut try_address) = (Instant::now() + TRY_ADDRESS, TRY_ADDRESS);
         while verdict.is_none() {
@@ -164,16 +167,17 @@ impl FileSender {
             progress.resent = driver.engine().stats().data_segments_resent;
             progress.is_verifying = progress.acknowledged == self.length;
             if progress.is_verifying {
-                let since = *acknowledged_at.get_or_insert_with(Instant::now);
+                let now = Instant::now();
+                let since = *acknowledged_at.get_or_insert(now);
+                other.look(now, driver.engine(), to);
                 let writing = WRITING + Duration::from_secs(self.length / SLOW_DISK_BYTES_PER_S);
                 if since.elapsed() > self.patience + writing {
-                    return Err(other_engine(driver, to).unwrap_or(Error::Untold));
+                    return Err(other.error(to).unwrap_or(Error::Untold));
                 }
-                // A segment alone says nothing: anybody may have sent it.
                 let answers = driver.engine().answer_time(to).unwrap_or_default();
                 let word = AWAIT_WORD + answers.saturating_mul(AWAIT_WORD_ANSWERS);
                 let is_late = verdict.is_none() && since.elapsed() > word;
-                if let Some(error) = other_engine(driver, to).filter(|_| is_late) {
+                if let Some(error) = other.error(to).filter(|_| is_late) {
                     return Err(error);
                 }
             }
@@ -227,6 +231,37 @@ impl FileSender {
     }
 }
 
+/// The engine of another number that tells what became of the file, from where the named one acknowledged all of it. A datagram alone says
+/// nothing: anybody may have sent it.
+#[derive(Debug, Default)]
+struct Other {
+    has_looked: bool,
+    /// When one was first heard.
+    heard: Option<Instant>,
+    /// The one that was heard again.
+    answers: Option<EngineId>,
+}
+
+impl Other {
+    /// Takes note of who was heard since the last look; what was heard before the first does not count.
+    fn look(&mut self, now: Instant, engine: &mut Engine, named: EngineId) {
+        let spoke = engine.take_other_engine(named);
+        let is_first = !std::mem::replace(&mut self.has_looked, true);
+        let Some(other) = spoke.filter(|_| !is_first) else {
+            return;
+        };
+        let heard = *self.heard.get_or_insert(now);
+        if now.saturating_duration_since(heard) >= HEARD_AGAIN {
+            self.answers = Some(other);
+        }
+    }
+
+    fn error(&self, named: EngineId) -> Option<Error> {
+        let answers = self.answers?;
+        Some(Error::OtherEngine { answers, named })
+    }
+}
+
 /// Why nobody tells what became of the file, if an engine of another number has spoken.
 fn other_engine(driver: &mut LtpDriver, named: EngineId) -> Option<Error> {
     let answers = driver.engine().other_engine(named)?;
@@ -242,7 +277,7 @@ mod tests {
     };
 
     use starhaul_ltp::{
-        Body, Data, DataKind, Engine, EngineConfig, Extensions, PeerConfig, Segment, UnknownPeers,
+        Body, Data, DataKind, EngineConfig, Extensions, PeerConfig, Segment, UnknownPeers,
     };
     use starhaul_net::IoMode;
     use starhaul_units::Bandwidth;
@@ -363,6 +398,30 @@ mod tests {
             matches!(&told, Err(Error::FarSide(why)) if why == "no more"),
             "{told:?}"
         );
+    }
+
+    /// While the far side writes the file to its disk.
+    #[test]
+    fn an_engine_of_another_number_is_believed_when_it_is_heard_again() {
+        let mut sender = driver(SENDER, Some(RECEIVER), None);
+        let (engine, forged) = (sender.engine(), forged());
+        let mut now = Instant::now();
+        let mut other = Other::default();
+        for (is_heard, is_believed) in [
+            // Before all was acknowledged.
+            (true, false),
+            (true, false),
+            (false, false),
+            (true, true),
+            (false, true),
+        ] {
+            if is_heard {
+                engine.handle_datagrams(now, RECEIVER, &forged, forged.len());
+            }
+            other.look(now, engine, RECEIVER);
+            assert_eq!(other.error(RECEIVER).is_some(), is_believed);
+            now += HEARD_AGAIN;
+        }
     }
 
     /// A second of data at the rate of the link went to each address where nobody is.

@@ -42,10 +42,10 @@ pub(crate) fn tell(text: impl AsRef<[u8]>) {
 }
 
 /// Puts the text in place of a file at once: whatever happens meanwhile, the old one or the new one is there, whole. What is no
-/// regular file, such as a pipe, is written.
+/// regular file, such as a pipe, is written, and so is a file that its folder does not let be replaced.
 ///
 /// # Errors
-/// Those of the system; what was there is there still.
+/// Those of the system; what was there is there still, unless it had to be written.
 pub(crate) fn replace(file: &Path, text: &str) -> io::Result<()> {
     let there = fs::metadata(file).ok();
     let is_regular = there.as_ref().is_some_and(fs::Metadata::is_file);
@@ -61,11 +61,11 @@ pub(crate) fn replace(file: &Path, text: &str) -> io::Result<()> {
     name.push(target.file_name().unwrap_or_default());
     name.push(format!(".{}", std::process::id()));
     let new = target.with_file_name(name);
+    // A killed run may have left it: in a container the next one has the same process number.
+    let _ = fs::remove_file(&new);
     let mut opened = match File::create_new(&new) {
         // Of a folder in which nothing can be made the file itself may be open to us.
-        Err(error) if is_regular && error.kind() == io::ErrorKind::PermissionDenied => {
-            return fs::write(file, text);
-        }
+        Err(error) if is_regular && is_closed(&error) => return write_over(&target, text),
         opened => opened?,
     };
     let written = opened.write_all(text.as_bytes());
@@ -74,12 +74,29 @@ pub(crate) fn replace(file: &Path, text: &str) -> io::Result<()> {
         None => Ok(()),
     });
     let synced = kept.and_then(|()| opened.sync_all());
+    let is_whole = synced.is_ok();
     let replaced = synced.and_then(|()| fs::rename(&new, &target));
     if replaced.is_err() {
         // It would be left as a part of a file.
         let _ = fs::remove_file(&new);
     }
-    replaced
+    match replaced {
+        // A mount of its own, or the file of another user in a sticky folder.
+        Err(_) if is_regular && is_whole => write_over(&target, text),
+        replaced => replaced,
+    }
+}
+
+/// Nothing can be made in a folder.
+fn is_closed(error: &io::Error) -> bool {
+    use io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
+    matches!(error.kind(), PermissionDenied | ReadOnlyFilesystem)
+}
+
+/// Writes a file that is there. Linux refuses to open one of another user in a sticky folder where it might be made.
+fn write_over(file: &Path, text: &str) -> io::Result<()> {
+    let opened = File::options().write(true).truncate(true).open(file);
+    opened?.write_all(text.as_bytes())
 }
 
 /// Text of the far side for people: control characters would command their terminal, and make lines of their own.
@@ -272,6 +289,11 @@ mod tests {
         fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
         std::os::unix::fs::symlink(&file, &link).unwrap();
         let mut reader = File::open(&file).unwrap();
+        // What a killed run of the same process number has left.
+        let left = folder
+            .path()
+            .join(format!(".a.html.{}", std::process::id()));
+        fs::write(left, "a part").unwrap();
         replace(&link, "another").unwrap();
         replace(&new, "first").unwrap();
         let mut read = String::new();

@@ -5,6 +5,7 @@ use std::{
     collections::{BTreeMap, HashMap, VecDeque},
     io,
     sync::Arc,
+    time::Duration,
 };
 
 use hardy_bpa::{
@@ -320,7 +321,10 @@ impl Log {
             state.keep_saved();
         }
         let entry = state.index.remove(number)?;
-        let grace = i64::try_from(grace(id).as_millis()).unwrap_or(i64::MAX);
+        // The index does not know the lifetime, but what was left of it when the bundle came.
+        let left = entry.expiry.saturating_sub(entry.received / 1_000_000);
+        let left = Duration::from_millis(u64::try_from(left).unwrap_or(0));
+        let grace = i64::try_from(grace(id, left).as_millis()).unwrap_or(i64::MAX);
         let expiry = entry.expiry.saturating_add(grace);
         state.saved.remove(&number);
         let gone = Gone {

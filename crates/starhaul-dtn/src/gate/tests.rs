@@ -187,43 +187,79 @@ async fn the_latest_connection_of_a_neighbour_is_used() {
     assert!(schedule.next_attempt(Schedule::now()).is_some());
 }
 
-/// Hundreds wait for a session of TCPCLv4 that breaks: each that waits in the layer makes a connection of its own.
+/// How the connection that bundles wait for ends.
+#[derive(Clone, Copy, Debug)]
+enum Ends {
+    Breaks,
+    /// Another connection comes, at the same address or not.
+    IsReplaced(&'static str),
+}
+
+/// Hundreds wait for a session of TCPCLv4 that breaks: each that waits in the layer makes a connection of its own, for which those behind
+/// it do not wait.
 #[tokio::test]
 async fn few_bundles_wait_for_a_connection_and_those_behind_them_see_it_break() {
-    let schedule = Schedule::new(node(1), ContactPlan::default(), Vec::new());
-    let stock = Stock::new(node(1), Storage::small());
-    let layer = Arc::new(Layer::default());
-    layer.is_tcp.store(true, Ordering::Relaxed);
-    layer.is_stuck.store(true, Ordering::Relaxed);
-    let guests = Guests::Only(vec![node(2)]);
-    let gate = Gate::new(
-        node(1),
-        layer.clone(),
-        Arc::new(schedule),
-        stock,
-        guests,
-        true,
-    );
-    gate.on_register(Box::new(Agent::default()), &[]).await;
-    let sink = layer.sink.get().unwrap();
-    sink.add_peer(at("2"), &[node(2)]).await.unwrap();
-    let sending = (0..300).map(|_| {
-        let gate = gate.clone();
-        tokio::spawn(async move { gate.forward(None, &at("2"), Bytes::new()).await })
-    });
-    let sending: Vec<_> = sending.collect();
-    for _ in 0..1000 {
-        tokio::task::yield_now().await;
+    for ends in [Ends::Breaks, Ends::IsReplaced("2"), Ends::IsReplaced("3")] {
+        let always = Contact {
+            from: node(1),
+            to: node(2),
+            start: Moment::default(),
+            end: Moment::MAX,
+            rate: Bandwidth::from_mbit(100),
+            light_time: Duration::ZERO,
+        };
+        let schedule = Schedule::new(node(1), ContactPlan::new(vec![always]), Vec::new());
+        schedule.look(Schedule::now());
+        let stock = Stock::new(node(1), Storage::small());
+        let layer = Arc::new(Layer::default());
+        layer.is_tcp.store(true, Ordering::Relaxed);
+        layer.is_stuck.store(true, Ordering::Relaxed);
+        let guests = Guests::Only(vec![node(2)]);
+        let gate = Gate::new(
+            node(1),
+            layer.clone(),
+            Arc::new(schedule),
+            stock,
+            guests,
+            true,
+        );
+        gate.on_register(Box::new(Agent::default()), &[]).await;
+        let sink = layer.sink.get().unwrap();
+        sink.add_peer(at("2"), &[node(2)]).await.unwrap();
+        let sending = (0..300).map(|_| {
+            let gate = gate.clone();
+            tokio::spawn(async move { gate.forward(None, &at("2"), Bytes::new()).await })
+        });
+        let sending: Vec<_> = sending.collect();
+        for _ in 0..1000 {
+            tokio::task::yield_now().await;
+        }
+        let given = || layer.given.load(Ordering::Relaxed);
+        assert_eq!(given(), MOST_AT_ONCE as u64);
+        match ends {
+            Ends::Breaks => assert!(sink.remove_peer(&at("2")).await.unwrap()),
+            Ends::IsReplaced(by) => {
+                let is_new = sink.add_peer(at(by), &[node(2)]).await.unwrap();
+                assert_eq!(is_new, by != "2");
+            }
+        }
+        for _ in 0..1000 {
+            tokio::task::yield_now().await;
+        }
+        // Those that the layer has go on for as long as it likes.
+        let waiting = sending.iter().filter(|sent| !sent.is_finished()).count();
+        assert_eq!(
+            (waiting, given()),
+            (MOST_AT_ONCE, MOST_AT_ONCE as u64),
+            "{ends:?}"
+        );
+        layer.is_stuck.store(false, Ordering::Relaxed);
+        for sent in sending {
+            let sent = sent.await.unwrap();
+            assert!(matches!(sent, Ok(ForwardBundleResult::NoNeighbour)));
+        }
+        assert_eq!(given(), MOST_AT_ONCE as u64);
     }
-    let given = || layer.given.load(Ordering::Relaxed);
-    assert_eq!(given(), MOST_AT_ONCE as u64);
-    sink.remove_peer(&at("2")).await.unwrap();
-    layer.is_stuck.store(false, Ordering::Relaxed);
-    for sent in sending {
-        let sent = sent.await.unwrap();
-        assert!(matches!(sent, Ok(ForwardBundleResult::NoNeighbour)));
-    }
-    assert_eq!(given(), MOST_AT_ONCE as u64);
 }
 
 /// Over LTP it proves by its key who it is.

@@ -487,23 +487,36 @@ mod tests {
             named(Duration::from_millis(1)),
             named(Duration::from_secs(3600)),
         );
-        let builder = Builder::new("ipn:1.5".parse().unwrap(), "ipn:2.5".parse().unwrap());
-        let builder = builder.with_lifetime(Duration::from_millis(1));
-        let builder = builder.with_payload(b"x".as_slice().into());
-        let stamp = CreationTimestamp::from_parts(None, 7);
-        let without_clock = Bundle {
-            bundle: builder.build(stamp).unwrap().0,
-            metadata: BundleMetadata::default(),
+        // It expired a while ago, and its name is kept for as long as it lived, or for an hour.
+        let without_clock = |number, lifetime: u64, expired: u64| {
+            let builder = Builder::new("ipn:1.5".parse().unwrap(), "ipn:2.5".parse().unwrap());
+            let builder = builder.with_lifetime(Duration::from_secs(lifetime));
+            let builder = builder.with_payload(b"x".as_slice().into());
+            let stamp = CreationTimestamp::from_parts(None, number);
+            let mut bundle = Bundle {
+                bundle: builder.build(stamp).unwrap().0,
+                metadata: BundleMetadata::default(),
+            };
+            let ago = Duration::from_secs(lifetime + expired);
+            bundle.metadata.read_only.received_at -= ago;
+            bundle
         };
+        let kept = [without_clock(7, 600, 300), without_clock(8, 100_000, 1800)];
+        let free = [without_clock(9, 600, 900), without_clock(10, 100_000, 5400)];
         for store in &stores {
-            for bundle in [&short, &long, &without_clock] {
+            for bundle in [&short, &long].into_iter().chain(&kept).chain(&free) {
                 assert!(store.insert(bundle).await.unwrap());
                 store.tombstone(&bundle.bundle.id).await.unwrap();
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
             assert!(store.insert(&short).await.unwrap());
             assert!(!store.insert(&long).await.unwrap());
-            assert!(!store.insert(&without_clock).await.unwrap());
+            for bundle in &kept {
+                assert!(!store.insert(bundle).await.unwrap());
+            }
+            for bundle in &free {
+                assert!(store.insert(bundle).await.unwrap());
+            }
         }
         // The next life finds the later one.
         log.close();

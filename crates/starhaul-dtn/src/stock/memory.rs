@@ -123,7 +123,8 @@ impl MetadataStorage for Metadata {
         let held = &mut *held;
         if let Some(bundle) = held.bundles.remove(id) {
             held.gone.insert(id.clone());
-            let grace = grace(id).try_into().unwrap_or(time::Duration::ZERO);
+            let grace = grace(id, bundle.bundle.lifetime);
+            let grace = grace.try_into().unwrap_or(time::Duration::ZERO);
             let expiry = bundle.expiry().saturating_add(grace);
             held.by_expiry.insert((expiry, id.clone()));
         }

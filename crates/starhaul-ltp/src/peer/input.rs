@@ -35,6 +35,7 @@ impl Peer {
                 continue;
             }
             is_believed = true;
+            self.last_word = cx.now;
             self.handle_segment(cx, &segment);
         }
         is_believed
@@ -414,7 +415,8 @@ impl Peer {
             return;
         };
         let Some(report) = session.reports.remove(&serial) else {
-            if session.cancel.is_none() {
+            // Acknowledgements come again, too.
+            if session.cancel.is_none() && !session.has_reported(serial) {
                 self.credit.miss();
             }
             return;

@@ -93,8 +93,8 @@ pub(crate) struct Peer {
     pub(crate) is_ready: bool,
     /// When the engine looks after it next.
     pub(crate) wake: Option<Instant>,
-    /// When it was added or accepted.
-    pub(crate) met: Instant,
+    /// When a segment of it last came, or it was added or accepted.
+    pub(crate) last_word: Instant,
     clock: Clock,
     timers: Timers,
     answer: AnswerTime,
@@ -131,7 +131,7 @@ impl Peer {
             is_guest,
             is_ready: false,
             wake: None,
-            met: now,
+            last_word: now,
             clock: Clock::started(now),
             heard: PeerTime::default(),
             timers: Timers::default(),
@@ -159,6 +159,11 @@ impl Peer {
     /// The engine whose segments came from where this peer is, if it has another number.
     pub(crate) fn other(&self) -> Option<EngineId> {
         self.other
+    }
+
+    /// The same, and forgets it.
+    pub(crate) fn take_other(&mut self) -> Option<EngineId> {
+        self.other.take()
     }
 
     /// A guest is elsewhere from now on, from where so many bytes came: it may be anybody.

@@ -39,8 +39,9 @@ pub struct LtpDriver {
     engines: BTreeMap<SocketAddr, EngineId>,
     /// When those were last believed that were found where they sent from.
     heard: BTreeMap<EngineId, Instant>,
-    /// Where those were before that were found elsewhere.
-    former: BTreeMap<EngineId, SocketAddr>,
+    /// Where those were before that were found elsewhere, and when they were: it may be somebody else's address by now, so that this is
+    /// forgotten once they are still heard where they were found after some timeouts.
+    former: BTreeMap<EngineId, (SocketAddr, Instant)>,
     /// All addresses of those that are at one of several, until one answers.
     alternatives: BTreeMap<EngineId, Vec<SocketAddr>>,
     from_nobody: u64,
@@ -260,12 +261,16 @@ impl LtpDriver {
                     if let Some(before) = before.filter(|before| *before != remote) {
                         self.engine.has_moved(from, contents.len());
                         // One that was moved comes back as soon as it speaks, however often, and whoever moved it does not.
-                        if self.former.get(&from) != Some(&remote) {
-                            self.former.insert(from, before);
+                        let former = self.former.get(&from);
+                        if former.is_none_or(|(at, _)| *at != remote) {
+                            self.former.insert(from, (before, now));
                         }
                     }
                 } else if is_believed && let Some(heard) = self.heard.get_mut(&from) {
                     *heard = now;
+                    if self.has_settled(now, from) {
+                        self.former.remove(&from);
+                    }
                 }
             }
         }
@@ -275,10 +280,19 @@ impl LtpDriver {
     /// The engine that was at an address before it was found elsewhere, and speaks there again.
     fn returned(&self, remote: SocketAddr, datagram: &[u8]) -> Option<EngineId> {
         let mut former = self.former.iter();
-        let (peer, _) = former.find(|(_, at)| **at == remote)?;
+        let (peer, _) = former.find(|(_, (at, _))| *at == remote)?;
         let (segment, _) = parse(datagram).ok()?;
         let of = segment.session.originator;
         (of == *peer || of == self.engine.id()).then_some(*peer)
+    }
+
+    /// Whether a peer that was found elsewhere has been there for some timeouts.
+    fn has_settled(&self, now: Instant, peer: EngineId) -> bool {
+        let since = self.former.get(&peer).map(|(_, since)| *since);
+        let silence = self.engine.moves_after(peer);
+        since
+            .zip(silence)
+            .is_some_and(|(since, silence)| now.saturating_duration_since(since) >= silence)
     }
 
     /// Whether a peer is where the configuration says, or was found elsewhere and is not silent: after some timeouts its address may have

@@ -335,6 +335,29 @@ fn a_signed_segment_that_is_sent_again_moves_no_peer_that_speaks() {
     }
 }
 
+/// Behind NAT its former address is another host's some time after it has got another one.
+#[test]
+fn a_peer_that_has_stayed_elsewhere_is_not_heard_at_its_former_address() {
+    let mut host = driver(2, 1);
+    let to = host.local_addr();
+    let [home, other] = [(); 2].map(|()| std::net::UdpSocket::bind("127.0.0.1:0").unwrap());
+    home.send_to(&whole_block(1, 10), to).unwrap();
+    until_at(&mut host, &home);
+    fall_silent(&mut host);
+    other.send_to(&whole_block(1, 11), to).unwrap();
+    until_at(&mut host, &other);
+    assert!(host.former.contains_key(&EngineId(1)));
+    let silence = host.engine().moves_after(EngineId(1)).unwrap();
+    for (_, since) in host.former.values_mut() {
+        *since = since.checked_sub(silence).unwrap();
+    }
+    other.send_to(&acknowledgement(1), to).unwrap();
+    until(&mut host, |host| host.former.is_empty());
+    home.send_to(&acknowledgement(1), to).unwrap();
+    until(&mut host, |host| host.from_nobody() == 1);
+    until_at(&mut host, &other);
+}
+
 #[test]
 fn an_address_is_believed_only_of_who_has_the_key() {
     let mut two = with_key(2, 1, b"secret", 7);

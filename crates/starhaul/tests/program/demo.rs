@@ -7,6 +7,8 @@ use std::{
     process::{Command, Stdio},
 };
 
+use starhaul_needs::{Need, skip};
+
 use crate::program::{Running, path, run, starhaul, text, wait_for};
 
 fn entries(folder: &Path) -> usize {
@@ -61,6 +63,32 @@ fn results_are_printed_although_the_report_cannot_be_written() {
     assert!(text(&output.stderr).contains("cannot write"), "{output:?}");
     let result: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(result["seconds"], 1);
+}
+
+/// As in a container that has a single file of its host.
+#[test]
+fn a_report_that_is_a_mount_of_its_own_is_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let report = folder.path().join("report.html");
+    fs::write(&report, "the last report").unwrap();
+    let with_mount = |program: &[&str]| {
+        let script = "mount --bind \"$0\" \"$0\" && exec \"$@\"";
+        Command::new("unshare")
+            .args(["--user", "--map-root-user", "--mount", "sh", "-ec", script])
+            .arg(&report)
+            .args(program)
+            .output()
+    };
+    if !with_mount(&["true"]).is_ok_and(|output| output.status.success()) {
+        return skip(Need::Mount, "unshare(1) cannot mount a file");
+    }
+    let demo = [env!("CARGO_BIN_EXE_starhaul"), "demo", "--seconds", "1"];
+    let options = ["--report", path(&report)];
+    let output = with_mount(&[&demo[..], &options].concat()).unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let written = fs::read_to_string(&report).unwrap();
+    assert!(written.contains("</html>"), "{written}");
+    assert_eq!(entries(folder.path()), 1, "a part of a report is left");
 }
 
 #[cfg(feature = "dtn")]
