@@ -393,9 +393,11 @@ impl Door {
                 let is_latest = latest.is_some_and(|latest| latest.number == neighbour.number);
                 let is_open = is_latest && self.schedule.is_shown(&neighbour.node, now);
                 let is_news = std::mem::replace(&mut neighbour.is_shown, is_open) != is_open;
-                if is_news && !is_open {
+                match is_open {
+                    true if is_news => neighbour.turns = turns(),
+                    true => {}
                     // Its contact is over, or it has another connection.
-                    std::mem::replace(&mut neighbour.turns, turns()).close();
+                    false => neighbour.turns.close(),
                 }
                 is_news.then(|| (address.clone(), neighbour.clone()))
             });

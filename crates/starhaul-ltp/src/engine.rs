@@ -126,6 +126,12 @@ impl Engine {
         Some(peer.answer_time().silence(TIMEOUTS_TO_MOVE))
     }
 
+    /// Whether segments of a peer are signed.
+    pub fn has_key(&self, id: EngineId) -> bool {
+        let peer = self.peers.get(&id);
+        peer.is_some_and(|peer| peer.config.auth.is_some())
+    }
+
     /// Tells that a peer is elsewhere, from where so many bytes came: nothing shows yet that it gets what is sent there.
     pub fn has_moved(&mut self, id: EngineId, bytes: usize) {
         if let Some(peer) = self.peers.get_mut(&id) {

@@ -113,6 +113,7 @@ impl Lock {
                 Ok(()) if is_at(&file, &path) => return Ok(Self { path, _file: file }),
                 Ok(()) => {}
                 Err(rustix::io::Errno::WOULDBLOCK) => std::thread::sleep(PAUSE),
+                Err(rustix::io::Errno::INTR) => {}
                 // A file system without locks, as some over a network: then it is for who starts processes not to start two at once.
                 Err(_) => return Ok(Self { path, _file: file }),
             }

@@ -82,9 +82,16 @@ pub(crate) fn replace(file: &Path, text: &str) -> io::Result<()> {
     }
     match replaced {
         // A mount of its own, or the file of another user in a sticky folder.
-        Err(_) if is_regular && is_whole => write_over(&target, text),
+        Err(error) if is_regular && is_whole && (is_busy(&error) || is_closed(&error)) => {
+            write_over(&target, text)
+        }
         replaced => replaced,
     }
+}
+
+/// Something is mounted there.
+fn is_busy(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::ResourceBusy
 }
 
 /// Nothing can be made in a folder.

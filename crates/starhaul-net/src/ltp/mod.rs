@@ -268,7 +268,8 @@ impl LtpDriver {
                     }
                 } else if is_believed && let Some(heard) = self.heard.get_mut(&from) {
                     *heard = now;
-                    if self.has_settled(now, from) {
+                    // Segments that were signed once can be sent again from anywhere, and for ever.
+                    if !self.engine.has_key(from) && self.has_settled(now, from) {
                         self.former.remove(&from);
                     }
                 }

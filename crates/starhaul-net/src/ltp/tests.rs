@@ -330,6 +330,14 @@ fn a_signed_segment_that_is_sent_again_moves_no_peer_that_speaks() {
         fall_silent(&mut two);
         other.send_to(&signed, to).unwrap();
         until_at(&mut two, &other);
+        // However long it is sent again from elsewhere.
+        let silence = two.engine().moves_after(EngineId(1)).unwrap();
+        for (_, since) in two.former.values_mut() {
+            *since = since.checked_sub(silence).unwrap();
+        }
+        let before = two.heard[&EngineId(1)];
+        other.send_to(&signed, to).unwrap();
+        until(&mut two, |two| two.heard[&EngineId(1)] > before);
         home.send_to(&signed, to).unwrap();
         until_at(&mut two, &home);
     }
