@@ -138,6 +138,8 @@ fn a_limit_holds_for_a_download_until_it_is_lifted() {
         let limited = windows.iter().all(|bps| (1.5e6..3.1e6).contains(bps));
         limited.then_some(())
     });
+    let limited = rate(&download);
+    assert!(limited < 3.1e6, "{limited}");
     done(path(&pair, "ground", &["set", "link0", "limit=none"]));
     wait_for("a higher rate", || (rate(&download) > 6e6).then_some(()));
     download.finish();
