@@ -97,8 +97,12 @@ fn field_config([ground, field]: &[Identity; 2], relays: &Paths<Relay>) -> Strin
             peer = [{{ name = "ground", public_key = "{}" }}]
             egress.allow = ["127.0.0.1/32:*"]
 
+            # On loopback no hop behind a satellite answers: the probes take the emulated link to the peer.
             [[session]]
-            path = [{{ name = "leo", remote = "{}" }}, {{ name = "geo", remote = "{}" }}]
+            path = [
+                {{ name = "leo", remote = "{}", link = "leo", detect_by = "udp" }},
+                {{ name = "geo", remote = "{}" }},
+            ]
 
             [[socks5]]
             name = "proxy"

@@ -23,7 +23,11 @@ use crate::{Error, Second, conveyor::Conveyor, error::system};
 /// Size of IPv4 and UDP headers, which use the link's capacity.
 const HEADER_BYTES: usize = 28;
 
-/// Two emulated links, one in each direction, between the clients of a relay and one target.
+/// Clients of one relay; a further one takes the place of the one that was silent for longest.
+const MAX_CLIENTS: usize = 16;
+
+/// Two emulated links, one in each direction, between the clients of a relay and one target. The target sees each client at an
+/// address of its own, as behind a NAT: a path and the prober beside it are two clients.
 #[derive(Clone, Debug)]
 pub struct RelaySpec {
     /// Destination of forwarded packets.
@@ -103,9 +107,9 @@ impl Emulator {
         for (number, spec) in specs.into_iter().enumerate() {
             let port = Port {
                 front: loopback()?,
-                back: loopback()?,
                 target: spec.target,
-                client: None,
+                clients: Vec::new(),
+                clients_before: 0,
                 links: Arc::new(Mutex::new(Links::new(&spec, number, start))),
             };
             relays.push(Relay {
@@ -152,7 +156,7 @@ impl Drop for Emulator {
 }
 
 impl Relay {
-    /// The address for clients; the target's answers go to the client that sent last.
+    /// The address for clients.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -224,6 +228,8 @@ impl Relay {
 
 #[derive(Clone, Debug)]
 struct Packet {
+    /// The number of the client that it is from, or for.
+    client: u64,
     payload: Bytes,
     ecn: u8,
 }
@@ -238,10 +244,18 @@ struct Links {
 /// The thread's state of a relay.
 struct Port {
     front: UdpSocket,
-    back: UdpSocket,
     target: SocketAddr,
-    client: Option<SocketAddr>,
+    /// The client heard last is the last.
+    clients: Vec<Client>,
+    clients_before: u64,
     links: Arc<Mutex<Links>>,
+}
+
+/// A client of a relay and the socket by which the target knows it.
+struct Client {
+    number: u64,
+    address: SocketAddr,
+    back: UdpSocket,
 }
 
 fn loopback() -> Result<UdpSocket, Error> {
@@ -260,10 +274,7 @@ fn run(mut ports: Vec<Port>, mut poller: Poller, stop: &AtomicBool) {
     let mut buffer = RecvBuffer::new();
     while !stop.load(Ordering::SeqCst) {
         let next = ports.iter().filter_map(Port::deliver).min();
-        let sockets: Vec<_> = ports
-            .iter()
-            .flat_map(|port| [(&port.front, false), (&port.back, false)])
-            .collect();
+        let sockets: Vec<_> = ports.iter().flat_map(Port::sockets).collect();
         let ready = match poller.wait(&sockets, next) {
             Ok(ready) => ready,
             Err(error) => {
@@ -271,45 +282,85 @@ fn run(mut ports: Vec<Port>, mut poller: Poller, stop: &AtomicBool) {
                 return;
             }
         };
-        for (port, ready) in ports.iter_mut().zip(ready.chunks_exact(2)) {
-            if let [front, back] = ready {
-                if front.readable {
-                    port.receive_front(&mut buffer);
-                }
-                if back.readable {
-                    port.receive_back(&mut buffer);
-                }
+        let mut ready = ready.iter().map(|socket| socket.readable);
+        for port in &mut ports {
+            let front = ready.next().unwrap_or(false);
+            let backs: Vec<bool> = ready.by_ref().take(port.clients.len()).collect();
+            port.receive_backs(&backs, &mut buffer);
+            if front {
+                port.receive_front(&mut buffer);
             }
         }
     }
 }
 
 impl Port {
+    /// The sockets to wait for: the front one first.
+    fn sockets(&self) -> impl Iterator<Item = (&UdpSocket, bool)> {
+        let backs = self.clients.iter().map(|client| (&client.back, false));
+        std::iter::once((&self.front, false)).chain(backs)
+    }
+
     /// Sends packets that have arrived at the far ends; returns when to call again.
     fn deliver(&self) -> Option<Instant> {
         let mut links = self.links.lock();
-        let forward = deliver(&mut links.forward, &self.back, Some(self.target));
-        let reverse = deliver(&mut links.reverse, &self.front, self.client);
+        let client = |number| self.clients.iter().find(|client| client.number == number);
+        let forward = deliver(&mut links.forward, |number| {
+            Some((&client(number)?.back, self.target))
+        });
+        let reverse = deliver(&mut links.reverse, |number| {
+            Some((&self.front, client(number)?.address))
+        });
         forward.into_iter().chain(reverse).min()
     }
 
     fn receive_front(&mut self, buffer: &mut RecvBuffer) {
         // An error concerns one datagram: loopback sockets do not go away.
         while self.front.try_recv(buffer).unwrap_or(false) {
-            let (now, mut links) = (Instant::now(), self.links.lock());
+            let now = Instant::now();
             for datagram in buffer.datagrams() {
-                self.client = Some(datagram.remote);
-                enqueue(&mut links.forward, now, &datagram);
+                if let Some(client) = self.client_at(datagram.remote) {
+                    enqueue(&mut self.links.lock().forward, now, client, &datagram);
+                }
             }
         }
     }
 
-    fn receive_back(&mut self, buffer: &mut RecvBuffer) {
-        while self.back.try_recv(buffer).unwrap_or(false) {
-            let (now, mut links) = (Instant::now(), self.links.lock());
-            for datagram in buffer.datagrams() {
-                if datagram.remote == self.target {
-                    enqueue(&mut links.reverse, now, &datagram);
+    /// The number of the client that sends from `address`, perhaps a new one. `None` where no socket is left.
+    fn client_at(&mut self, address: SocketAddr) -> Option<u64> {
+        let known = { self.clients.iter() }.position(|client| client.address == address);
+        let client = match known {
+            Some(known) => self.clients.remove(known),
+            None => {
+                let back = loopback()
+                    .inspect_err(|error| tracing::warn!(%error, "a relay refuses a client"))
+                    .ok()?;
+                if self.clients.len() == MAX_CLIENTS {
+                    self.clients.remove(0);
+                }
+                self.clients_before += 1;
+                Client {
+                    number: self.clients_before,
+                    address,
+                    back,
+                }
+            }
+        };
+        let number = client.number;
+        self.clients.push(client);
+        Some(number)
+    }
+
+    /// Takes what came back for the clients whose sockets are said to be readable.
+    fn receive_backs(&mut self, readable: &[bool], buffer: &mut RecvBuffer) {
+        let readable = { self.clients.iter().zip(readable) }.filter(|(_, readable)| **readable);
+        for (client, _) in readable {
+            while client.back.try_recv(buffer).unwrap_or(false) {
+                let (now, mut links) = (Instant::now(), self.links.lock());
+                for datagram in buffer.datagrams() {
+                    if datagram.remote == self.target {
+                        enqueue(&mut links.reverse, now, client.number, &datagram);
+                    }
                 }
             }
         }
@@ -329,8 +380,9 @@ impl Links {
     }
 }
 
-fn enqueue(direction: &mut Conveyor<Packet>, now: Instant, datagram: &Datagram<'_>) {
+fn enqueue(direction: &mut Conveyor<Packet>, now: Instant, client: u64, datagram: &Datagram<'_>) {
     let packet = Packet {
+        client,
         payload: Bytes::copy_from_slice(datagram.payload),
         ecn: datagram.ecn,
     };
@@ -338,17 +390,24 @@ fn enqueue(direction: &mut Conveyor<Packet>, now: Instant, datagram: &Datagram<'
     direction.enqueue(Band::Data, now, bytes, packet);
 }
 
-/// Sends packets that have arrived; returns when to call again.
-fn deliver(
+/// Sends packets that have arrived, each by the socket and to the address that its client has; returns when to call again.
+fn deliver<'a>(
     direction: &mut Conveyor<Packet>,
-    socket: &UdpSocket,
-    to: Option<SocketAddr>,
+    way: impl Fn(u64) -> Option<(&'a UdpSocket, SocketAddr)>,
 ) -> Option<Instant> {
     while let Some(outcome) = direction.poll(Instant::now()) {
-        let (Outcome::Arrived(arrival), Some(to)) = (outcome, to) else {
+        let Outcome::Arrived(arrival) = outcome else {
             continue;
         };
-        let Packet { payload, ecn } = arrival.packet;
+        let Packet {
+            client,
+            payload,
+            ecn,
+        } = arrival.packet;
+        // What is left of a client that is gone is lost.
+        let Some((socket, to)) = way(client) else {
+            continue;
+        };
         // A full socket loses the packet as a router would; loopback has room for a thousand.
         let _ = socket.try_send(&Transmit {
             to,
@@ -473,14 +532,45 @@ mod tests {
     }
 
     #[test]
-    fn answers_follow_a_client_that_moves() {
-        let (first, second, target) = (socket(), socket(), socket());
+    fn each_client_has_an_address_of_its_own_at_the_target() {
+        let (path, prober, target) = (socket(), socket(), socket());
         let emulator = relay(target.local_addr(), "delay=0ms", "delay=0ms");
-        send(&first, emulator.relays()[0].address(), b"1");
-        let back = receive(&target, 1)[0].3;
-        send(&second, emulator.relays()[0].address(), b"2");
-        receive(&target, 1);
-        send(&target, back, b"to the second");
-        assert_eq!(receive(&second, 1)[0].1, b"to the second");
+        let relay = &emulator.relays()[0];
+        let known_as = |client: &UdpSocket| {
+            send(client, relay.address(), b"question");
+            receive(&target, 1)[0].3
+        };
+        let (first, second) = (known_as(&path), known_as(&prober));
+        assert_ne!(first, second);
+        assert_eq!(known_as(&path), first);
+        for round in 0..3u8 {
+            send(&target, first, &[round, 1]);
+            send(&target, second, &[round, 2]);
+            assert_eq!(receive(&path, 1)[0].1, [round, 1]);
+            assert_eq!(receive(&prober, 1)[0].1, [round, 2]);
+        }
+    }
+
+    #[test]
+    fn clients_beyond_the_limit_replace_the_one_that_was_silent_for_longest() {
+        let (path, target) = (socket(), socket());
+        let emulator = relay(target.local_addr(), "delay=0ms", "delay=0ms");
+        let relay = &emulator.relays()[0];
+        let known_as = |client: &UdpSocket| {
+            send(client, relay.address(), b"question");
+            receive(&target, 1)[0].3
+        };
+        let first = known_as(&path);
+        for _ in 0..MAX_CLIENTS * 2 {
+            let other = socket();
+            let address = known_as(&other);
+            send(&target, address, b"answer");
+            assert_eq!(receive(&other, 1)[0].1, b"answer");
+            assert_eq!(
+                known_as(&path),
+                first,
+                "a client that sends keeps its place"
+            );
+        }
     }
 }
