@@ -87,6 +87,9 @@ pub trait Controller: fmt::Debug + Send + Sync {
     /// Packets wait in the path's queue for longer than their sender accepts, so startup has reached the path's
     /// capacity. Ignored unless a controller overrides it.
     fn on_queue(&mut self, _now: Instant) {}
+    /// Whether people wait for a part of what is sent, while the rest takes all that the path carries: a shorter queue is then worth a
+    /// few percent of the rate. Ignored unless a controller overrides it.
+    fn prefer_short_queue(&mut self, _preferred: bool) {}
     /// All round trips of late took more than twice the least: the path itself may have become longer. Returns whether the controller
     /// empties the path to measure it, which none does that does not override it.
     fn on_longer_path(&mut self) -> bool {

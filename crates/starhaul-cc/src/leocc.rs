@@ -81,6 +81,8 @@ pub(crate) struct LeoCc {
     round_rate: Bandwidth,
     /// The rate at which the last Adaptation ended.
     restored_rate: Bandwidth,
+    /// Interactive data share the path with bulk.
+    prefers_short_queue: bool,
     /// When the last reconfiguration was signalled.
     last_reconfiguration: Option<Instant>,
     mode: Mode,
@@ -142,6 +144,7 @@ impl LeoCc {
             emptying: Emptying::default(),
             round_rate: Bandwidth::default(),
             restored_rate: Bandwidth::default(),
+            prefers_short_queue: false,
             last_reconfiguration: None,
             mode: Mode::Startup,
             gains: [STARTUP_GAIN; 3],
@@ -462,6 +465,10 @@ impl Controller for LeoCc {
     fn on_segment_rtt(&mut self, now: Instant, rtt: Duration) {
         self.estimate.on_probe_rtt(rtt);
         self.bottleneck.on_segment_rtt(now, rtt);
+    }
+
+    fn prefer_short_queue(&mut self, preferred: bool) {
+        self.prefers_short_queue = preferred;
     }
 
     fn widen_start(&mut self, window_bytes: u64, rtt: Duration) {

@@ -63,7 +63,7 @@ pub use detector::{Detector, DetectorConfig};
 pub use leocc::LeoCcOptions;
 pub use limits::{MAX_CWND_BYTES, MAX_PACING_RATE, MIN_PACING_RATE};
 pub use pacer::Pacer;
-pub use path_controller::PathController;
+pub use path_controller::{PathController, QueueWish};
 pub use rate_feed::RateFeed;
 pub use reconfiguration::{
     PathEnd, PathModel, PathSignal, Reconfiguration, ReconfigurationSource, Reconfigurations,

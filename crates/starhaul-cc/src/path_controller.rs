@@ -27,6 +27,16 @@ const MOST_START: u64 = 32;
 /// Pacing rate of a controller without a rate, in windows per smoothed RTT (RFC 9002 §7.7).
 const PACING_GAIN: f64 = 1.25;
 
+/// What a sender asks of the queue that its packets make in a path.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QueueWish {
+    /// The longest that packets may wait in it; `None`, the default, while nothing sent has a deadline.
+    pub bound: Option<Duration>,
+    /// People wait for a part of what is sent, while the rest takes all that the path carries
+    /// ([`Controller::prefer_short_queue`]).
+    pub short: bool,
+}
+
 /// A congestion controller and what a sender does around any controller. Signals go through this type; packets and
 /// their losses go to the controller itself ([`PathController::controller_mut`]).
 #[derive(Debug)]
@@ -84,9 +94,10 @@ impl PathController {
         &mut *self.controller
     }
 
-    /// Sets how long packets may wait in the path's queue; `None`, the default, while nothing sent has a deadline.
-    pub fn set_queue_bound(&mut self, bound: Option<Duration>) {
-        self.guard.bound = bound;
+    /// Sets what is asked of the path's queue.
+    pub fn set_queue_wish(&mut self, wish: QueueWish) {
+        self.guard.bound = wish.bound;
+        self.controller.prefer_short_queue(wish.short);
     }
 
     /// Sets the greatest rate at which packets may leave, whatever the controller allows; `None`, the default, for no such bound.

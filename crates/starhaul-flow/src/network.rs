@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use starhaul_cc::{Controller, DetectorConfig, Reconfiguration, ReconfigurationSource};
+use starhaul_cc::{Controller, DetectorConfig, QueueWish, Reconfiguration, ReconfigurationSource};
 use starhaul_link::{Delays, LinkSpec, LinkStats, Opportunities, Passage};
 use starhaul_sim::{LinkId, NodeId, Simulation};
 
@@ -41,9 +41,8 @@ pub struct FlowSetup {
     pub policy: AckPolicy,
     /// Its start, after that of the links.
     pub start: Duration,
-    /// How long its packets may wait in a queue, as for a session with deadlines
-    /// ([`PathController::set_queue_bound`](starhaul_cc::PathController::set_queue_bound)).
-    pub queue_bound: Option<Duration>,
+    /// What is asked of the queue that its packets make, as by a session with deadlines.
+    pub queue: QueueWish,
     /// When the link can carry each packet, if the sender knows it beforehand ([`Sender::foresee`]).
     pub foresight: Option<Arc<Opportunities>>,
 }
@@ -56,7 +55,7 @@ impl FlowSetup {
             source: Source::Saturating,
             policy: AckPolicy::default(),
             start: Duration::ZERO,
-            queue_bound: None,
+            queue: QueueWish::default(),
             foresight: None,
         }
     }
@@ -157,7 +156,7 @@ impl FlowNetwork {
     pub fn add_flow(&mut self, setup: FlowSetup) {
         let begin = self.start + setup.start;
         let mut sender = Sender::new(begin, setup.source, setup.policy, setup.controller);
-        sender.path().set_queue_bound(setup.queue_bound);
+        sender.path().set_queue_wish(setup.queue);
         if let Some(opportunities) = setup.foresight {
             sender.foresee(self.start, opportunities);
         }

@@ -1,6 +1,6 @@
 use std::time::{Duration, Instant};
 
-use starhaul_cc::{ControllerConfig, DetectorConfig};
+use starhaul_cc::{ControllerConfig, DetectorConfig, QueueWish};
 use starhaul_link::{LeoModel, LinkSpec, Loss, QueueLimit};
 use starhaul_units::Bandwidth;
 
@@ -148,11 +148,14 @@ fn an_application_with_little_to_send_gets_it_through_without_a_queue() {
 /// What bounds the queue of a session with deadlines bounds it here, too: BBR's startup fills a deep queue otherwise.
 #[test]
 fn a_queue_bound_keeps_startup_out_of_a_deep_queue() {
-    let longest_wait = |queue_bound| {
+    let longest_wait = |bound| {
         let base = Instant::now();
         let mut world = FlowNetwork::new(&path("rate=10mbit,delay=20ms,queue=2000p"), 1, base);
         world.add_flow(FlowSetup {
-            queue_bound,
+            queue: QueueWish {
+                bound,
+                short: false,
+            },
             ..FlowSetup::saturating(ControllerConfig::Bbr.build(base, 1500))
         });
         world.run(Duration::from_secs(3));
@@ -163,6 +166,49 @@ fn a_queue_bound_keeps_startup_out_of_a_deep_queue() {
     let bounded = longest_wait(Some(Duration::from_millis(20)));
     let free = longest_wait(None);
     assert!(bounded < 0.6 * free, "{bounded} of {free} ms");
+}
+
+/// Where interactive data share the path with bulk `leocc2` gives up a little of the rate for a queue that they do not notice, and so do flows
+/// that share a link: one with such data gets its part of the rate beside one without.
+#[test]
+fn ours_keeps_a_shorter_queue_where_that_is_preferred() {
+    for seed in 1..=4 {
+        let model = LeoModel {
+            duration: Duration::from_secs(45),
+            ..LeoModel::default()
+        };
+        let spec = LinkSpec::from_trace(model.generate(seed).unwrap());
+        let path = FlowPath {
+            forward: vec![spec.clone()],
+            backward: vec![spec],
+        };
+        let run = |flows: &[bool]| {
+            let base = Instant::now();
+            let mut world = FlowNetwork::new(&path, seed, base);
+            for &short in flows {
+                let config: ControllerConfig = "leocc2".parse().unwrap();
+                world.add_flow(FlowSetup {
+                    queue: QueueWish { bound: None, short },
+                    ..FlowSetup::saturating(config.build(base, 1500))
+                });
+            }
+            world.run(Duration::from_secs(45));
+            let metrics = world.reports().into_iter().map(|report| report.metrics);
+            metrics.collect::<Vec<_>>()
+        };
+        let ([usual], [shorter]) = (&run(&[false])[..], &run(&[true])[..]) else {
+            panic!("two runs of one flow");
+        };
+        let rate = shorter.throughput_mbps / usual.throughput_mbps;
+        let queue = shorter.queue_delay_mean_ms / usual.queue_delay_mean_ms;
+        println!("seed {seed}: {rate:.3} of the rate, {queue:.3} of the queue");
+        assert!(rate > 0.93, "seed {seed}: {rate}");
+        assert!(queue < 0.8, "seed {seed}: {queue}");
+        let both = run(&[true, false]);
+        let share = both[0].throughput_mbps / (both[0].throughput_mbps + both[1].throughput_mbps);
+        println!("seed {seed}: {share:.3} beside one with the usual queue");
+        assert!(share > 0.3, "seed {seed}: {share}");
+    }
 }
 
 /// Who knows when the link can carry a packet uses all of it, but for what is lost, and hardly waits.

@@ -17,6 +17,7 @@ use noq_proto::{
 use parking_lot::{Mutex, MutexGuard};
 use starhaul_cc::{
     AckedPacket, CongestionEvent, ControllerConfig, LostPacket, Pacer, PathController, PathSignal,
+    QueueWish,
 };
 use starhaul_session::PathUpdate;
 use starhaul_units::Bandwidth;
@@ -260,9 +261,9 @@ impl PathControl {
         self.path.set_rate_limit(limit);
     }
 
-    /// Sets how long packets may wait in the path's queue so that the session keeps its deadlines; `None` if it has none.
-    pub(crate) fn set_queue_bound(&mut self, bound: Option<Duration>) {
-        self.path.set_queue_bound(bound);
+    /// Sets what the session asks of the path's queue.
+    pub(crate) fn set_queue_wish(&mut self, wish: QueueWish) {
+        self.path.set_queue_wish(wish);
     }
 
     /// The session was polled for what may leave now, and had less than that if it `drained`.

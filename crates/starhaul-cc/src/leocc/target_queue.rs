@@ -15,6 +15,9 @@ const LEAST_TARGET: Duration = Duration::from_millis(7);
 /// of it (2/e, that of an exponential distribution), so that below 1.36 the target would shrink together with what is
 /// left of the queue; from there on it grows until the queue is hardly ever empty.
 const TARGET_DEVIATIONS: f64 = 1.4;
+/// Where interactive data share the path with bulk the target, and what is added for bunching, are so many times shorter. The additional
+/// packets stay, so that flows with and without such data have equal rates.
+const SHORTER: u32 = 2;
 /// Half a burst is missing from the flight where pacing fills the window evenly; where bursts are part of what the RTT's
 /// deviation shows, the target covers half of that.
 const BUNCHING_SHARE: f64 = 0.25;
@@ -69,7 +72,8 @@ impl LeoCc {
             false => self.estimate.mean_rate(),
         };
         let rate = rate.unwrap_or(self.pacing_rate);
-        let mut time = middle + self.target_queue() + self.bunching.get().mul_f64(BUNCHING_SHARE);
+        let bunching = self.bunching.get().mul_f64(BUNCHING_SHARE) / self.shortening();
+        let mut time = middle + self.target_queue() + bunching;
         if phase == 0 {
             time += self.burst_queue(time);
         }
@@ -83,7 +87,14 @@ impl LeoCc {
         let middle = self.estimate.middle_rtt().unwrap_or_default();
         // Adaptation gives up no more than half the BDP: it could not drain a longer target.
         let target = deviation.mul_f64(TARGET_DEVIATIONS).min(middle / 2);
-        LEAST_TARGET.max(target)
+        LEAST_TARGET.max(target) / self.shortening()
+    }
+
+    fn shortening(&self) -> u32 {
+        match self.prefers_short_queue {
+            true => SHORTER,
+            false => 1,
+        }
     }
 
     /// Whether there is more of a queue than the target.

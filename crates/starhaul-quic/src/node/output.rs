@@ -169,8 +169,8 @@ impl Node {
         }
         conn.paced_until = None;
         let most = (MAX_BATCH_BYTES / (sizes.max_datagram + PACKET_SLACK)).min(MAX_SEGMENTS);
-        let bound = state.session.queue_bound(now, path);
-        conn.control.lock().set_queue_bound(bound);
+        let wish = state.session.queue_wish(now, path);
+        conn.control.lock().set_queue_wish(wish);
         let (update, budget) = match conn.permit(now, sizes, most) {
             Ok(permitted) => permitted,
             Err(Permit::WindowFull) => {
@@ -193,8 +193,8 @@ impl Node {
             if let Some(conn) = conn
                 && conn.is_up()
             {
-                let bound = state.session.queue_bound(now, other);
-                conn.control.lock().set_queue_bound(bound);
+                let wish = state.session.queue_wish(now, other);
+                conn.control.lock().set_queue_wish(wish);
                 let update = conn.update();
                 state.session.update_path(now, other, update);
             }

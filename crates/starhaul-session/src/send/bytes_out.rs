@@ -1,6 +1,9 @@
 //! The sending of all reliable streams together: whose turn it is, what they hold, and who waits for room.
 
-use std::collections::BTreeSet;
+use std::{
+    collections::BTreeSet,
+    time::{Duration, Instant},
+};
 
 use super::bytes::SendBytes;
 use crate::types::StreamId;
@@ -8,6 +11,9 @@ use crate::types::StreamId;
 /// Of this many datagrams one carries a reliable stream that waits, however much deadline data there is: a proxied TCP
 /// connection that starves would be torn down by its ends.
 const SHARE: u32 = 20;
+
+/// See [`BytesOut::waited_lately`].
+const LATELY: Duration = Duration::from_secs(1);
 
 /// Streams that are looked at for a path which the first of them leave to a better one: it costs time for each.
 const MAX_PASSED: usize = 8;
@@ -21,6 +27,8 @@ pub(crate) struct BytesOut {
     ready: BTreeSet<Ready>,
     /// Those that wait for a better path than the one that is being filled; empty between two paths.
     passed: Vec<Ready>,
+    /// When a stream last waited while a path might send.
+    waited_at: Option<Instant>,
     /// The last turn that was given.
     turn: u64,
     /// Fragments that left since a stream that waits had its share.
@@ -41,6 +49,20 @@ impl BytesOut {
     /// A stream waits to send.
     pub(crate) fn waits(&self) -> bool {
         !self.ready.is_empty()
+    }
+
+    /// Notes that a path may send at `now`, for which a stream perhaps waits.
+    pub(crate) fn note_waiting(&mut self, now: Instant) {
+        if self.waits() {
+            self.waited_at = Some(now);
+        }
+    }
+
+    /// Whether a stream has waited for a path within the last second: one that sends all that the paths carry does so for most of the
+    /// time, though not at each instant.
+    pub(crate) fn waited_lately(&self, now: Instant) -> bool {
+        self.waited_at
+            .is_some_and(|at| now.saturating_duration_since(at) < LATELY)
     }
 
     /// A stream waits and is due its share.

@@ -13,7 +13,7 @@ use std::{
 };
 
 use bytes::BytesMut;
-use starhaul_cc::PathSignal;
+use starhaul_cc::{PathSignal, QueueWish};
 use starhaul_paths::{Fated, PathId, PathUpdate, RangeSet};
 
 use crate::{
@@ -41,6 +41,8 @@ const MAX_UNDELIVERED_RANGES: usize = 256;
 const RECHECK: Duration = Duration::from_millis(5);
 /// Of the time that a deadline leaves, this part may be spent in a path's queue; the rest is for waiting and recovery.
 const QUEUE_SHARE: u32 = 3;
+/// Blocks with a deadline of up to this are awaited by people, who notice each part of it.
+const INTERACTIVE: Duration = Duration::from_secs(1);
 const LEAST_QUEUE_BOUND: Duration = Duration::from_millis(20);
 const OVERLOAD_INTERVAL: Duration = Duration::from_secs(1);
 /// Events beyond this are dropped when the application does not take them; those of blocks of ours never.
@@ -260,13 +262,20 @@ impl Session {
         self.incoming_signals.take()
     }
 
-    /// How long datagrams may wait in the queue of `path` so that the deadlines of the last seconds can be kept: a third of what the
-    /// shortest of them leaves after the way itself, and at least a quarter of the round trip. `None` without deadlines.
-    pub fn queue_bound(&self, now: Instant, path: PathId) -> Option<Duration> {
-        let deadline = self.blocks_out.shortest_deadline(now)?;
-        let least_rtt = self.paths.get(path)?.monitor.min_rtt();
+    /// What the deadlines of the last seconds ask of the queue of `path`. Datagrams may wait in it for a third of what the shortest deadline
+    /// leaves after the way itself, and at least for a quarter of the round trip. It is short where somebody waits for such blocks while
+    /// byte streams take all that the path carries.
+    pub fn queue_wish(&self, now: Instant, path: PathId) -> QueueWish {
+        let deadline = self.blocks_out.shortest_deadline(now);
+        let (Some(deadline), Some(path)) = (deadline, self.paths.get(path)) else {
+            return QueueWish::default();
+        };
+        let least_rtt = path.monitor.min_rtt();
         let spare = deadline.saturating_sub(least_rtt / 2) / QUEUE_SHARE;
-        Some(spare.max(least_rtt / 4).max(LEAST_QUEUE_BOUND))
+        QueueWish {
+            bound: Some(spare.max(least_rtt / 4).max(LEAST_QUEUE_BOUND)),
+            short: deadline <= INTERACTIVE && self.bytes_out.waited_lately(now),
+        }
     }
 
     /// The next event; drain after every input.

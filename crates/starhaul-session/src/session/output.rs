@@ -169,6 +169,7 @@ impl Session {
     }
 
     fn add_data(&mut self, batch: &mut Batch<'_>) -> bool {
+        self.bytes_out.note_waiting(self.now);
         if self.bytes_out.is_starved() && self.add_bytes(batch, 1) {
             return true;
         }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::pair::{Pair, ms};
-use starhaul_session::{Mode, SessionConfig, StreamConfig, StreamId};
+use starhaul_session::{BlockOptions, Mode, SessionConfig, StreamConfig, StreamId};
 
 fn reliable(priority: u8) -> StreamConfig {
     StreamConfig {
@@ -136,4 +136,50 @@ fn a_stream_that_waits_for_the_fast_path_leaves_the_slow_one_to_others() {
     );
     // A quarter of a second: nothing of it goes the slow way.
     assert!(behind < 60_000, "{behind} bytes behind");
+}
+
+/// A shorter queue costs a part of the rate, so it is asked for only where people wait for blocks beside an upload.
+#[test]
+fn a_short_queue_is_asked_for_beside_an_upload_by_interactive_blocks_alone() {
+    let is_short = |uploads: bool, deadline: Option<Duration>| {
+        let mut pair = Pair::new(SessionConfig::default());
+        pair.lane(0, 20.0, 30, 0.0, 0.0, 1);
+        pair.run_for(ms(500));
+        let upload = pair.open(reliable(5));
+        let blocks = pair.open(StreamConfig {
+            deadline: deadline.unwrap_or_default().max(ms(1)),
+            ..StreamConfig::default()
+        });
+        let (mut asked, mut short) = (0, 0);
+        for step in 0..500 {
+            if uploads {
+                fill(&mut pair, upload);
+            }
+            if deadline.is_some() && step % 10 == 0 {
+                let block = vec![1; 500].into();
+                let now = pair.now;
+                let options = BlockOptions::default();
+                pair.sessions[0]
+                    .send_block(now, blocks, block, options)
+                    .unwrap();
+            }
+            pair.run_for(ms(5));
+            read(&mut pair, upload);
+            if step >= 100 {
+                let wish = pair.sessions[0].queue_wish(pair.now, starhaul_session::PathId(0));
+                assert_eq!(wish.bound.is_some(), deadline.is_some());
+                asked += 1;
+                short += u32::from(wish.short);
+            }
+        }
+        (asked, short)
+    };
+    let (asked, short) = is_short(true, Some(ms(800)));
+    assert_eq!(
+        short, asked,
+        "at each instant, or the controller would have two targets"
+    );
+    assert_eq!(is_short(true, None).1, 0, "no blocks");
+    assert_eq!(is_short(true, Some(ms(3000))).1, 0, "nobody waits for them");
+    assert_eq!(is_short(false, Some(ms(800))).1, 0, "no upload");
 }
