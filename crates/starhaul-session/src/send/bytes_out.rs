@@ -27,7 +27,7 @@ pub(crate) struct BytesOut {
     ready: BTreeSet<Ready>,
     /// Those that wait for a better path than the one that is being filled; empty between two paths.
     passed: Vec<Ready>,
-    /// When a stream last waited while a path might send.
+    /// When a stream last waited although a path had taken all that it might.
     waited_at: Option<Instant>,
     /// The last turn that was given.
     turn: u64,
@@ -51,7 +51,7 @@ impl BytesOut {
         !self.ready.is_empty()
     }
 
-    /// Notes that a path may send at `now`, for which a stream perhaps waits.
+    /// Notes that a path took all that it may at `now`, after which a stream perhaps still waits.
     pub(crate) fn note_waiting(&mut self, now: Instant) {
         if self.waits() {
             self.waited_at = Some(now);
@@ -59,7 +59,7 @@ impl BytesOut {
     }
 
     /// Whether a stream has waited for a path within the last second: one that sends all that the paths carry does so for most of the
-    /// time, though not at each instant.
+    /// time, though not at each instant, and single keys never do.
     pub(crate) fn waited_lately(&self, now: Instant) -> bool {
         self.waited_at
             .is_some_and(|at| now.saturating_duration_since(at) < LATELY)

@@ -78,6 +78,9 @@ impl Session {
             }
         }
         let drained = !batch.is_full;
+        if !drained {
+            self.bytes_out.note_waiting(self.now);
+        }
         self.settle();
         drained
     }
@@ -169,7 +172,6 @@ impl Session {
     }
 
     fn add_data(&mut self, batch: &mut Batch<'_>) -> bool {
-        self.bytes_out.note_waiting(self.now);
         if self.bytes_out.is_starved() && self.add_bytes(batch, 1) {
             return true;
         }

@@ -141,7 +141,14 @@ fn a_stream_that_waits_for_the_fast_path_leaves_the_slow_one_to_others() {
 /// A shorter queue costs a part of the rate, so it is asked for only where people wait for blocks beside an upload.
 #[test]
 fn a_short_queue_is_asked_for_beside_an_upload_by_interactive_blocks_alone() {
-    let is_short = |uploads: bool, deadline: Option<Duration>| {
+    /// What a byte stream sends beside the blocks.
+    #[derive(Clone, Copy, PartialEq)]
+    enum Stream {
+        Nothing,
+        Keys,
+        Upload,
+    }
+    let is_short = |stream: Stream, deadline: Option<Duration>| {
         let mut pair = Pair::new(SessionConfig::default());
         pair.lane(0, 20.0, 30, 0.0, 0.0, 1);
         pair.run_for(ms(500));
@@ -152,8 +159,14 @@ fn a_short_queue_is_asked_for_beside_an_upload_by_interactive_blocks_alone() {
         });
         let (mut asked, mut short) = (0, 0);
         for step in 0..500 {
-            if uploads {
-                fill(&mut pair, upload);
+            match stream {
+                Stream::Nothing => {}
+                Stream::Keys if step % 7 > 0 => {}
+                Stream::Keys => {
+                    let now = pair.now;
+                    pair.sessions[0].write(now, upload, b"key").unwrap();
+                }
+                Stream::Upload => fill(&mut pair, upload),
             }
             if deadline.is_some() && step % 10 == 0 {
                 let block = vec![1; 500].into();
@@ -174,12 +187,17 @@ fn a_short_queue_is_asked_for_beside_an_upload_by_interactive_blocks_alone() {
         }
         (asked, short)
     };
-    let (asked, short) = is_short(true, Some(ms(800)));
+    let (asked, short) = is_short(Stream::Upload, Some(ms(800)));
     assert_eq!(
         short, asked,
         "at each instant, or the controller would have two targets"
     );
-    assert_eq!(is_short(true, None).1, 0, "no blocks");
-    assert_eq!(is_short(true, Some(ms(3000))).1, 0, "nobody waits for them");
-    assert_eq!(is_short(false, Some(ms(800))).1, 0, "no upload");
+    assert_eq!(is_short(Stream::Upload, None).1, 0, "no blocks");
+    assert_eq!(
+        is_short(Stream::Upload, Some(ms(3000))).1,
+        0,
+        "nobody waits for them"
+    );
+    assert_eq!(is_short(Stream::Nothing, Some(ms(800))).1, 0, "no upload");
+    assert_eq!(is_short(Stream::Keys, Some(ms(800))).1, 0, "single keys");
 }
