@@ -12,7 +12,8 @@ use crate::types::StreamId;
 /// connection that starves would be torn down by its ends.
 const SHARE: u32 = 20;
 
-/// See [`BytesOut::waited_lately`].
+/// Streams that wait for so long without a pause carry bulk, and so they do for a while after.
+const BACKLOG: Duration = Duration::from_millis(200);
 const LATELY: Duration = Duration::from_secs(1);
 
 /// Streams that are looked at for a path which the first of them leave to a better one: it costs time for each.
@@ -27,8 +28,10 @@ pub(crate) struct BytesOut {
     ready: BTreeSet<Ready>,
     /// Those that wait for a better path than the one that is being filled; empty between two paths.
     passed: Vec<Ready>,
-    /// When a stream last waited although a path had taken all that it might.
-    waited_at: Option<Instant>,
+    /// Since when a stream has waited at each moment.
+    waits_since: Option<Instant>,
+    /// When streams last had waited for [`BACKLOG`].
+    bulk_at: Option<Instant>,
     /// The last turn that was given.
     turn: u64,
     /// Fragments that left since a stream that waits had its share.
@@ -51,17 +54,22 @@ impl BytesOut {
         !self.ready.is_empty()
     }
 
-    /// Notes that a path took all that it may at `now`, after which a stream perhaps still waits.
-    pub(crate) fn note_waiting(&mut self, now: Instant) {
-        if self.waits() {
-            self.waited_at = Some(now);
+    /// Notes at `now`, after a path was given what it may carry, whether a stream still waits.
+    pub(crate) fn note_backlog(&mut self, now: Instant) {
+        if !self.waits() {
+            self.waits_since = None;
+            return;
+        }
+        let since = *self.waits_since.get_or_insert(now);
+        if now.saturating_duration_since(since) >= BACKLOG {
+            self.bulk_at = Some(now);
         }
     }
 
-    /// Whether a stream has waited for a path within the last second: one that sends all that the paths carry does so for most of the
-    /// time, though not at each instant, and single keys never do.
-    pub(crate) fn waited_lately(&self, now: Instant) -> bool {
-        self.waited_at
+    /// Whether streams lately had more to send than the paths carry, without a pause: a transfer does, single keys and short answers do
+    /// not.
+    pub(crate) fn has_bulk(&self, now: Instant) -> bool {
+        self.bulk_at
             .is_some_and(|at| now.saturating_duration_since(at) < LATELY)
     }
 

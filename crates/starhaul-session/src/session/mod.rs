@@ -274,7 +274,7 @@ impl Session {
         let spare = deadline.saturating_sub(least_rtt / 2) / QUEUE_SHARE;
         QueueWish {
             bound: Some(spare.max(least_rtt / 4).max(LEAST_QUEUE_BOUND)),
-            short: deadline <= INTERACTIVE && self.bytes_out.waited_lately(now),
+            short: deadline <= INTERACTIVE && self.bytes_out.has_bulk(now),
         }
     }
 

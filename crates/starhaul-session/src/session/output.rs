@@ -78,9 +78,7 @@ impl Session {
             }
         }
         let drained = !batch.is_full;
-        if !drained {
-            self.bytes_out.note_waiting(self.now);
-        }
+        self.bytes_out.note_backlog(self.now);
         self.settle();
         drained
     }
