@@ -168,8 +168,8 @@ fn a_queue_bound_keeps_startup_out_of_a_deep_queue() {
     assert!(bounded < 0.6 * free, "{bounded} of {free} ms");
 }
 
-/// Where interactive data share the path with bulk `leocc2` gives up a little of the rate for a queue that they do not notice, and so do flows
-/// that share a link: one with such data gets its part of the rate beside one without.
+/// Where interactive data share the path with bulk `leocc2` gives up a little of the rate for a shorter queue. Beside another flow, which keeps
+/// the usual one, it still has a quarter of the link.
 #[test]
 fn ours_keeps_a_shorter_queue_where_that_is_preferred() {
     for seed in 1..=4 {
@@ -204,17 +204,10 @@ fn ours_keeps_a_shorter_queue_where_that_is_preferred() {
         println!("seed {seed}: {rate:.3} of the rate, {queue:.3} of the queue");
         assert!(rate > 0.95, "seed {seed}: {rate}");
         assert!(queue < 0.88, "seed {seed}: {queue}");
-        for two in [[false, false], [true, true]] {
-            let m = run(&two);
-            println!(
-                "{two:?} {:.3}",
-                m[0].throughput_mbps / (m[0].throughput_mbps + m[1].throughput_mbps)
-            );
-        }
         let both = run(&[true, false]);
         let share = both[0].throughput_mbps / (both[0].throughput_mbps + both[1].throughput_mbps);
         println!("seed {seed}: {share:.3} beside one with the usual queue");
-        assert!(share > 0.2, "seed {seed}: {share}");
+        assert!(share > 0.25, "seed {seed}: {share}");
     }
 }
 
