@@ -1,4 +1,4 @@
-//! UDP sockets on the side of the applications that receive and send whole batches of datagrams.
+//! UDP sockets on the side of the applications that receive and send whole batches of datagrams; and one datagram of any socket.
 
 use std::{
     cell::RefCell,
@@ -15,13 +15,41 @@ use tokio::{io::Interest, net::UdpSocket, task::coop::consume_budget};
 /// Greatest number of bytes of a batch: the largest UDP payload, less some.
 const MOST_BYTES: usize = 65_000;
 
+/// The longest UDP datagram.
+const LONGEST: usize = 65_535;
+
 /// Receive calls before other tasks get a turn.
 const RECEIVE_TURNS: usize = 8;
 
 thread_local! {
-    /// Both are used only between two points of suspension, so that one of each is enough for a thread.
+    /// All are used only between two points of suspension, so that one of each is enough for a thread.
     static RECEIVED: RefCell<RecvBuffer> = RefCell::default();
     static BATCH: RefCell<Vec<u8>> = RefCell::default();
+    static ONE: RefCell<Vec<u8>> = RefCell::default();
+}
+
+/// Receives a datagram, and passes it to `take` with its sender. Who waits for one holds no memory for it. Cancelling loses nothing.
+///
+/// # Errors
+/// An ICMP message about an earlier datagram; it says nothing about the socket.
+pub(crate) async fn receive_one<T>(
+    socket: &UdpSocket,
+    mut take: impl FnMut(&[u8], SocketAddr) -> T,
+) -> io::Result<T> {
+    loop {
+        // Waiting for readiness costs no budget: a busy socket would keep other tasks from running.
+        consume_budget().await;
+        socket.readable().await?;
+        let received = ONE.with_borrow_mut(|buffer| -> io::Result<T> {
+            buffer.resize(LONGEST, 0);
+            let (length, sender) = socket.try_recv_from(buffer)?;
+            Ok(take(buffer.get(..length).unwrap_or_default(), sender))
+        });
+        match received {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            received => return received,
+        }
+    }
 }
 
 /// A UDP socket to which applications, or targets of applications, are connected.
@@ -218,6 +246,29 @@ mod tests {
                 });
             }
             assert_eq!(received, sent);
+        }
+    }
+
+    #[tokio::test]
+    async fn one_datagram_of_any_length_is_received_whole_by_whoever_still_waits() {
+        let [sender, receiver] =
+            [(); 2].map(|()| std::net::UdpSocket::bind("127.0.0.1:0").unwrap());
+        receiver.set_nonblocking(true).unwrap();
+        let (from, to) = (sender.local_addr().unwrap(), receiver.local_addr().unwrap());
+        let receiver = UdpSocket::from_std(receiver).unwrap();
+        let next = || receive_one(&receiver, |datagram, sender| (datagram.to_vec(), sender));
+        for length in [0, 1, 65_507] {
+            // One who gives up before it comes takes nothing away.
+            tokio::select! {
+                biased;
+                received = next() => panic!("nothing was sent: {received:?}"),
+                () = std::future::ready(()) => {}
+            }
+            let datagram = vec![7; length];
+            sender.send_to(&datagram, to).unwrap();
+            let received = tokio::time::timeout(HANG, next()).await;
+            let received = received.expect("a datagram is missing").unwrap();
+            assert_eq!(received, (datagram, from));
         }
     }
 

@@ -1,16 +1,19 @@
 //! A byte stream to the far gateway, whatever carries it.
 
 use std::{
+    future::poll_fn,
     io,
-    pin::Pin,
+    pin::{Pin, pin},
     task::{Context, Poll},
     time::Duration,
 };
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use starhaul_dtn_client::carriage::{BundleReader, BundleWriter};
 use starhaul_endpoint::{ByteReader, ByteStream, ByteWriter, ChainReader, ChainWriter};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
+
+use crate::room::Fits;
 
 /// Bytes from the far gateway.
 pub(crate) enum Reader {
@@ -53,6 +56,26 @@ impl Reader {
             Self::Chain(reader) => reader.read_chunks().await,
             Self::Bundles(reader) => reader.read_chunks().await,
         }
+    }
+
+    /// The same, but not more than fits.
+    ///
+    /// # Errors
+    /// As [`Reader::read_chunks`].
+    pub(crate) async fn read_fitting(&mut self, fits: Fits) -> io::Result<Vec<Bytes>> {
+        let Fits::Some(most) = fits else {
+            return self.read_chunks().await;
+        };
+        poll_fn(|context| {
+            // For this moment alone: a connection that waits for bytes holds no buffer.
+            let mut bytes = BytesMut::with_capacity(most);
+            let read = pin!(self.read_buf(&mut bytes)).poll(context);
+            read.map_ok(|read| match read {
+                0 => Vec::new(),
+                _ => vec![bytes.freeze()],
+            })
+        })
+        .await
     }
 
     /// Asks the far side to stop sending.

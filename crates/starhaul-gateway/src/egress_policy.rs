@@ -119,6 +119,24 @@ impl EgressPolicy {
         self.clients.iter().any(|network| network.contains(&client))
     }
 
+    /// Whether rules for all addresses open what listens on this host for itself alone, and no rule says that this is meant.
+    pub(crate) fn opens_loopback_unasked(&self) -> bool {
+        let loopback = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        let is_for_all = |rule: &&EgressRule| match &rule.hosts {
+            Hosts::Any => true,
+            Hosts::Network(network) => network.prefix_len() == 0,
+            Hosts::Names(_) | Hosts::NamesWithin(..) => false,
+        };
+        let is_meant = |rule: &EgressRule| match &rule.hosts {
+            Hosts::Network(network) => network.prefix_len() > 0 && network.contains(&loopback),
+            _ => false,
+        };
+        let is_open = |port| self.permits(&Host::Ip(loopback), loopback, port);
+        let mut for_all = self.allow.iter().filter(is_for_all);
+        !self.allow.iter().any(is_meant)
+            && for_all.any(|rule| is_open(*rule.ports.start()) || is_open(*rule.ports.end()))
+    }
+
     /// Whether `ip`, to which the requested `host` was resolved, may be reached on `port`.
     pub fn permits(&self, host: &Host, ip: IpAddr, port: u16) -> bool {
         let ip = ip.to_canonical();
@@ -387,6 +405,23 @@ mod tests {
             "127.0.0.1",
             80
         ));
+    }
+
+    #[test]
+    fn who_allows_all_addresses_is_told_of_loopback_unless_a_rule_names_it() {
+        for (allow, deny, told) in [
+            (&["*:*"] as &[&str], &[] as &[&str], true),
+            (&["10.0.0.0/8:*", "0.0.0.0/0:443"], &[], true),
+            (&["*:*"], &["10.0.0.0/8:*"], true),
+            (&["*:*"], &["127.0.0.0/8:*"], false),
+            (&["*:*", "127.0.0.0/8:5000"], &[], false),
+            (&["[::/0]:*"], &[], false),
+            (&["*.example.org:*", "10.0.0.0/8:*"], &[], false),
+            (&[], &[], false),
+        ] {
+            let policy = policy(allow, deny);
+            assert_eq!(policy.opens_loopback_unasked(), told, "{allow:?} {deny:?}");
+        }
     }
 
     #[test]

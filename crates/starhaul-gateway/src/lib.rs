@@ -45,6 +45,7 @@ mod rate_feed;
 mod records;
 mod relay;
 mod resolver;
+mod room;
 pub mod rtp;
 mod sealed;
 mod session_paths;

@@ -18,6 +18,7 @@ use tokio::{
 
 use crate::{
     byte_stream::{Reader, Writer},
+    room::Room,
     socks5::Reply,
 };
 
@@ -112,9 +113,9 @@ pub(crate) fn settle(tcp: &TcpStream) {
     let _ = socket2::SockRef::from(tcp).set_linger(None);
 }
 
-/// Carries both directions to their ends. An application that sent its end may close its connection: what it sent goes on. `early` goes out before what the application sends; with `expect_answer` the
-/// far side's answer is taken from the stream first, while data already flows to it. Where nothing was carried for `idle`,
-/// it ends.
+/// Carries both directions of a connection after [`unsettle`] to their ends. An application that sent its end may close its connection:
+/// what it sent goes on. `early` goes out before what the application sends; with `expect_answer` the far side's answer is taken from
+/// the stream first, while data already flows to it. Where nothing was carried for `idle`, it ends.
 ///
 /// # Errors
 /// One side was reset, was idle, or the session ended. Then the TCP connection is reset, and the far side is told to do the same.
@@ -126,7 +127,6 @@ pub(crate) async fn relay(
     expect_answer: bool,
     idle: Option<Duration>,
 ) -> io::Result<()> {
-    unsettle(&tcp);
     let activity = Activity::new();
     let (from_application, mut to_application) = tcp.split();
     // Whether the far side has answered, and whether all that it sent was passed on.
@@ -195,8 +195,11 @@ pub(crate) async fn relay(
             }
             answered.send_replace(true);
         }
+        let mut room = Room::default();
         loop {
-            let chunks = reader.read_chunks().await?;
+            // What an application does not read stays where it is counted and bounded.
+            let fits = room.wait(to_application.as_ref()).await?;
+            let chunks = reader.read_fitting(fits).await?;
             let passed = match chunks.is_empty() {
                 true => to_application.shutdown().await,
                 false => write_all(&mut to_application, &chunks, &activity).await,

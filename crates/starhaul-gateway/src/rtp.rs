@@ -36,6 +36,8 @@ pub enum Codec {
 pub enum FrameKind {
     /// Other frames need it.
     Key,
+    /// From it on the picture is renewed piece by piece: the frames after it need no key frame before it.
+    Refresh,
     /// Useless without the last key frame of its source.
     Inter,
     /// Neither, or unknown.
@@ -62,8 +64,15 @@ pub struct FrameError;
 const MAX_FRAME_BYTES: usize = 4 << 20;
 /// … or this many packets.
 const MAX_FRAME_PACKETS: usize = 16_384;
+/// … or has been open for so long: what is kept of all frames is then no more than what comes meanwhile.
+const MAX_FRAME_AGE: Duration = Duration::from_secs(1);
 /// Sources whose frames are open or whose key frame is remembered; the one that sent least recently goes.
 const MAX_SOURCES: usize = 16;
+/// So long frames need their key frame, on the clock of RTP (90 kHz for both codecs: RFC 6184 §8.2.1, RFC 7798 §7.1): as long as the
+/// time between the last two key frames, within these bounds. Where none follows, as with intra refresh, a lost one would
+/// otherwise end the video.
+const LEAST_NEED: u32 = 2 * 90_000;
+const MOST_NEED: u32 = 10 * 90_000;
 
 /// Gathers packets into frames.
 ///
@@ -81,6 +90,7 @@ pub struct Assembler {
 struct OpenFrame {
     ssrc: u32,
     timestamp: u32,
+    first_packet: Instant,
     last_packet: Instant,
     kind: FrameKind,
     block: BytesMut,
@@ -112,10 +122,11 @@ impl Assembler {
             return;
         };
         let mut frame = self
-            .take_open(header.ssrc, header.timestamp, packet.len())
+            .take_open(now, &header, packet.len())
             .unwrap_or_else(|| OpenFrame {
                 ssrc: header.ssrc,
                 timestamp: header.timestamp,
+                first_packet: now,
                 last_packet: now,
                 kind: FrameKind::Independent,
                 block: BytesMut::new(),
@@ -161,12 +172,14 @@ impl Assembler {
     }
 
     /// The open frame to which a packet of `length` belongs. One that it cannot join is closed.
-    fn take_open(&mut self, ssrc: u32, timestamp: u32, length: usize) -> Option<OpenFrame> {
-        let index = self.open.iter().position(|frame| frame.ssrc == ssrc)?;
+    fn take_open(&mut self, now: Instant, header: &Header<'_>, length: usize) -> Option<OpenFrame> {
+        let mut open = self.open.iter();
+        let index = open.position(|frame| frame.ssrc == header.ssrc)?;
         let frame = self.open.remove(index)?;
-        let has_room =
-            frame.block.len() + 2 + length <= MAX_FRAME_BYTES && frame.packets < MAX_FRAME_PACKETS;
-        if frame.timestamp == timestamp && has_room {
+        let has_room = frame.block.len() + 2 + length <= MAX_FRAME_BYTES
+            && frame.packets < MAX_FRAME_PACKETS
+            && now.saturating_duration_since(frame.first_packet) < MAX_FRAME_AGE;
+        if frame.timestamp == header.timestamp && has_room {
             return Some(frame);
         }
         self.close(frame);
@@ -185,8 +198,26 @@ impl Assembler {
 /// Remembers the last key frame of each source; `B` is how the sender names blocks.
 #[derive(Debug)]
 pub struct KeyFrames<B> {
-    /// Timestamp and block of each; no block if it could not be sent.
-    last: HashMap<u32, (u32, Option<B>)>,
+    last: HashMap<u32, KeyFrame<B>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct KeyFrame<B> {
+    timestamp: u32,
+    /// None if it could not be sent.
+    block: Option<B>,
+    /// So long after it others need it.
+    needed_for: u32,
+    /// They do not need it any more.
+    is_over: bool,
+}
+
+impl<B> KeyFrame<B> {
+    /// Whether a frame of this time is beyond those that need it. Pictures that are shown before it may be sent after it.
+    fn is_past(&self, timestamp: u32) -> bool {
+        let age = timestamp.wrapping_sub(self.timestamp);
+        self.is_over || (self.needed_for..u32::MAX / 2).contains(&age)
+    }
 }
 
 /// The block without which a frame is useless.
@@ -208,16 +239,26 @@ impl<B: Copy> KeyFrames<B> {
         }
     }
 
-    /// What `frame` needs: an inter frame the last key frame, and the second block of a key frame that had to be split
-    /// the first.
-    pub fn needed_by(&self, frame: &Frame) -> Needs<B> {
-        let known = frame.source.and_then(|(ssrc, timestamp)| {
-            let (key_timestamp, block) = self.last.get(&ssrc)?;
-            Some((*key_timestamp == timestamp, *block))
-        });
-        match (frame.kind, known) {
-            (FrameKind::Inter, Some((_, block))) | (FrameKind::Key, Some((true, block))) => {
-                block.map_or(Needs::Missing, Needs::Block)
+    /// What `frame` needs: an inter frame the last key frame, unless that is too old or a refresh came since, and the second block
+    /// of a key frame that had to be split the first.
+    pub fn needed_by(&mut self, frame: &Frame) -> Needs<B> {
+        let Some((ssrc, timestamp)) = frame.source else {
+            return Needs::Nothing;
+        };
+        let Some(key) = self.last.get_mut(&ssrc) else {
+            return Needs::Nothing;
+        };
+        let needs = key.block.map_or(Needs::Missing, Needs::Block);
+        match frame.kind {
+            FrameKind::Key if key.timestamp == timestamp => needs,
+            // Remembered, since timestamps begin anew after half a day.
+            FrameKind::Refresh => {
+                key.is_over = true;
+                Needs::Nothing
+            }
+            FrameKind::Inter => {
+                key.is_over = key.is_past(timestamp);
+                if key.is_over { Needs::Nothing } else { needs }
             }
             _ => Needs::Nothing,
         }
@@ -237,11 +278,25 @@ impl<B: Copy> KeyFrames<B> {
         let (FrameKind::Key, Some((ssrc, timestamp))) = (frame.kind, frame.source) else {
             return;
         };
-        if self.last.len() >= MAX_SOURCES && !self.last.contains_key(&ssrc) {
+        let former = self.last.get(&ssrc);
+        let needed_for = former.map_or(LEAST_NEED, |former| {
+            match timestamp.wrapping_sub(former.timestamp) {
+                // The rest of the same frame.
+                0 => former.needed_for,
+                between => between.clamp(LEAST_NEED, MOST_NEED),
+            }
+        });
+        if self.last.len() >= MAX_SOURCES && former.is_none() {
             // Rare enough that clearing is as good as finding the oldest.
             self.last.clear();
         }
-        self.last.insert(ssrc, (timestamp, block));
+        let key = KeyFrame {
+            timestamp,
+            block,
+            needed_for,
+            is_over: false,
+        };
+        self.last.insert(ssrc, key);
     }
 }
 
@@ -308,10 +363,11 @@ fn single(length: u16, packet: &[u8]) -> Bytes {
     block.freeze()
 }
 
-/// One key slice makes a key frame, whatever stands around it; one inter slice makes an inter frame.
+/// One key slice makes a key frame, whatever stands around it; one inter slice makes an inter frame where no refresh begins.
 fn stronger(one: FrameKind, other: FrameKind) -> FrameKind {
     match (one, other) {
         (FrameKind::Key, _) | (_, FrameKind::Key) => FrameKind::Key,
+        (FrameKind::Refresh, _) | (_, FrameKind::Refresh) => FrameKind::Refresh,
         (FrameKind::Inter, _) | (_, FrameKind::Inter) => FrameKind::Inter,
         _ => FrameKind::Independent,
     }

@@ -1,6 +1,9 @@
 //! `starhaul gateway`, `gateway check`, `gateway sample`.
 
 use std::{
+    collections::BTreeMap,
+    ffi::OsString,
+    fmt::Write as _,
     io::IsTerminal as _,
     path::{Path, PathBuf},
     time::{Duration, SystemTime},
@@ -15,7 +18,7 @@ use tokio::{
     time::MissedTickBehavior,
 };
 
-use crate::output::{Usage, print, qlog_folder, tell};
+use crate::output::{Usage, print, qlog_folder, shell_line, tell};
 
 #[derive(clap::Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
@@ -93,6 +96,7 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
 
 fn check(file: &Path) -> anyhow::Result<()> {
     let config = Config::load(file)?;
+    has_its_keys(&config, file)?;
     let public_key = config.identity.load()?.public_key();
     config.check_leotp_keys()?;
     config.check_control()?;
@@ -104,6 +108,53 @@ fn check(file: &Path) -> anyhow::Result<()> {
         config.describe(),
         file.display()
     ))
+}
+
+/// Says which files with keys have still to be made, and how: so it is after `gateway sample`.
+fn has_its_keys(config: &Config, file: &Path) -> anyhow::Result<()> {
+    let missing = config.missing_keys();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let mut text = format!(
+        "{}: all values are right, but keys that it names have still to be made:\n",
+        file.display()
+    );
+    // Several may lie in one file.
+    let mut commands = BTreeMap::new();
+    for key in &missing {
+        let (named_by, file) = (&key.named_by, key.file.display());
+        // Writing to a text cannot fail.
+        let _ = writeln!(text, "  {named_by}: {file}: No such file or directory");
+        let shared = key.shared_with.as_ref();
+        let shared = shared.map(|with| format!("   # {with} needs the same file"));
+        let command = || command_for(&key.file) + &shared.unwrap_or_default();
+        commands.entry(&key.file).or_insert_with(command);
+    }
+    text += "run";
+    for command in commands.values() {
+        let _ = write!(text, "\n  {command}");
+    }
+    if missing.iter().any(|key| key.shared_with.is_some()) {
+        text += "\nor remove the tables that you do not need";
+    }
+    Err(Usage(text).into())
+}
+
+/// The command that makes a key, and its folder.
+fn command_for(key: &Path) -> String {
+    let command = |words: &[&str], file: &Path| {
+        let words = words.iter().map(OsString::from);
+        shell_line(words.chain([OsString::from(file)]))
+    };
+    let make = command(&["starhaul", "keygen", "--out"], key);
+    match key.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() && !folder.exists() => {
+            let folder = command(&["mkdir", "-p", "-m", "700"], folder);
+            format!("{folder} && {make}")
+        }
+        _ => make,
+    }
 }
 
 fn serve(arguments: Arguments) -> anyhow::Result<()> {
@@ -118,6 +169,7 @@ fn serve(arguments: Arguments) -> anyhow::Result<()> {
         signal(SignalKind::hangup())?
     };
     let mut config = Config::load(file)?;
+    has_its_keys(&config, file)?;
     config.qlog = arguments.qlog.as_deref().map(qlog_folder).transpose()?;
     let mut records = arguments.stats.as_deref().map(open_records).transpose()?;
     for warning in config.warnings() {

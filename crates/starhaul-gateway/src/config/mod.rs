@@ -12,6 +12,7 @@ mod detection;
 mod group;
 mod keys;
 mod leotp;
+mod missing;
 mod restart;
 mod rules;
 mod service;
@@ -47,6 +48,7 @@ pub use self::{
     accept::AcceptRule,
     bundle::{BundlePeer, BundleRule},
     leotp::{Carrier, LeotpNeighbour, LeotpRule},
+    missing::MissingKey,
     transparent::TransparentTargets,
     tunnels::{Carriage, DeviceRule, PacketClass, PacketMatch, TunnelRule},
 };

@@ -40,6 +40,12 @@ pub(super) fn warnings(config: &Config) -> Vec<String> {
     if config.egress.allow.is_empty() && !config.egress.deny.is_empty() {
         found.push("[egress]: nothing is allowed, so that \"deny\" closes nothing".to_owned());
     }
+    if config.egress.opens_loopback_unasked() {
+        found.push(
+            "[egress]: peers may reach what listens on 127.0.0.1 of this host: if that is not meant, deny = [\"127.0.0.0/8:*\", \"[::1]:*\"]"
+                .to_owned(),
+        );
+    }
     let open = config.metrics.and_then(|address| {
         starhaul_metrics::warning(
             address,

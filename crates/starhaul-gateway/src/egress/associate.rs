@@ -16,9 +16,10 @@ use tokio::{net::UdpSocket, task::JoinSet};
 
 use super::{
     outlet::Permit,
-    replies::{MAX_DATAGRAM, ReplySender, bind_like},
+    replies::{ReplySender, bind_like},
 };
 use crate::{
+    batch_socket::receive_one,
     peer::PeerLog,
     socks5::{Reply, read_address, write_address},
     target::Target,
@@ -117,34 +118,30 @@ async fn look_up_and_send(association: Arc<Association>, target: Target) {
 }
 
 async fn backward(association: &Association, mut replies: ReplySender) {
-    let mut buffer4 = vec![0; MAX_DATAGRAM];
-    let mut buffer6 = vec![0; MAX_DATAGRAM];
     loop {
-        let (datagram, source) = tokio::select! {
-            Some((length, source)) = receive(association.ipv4.as_ref(), &mut buffer4) => {
-                (buffer4.get(..length).unwrap_or_default(), source)
-            }
-            Some((length, source)) = receive(association.ipv6.as_ref(), &mut buffer6) => {
-                (buffer6.get(..length).unwrap_or_default(), source)
-            }
+        let (source, block) = tokio::select! {
+            Some(received) = receive(association.ipv4.as_ref()) => received,
+            Some(received) = receive(association.ipv6.as_ref()) => received,
             else => return,
         };
-        if !association.was_sent_to(source) {
-            continue;
+        if association.was_sent_to(source) {
+            replies.send_all(std::iter::once(block)).await;
         }
-        let mut block = Vec::with_capacity(datagram.len() + 19);
-        write_address(&source.into(), &mut block);
-        block.extend(datagram);
-        replies.send_all(std::iter::once(block.into())).await;
     }
 }
 
-/// The next datagram; `None` without a socket.
-async fn receive(socket: Option<&UdpSocket>, buffer: &mut [u8]) -> Option<(usize, SocketAddr)> {
+/// The next datagram as a block, behind its source; `None` without a socket.
+async fn receive(socket: Option<&UdpSocket>) -> Option<(SocketAddr, Bytes)> {
     let socket = socket?;
+    let block = |datagram: &[u8], source: SocketAddr| {
+        let mut block = Vec::with_capacity(datagram.len() + 19);
+        write_address(&source.into(), &mut block);
+        block.extend(datagram);
+        (source, Bytes::from(block))
+    };
     loop {
         // An error is an ICMP message about an earlier datagram; it says nothing about the socket.
-        if let Ok(received) = socket.recv_from(buffer).await {
+        if let Ok(received) = receive_one(socket, block).await {
             return Some(received);
         }
     }

@@ -17,9 +17,6 @@ use crate::{
     policy::{BlockSender, NotSent},
 };
 
-/// The longest UDP datagram.
-pub(super) const MAX_DATAGRAM: usize = 65_535;
-
 /// Sends replies; their stream is opened with the first one.
 pub(super) struct ReplySender {
     session: Arc<PeerSession>,

@@ -18,7 +18,7 @@ use super::outlet::Permit;
 use crate::{
     byte_stream::{Reader, Writer},
     peer::PeerLog,
-    relay::{ConnectAnswer, relay},
+    relay::{ConnectAnswer, relay, unsettle},
     socks5::Reply,
     target::Target,
 };
@@ -66,6 +66,7 @@ pub(super) async fn serve(
     let connected = tokio::time::timeout(CONNECT_TIMEOUT, connected).await;
     let result = match connected.unwrap_or(Err(Reply::HostUnreachable)) {
         Ok((tcp, bound)) => {
+            unsettle(&tcp);
             let answer = ConnectAnswer {
                 reply: Reply::Succeeded,
                 bound,

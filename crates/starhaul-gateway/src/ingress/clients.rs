@@ -19,6 +19,8 @@ use crate::config::ClientLimits;
 const MOST_REQUESTS: u64 = 4;
 /// A client gives way to a new one after this silence, though it may send again later.
 const GIVES_WAY: Duration = Duration::from_secs(1);
+/// Where none gives way, none is looked for again for so long: in a flood of new clients, all others would be looked through for each.
+const FULL_FOR: Duration = Duration::from_millis(10);
 
 /// Who sends: where a client is, and to which of this host's addresses it sends, if the rule has several. Answers leave from there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -29,7 +31,10 @@ pub(super) struct Ends {
 
 /// The clients of one rule.
 #[derive(Debug, Default)]
-pub(super) struct Clients(HashMap<Ends, Client>);
+pub(super) struct Clients {
+    known: HashMap<Ends, Client>,
+    full_until: Option<Instant>,
+}
 
 /// A client as the receiving loop sees it.
 #[derive(Debug)]
@@ -51,38 +56,45 @@ pub(super) struct Life {
 
 impl Clients {
     pub(super) fn get(&self, ends: Ends) -> Option<&Client> {
-        self.0.get(&ends)
+        self.known.get(&ends)
     }
 
     pub(super) fn insert(&mut self, ends: Ends, client: Client) {
-        self.0.insert(ends, client);
+        self.known.insert(ends, client);
     }
 
     /// Forgets all; their tasks wait for replies only.
     pub(super) fn clear(&mut self) {
-        self.0.clear();
+        self.known.clear();
     }
 
     /// Forgets those whose tasks have ended.
     pub(super) fn forget_ended(&mut self) {
-        self.0.retain(|_, client| !client.queue.is_closed());
+        self.known.retain(|_, client| !client.queue.is_closed());
     }
 
     /// Makes room for one more of at most `most`: `Some(true)` when a client had to give way, `None` when none could.
     pub(super) fn make_room(&mut self, now: Instant, most: usize) -> Option<bool> {
-        if self.0.len() >= most {
-            self.forget_ended();
+        if self.known.len() < most {
+            return Some(false);
         }
-        if self.0.len() < most {
+        if self.full_until.is_some_and(|until| now < until) {
+            return None;
+        }
+        self.forget_ended();
+        if self.known.len() < most {
             return Some(false);
         }
         let may_go = |life: &Life| life.is_answered() || life.silence(now) >= GIVES_WAY;
-        let candidates = self.0.iter().filter(|(_, client)| may_go(&client.life));
+        let candidates = self.known.iter().filter(|(_, client)| may_go(&client.life));
         // Answered clients go first, and of these the one that has been silent longest.
         let least = candidates
             .max_by_key(|(_, client)| (client.life.is_answered(), client.life.silence(now)));
-        let ends = least.map(|(ends, _)| *ends)?;
-        self.0.remove(&ends);
+        let Some(ends) = least.map(|(ends, _)| *ends) else {
+            self.full_until = Some(now + FULL_FOR);
+            return None;
+        };
+        self.known.remove(&ends);
         Some(true)
     }
 }
@@ -187,6 +199,25 @@ mod tests {
         assert!(!has(&clients, 2), "silent for 3 s");
         assert_eq!(clients.make_room(now, 1), None, "it talks");
         assert_eq!(clients.make_room(now + MS * 700, 1), Some(true));
+    }
+
+    #[test]
+    fn a_flood_has_not_all_clients_looked_through_for_each_new_one() {
+        let start = Instant::now();
+        let mut clients = Clients::default();
+        let open = add(&mut clients, 1, Life::new(start));
+        let now = start + GIVES_WAY - MS;
+        assert_eq!(clients.make_room(now, 1), None);
+        // Then it would go, which is found out a moment later.
+        assert_eq!(clients.make_room(now + FULL_FOR - MS, 1), None);
+        assert_eq!(clients.make_room(now + FULL_FOR, 1), Some(true));
+        // A place that is known to be free is taken at once.
+        drop(open);
+        let open = add(&mut clients, 1, Life::new(start));
+        assert_eq!(clients.make_room(start, 1), None);
+        drop(open);
+        clients.forget_ended();
+        assert_eq!(clients.make_room(start, 1), Some(false));
     }
 
     #[test]

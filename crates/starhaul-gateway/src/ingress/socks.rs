@@ -16,6 +16,7 @@ use super::{
     ConnectionWay, Rule, SESSION_WAIT, count, datagrams::Replies, enlarge_buffers, stream::open,
 };
 use crate::{
+    batch_socket::receive_one,
     byte_stream::{Reader, Writer},
     config::{ConnectionService, Credentials, Delivery, Framing},
     label::{Flow, Label},
@@ -31,7 +32,6 @@ use crate::{
 /// Time limit of the handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 const NOWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
-const MAX_DATAGRAM: usize = 65_535;
 
 /// Serves one client from its greeting to its end.
 pub(super) async fn serve_connection(
@@ -183,18 +183,17 @@ async fn associate(
     // RFC 1928 §7: only the client may use the relay; its port is fixed by the request or by its first datagram.
     let mut client_port = (expected.port != 0).then_some(expected.port);
     let mut client_address = client_port.map(|port| with_port(client, port));
-    let mut buffer = vec![0; MAX_DATAGRAM];
+    let next = || receive_one(&socket, |datagram, source| (addressed(datagram), source));
     let mut ignored = [0; 256];
     let mut closed = std::pin::pin!(session.inner.closed());
     let mut other = std::pin::pin!(peer.wait_for_other(&session));
     loop {
         tokio::select! {
-            received = socket.recv_from(&mut buffer) => {
-                let Ok((length, source)) = received else { continue };
+            received = next() => {
+                let Ok((block, source)) = received else { continue };
                 count(&rule.counters.datagrams_in);
                 let from_client = source.ip().to_canonical() == client.ip().to_canonical()
                     && client_port.is_none_or(|port| port == source.port());
-                let block = addressed(buffer.get(..length).unwrap_or_default());
                 let sent = match block.filter(|_| from_client) {
                     Some(block) => {
                         client_port = Some(source.port());

@@ -13,8 +13,9 @@ use crate::{
     target::{Host, Target},
 };
 
-/// Connections that the kernel keeps until they are accepted, as many as tokio's own listeners ask for.
-const BACKLOG: u32 = 1024;
+/// Connections that the kernel keeps until they are accepted, as many as it allows by default (`net.core.somaxconn`): of a burst beyond
+/// it each waits a second or is not intercepted.
+const BACKLOG: u32 = 4096;
 
 /// A socket that listens, and what leads passing connections to it.
 #[derive(Debug)]

@@ -18,25 +18,28 @@ fn h264(payload: &[u8]) -> FrameKind {
     };
     match first & 0x1f {
         // STAP-A: units behind their lengths; STAP-B has a decoding order number before them.
-        24 => aggregated(rest, |unit| {
-            unit.first().map(|first| h264_unit(first & 0x1f))
-        }),
-        25 => aggregated(rest.get(2..).unwrap_or_default(), |unit| {
-            unit.first().map(|first| h264_unit(first & 0x1f))
-        }),
+        24 => aggregated(rest, h264_whole),
+        25 => aggregated(rest.get(2..).unwrap_or_default(), h264_whole),
         // FU-A and FU-B: the unit's type is in the second byte of each fragment.
-        28 | 29 => rest
-            .first()
-            .map_or(FrameKind::Independent, |header| h264_unit(header & 0x1f)),
-        single => h264_unit(single),
+        28 | 29 => rest.first().map_or(FrameKind::Independent, |header| {
+            h264_unit(header & 0x1f, &[])
+        }),
+        single => h264_unit(single, rest),
     }
 }
 
-/// ITU-T H.264 table 7-1: 1 to 4 are slices that need others, 5 is an IDR slice.
-fn h264_unit(unit_type: u8) -> FrameKind {
+/// A unit with its header.
+fn h264_whole(unit: &[u8]) -> Option<FrameKind> {
+    let (first, body) = unit.split_first()?;
+    Some(h264_unit(first & 0x1f, body))
+}
+
+/// ITU-T H.264 table 7-1: 1 to 4 are slices that need others, 5 is an IDR slice, 6 is supplemental information.
+fn h264_unit(unit_type: u8, body: &[u8]) -> FrameKind {
     match unit_type {
         1..=4 => FrameKind::Inter,
         5 => FrameKind::Key,
+        6 => recovery_point(body),
         _ => FrameKind::Independent,
     }
 }
@@ -48,12 +51,13 @@ fn h265(payload: &[u8]) -> FrameKind {
     match h265_type(*first) {
         // Aggregation packet, without the decoding order numbers of sprop-max-don-diff > 0.
         48 => aggregated(rest, |unit| {
-            unit.first().map(|first| h265_unit(h265_type(*first)))
+            let ([first, _], body) = unit.split_first_chunk::<2>()?;
+            Some(h265_unit(h265_type(*first), body))
         }),
-        49 => rest
-            .first()
-            .map_or(FrameKind::Independent, |header| h265_unit(header & 0x3f)),
-        single => h265_unit(single),
+        49 => rest.first().map_or(FrameKind::Independent, |header| {
+            h265_unit(header & 0x3f, &[])
+        }),
+        single => h265_unit(single, rest),
     }
 }
 
@@ -61,13 +65,44 @@ fn h265_type(first: u8) -> u8 {
     first >> 1 & 0x3f
 }
 
-/// ITU-T H.265 table 7-1: 16 to 23 are random access points, the other slices are below 32.
-fn h265_unit(unit_type: u8) -> FrameKind {
+/// ITU-T H.265 table 7-1: 16 to 23 are random access points, the other slices are below 32; 39 is supplemental information.
+fn h265_unit(unit_type: u8, body: &[u8]) -> FrameKind {
     match unit_type {
         16..=23 => FrameKind::Key,
         0..=31 => FrameKind::Inter,
+        39 => recovery_point(body),
         _ => FrameKind::Independent,
     }
+}
+
+/// What supplemental information says of its frame (ITU-T H.264 §7.3.2.3.1 and §D.1.8, H.265 §7.3.5 and §D.2.8): from a recovery point
+/// on pictures need none before. At once where its count of frames is 0, as at an I frame that is no IDR; else the picture is
+/// renewed piece by piece, as encoders with intra refresh do that never send another IDR.
+fn recovery_point(mut messages: &[u8]) -> FrameKind {
+    const RECOVERY_POINT: usize = 6;
+    while let Some((kind, rest)) = number(messages) {
+        let Some((size, content)) = number(rest) else {
+            break;
+        };
+        if kind == RECOVERY_POINT {
+            // 0 is the Exp-Golomb code that begins with 1.
+            return content.first().map_or(FrameKind::Independent, |first| {
+                match first & 0x80 != 0 {
+                    true => FrameKind::Key,
+                    false => FrameKind::Refresh,
+                }
+            });
+        }
+        messages = content.get(size..).unwrap_or_default();
+    }
+    FrameKind::Independent
+}
+
+/// A number that is the sum of bytes of 255 and a lesser one, and what is behind it.
+fn number(bytes: &[u8]) -> Option<(usize, &[u8])> {
+    let full = bytes.iter().take_while(|byte| **byte == 0xff).count();
+    let (last, behind) = bytes.get(full..)?.split_first()?;
+    Some((full * 0xff + usize::from(*last), behind))
 }
 
 fn aggregated(mut units: &[u8], kind: impl Fn(&[u8]) -> Option<FrameKind>) -> FrameKind {

@@ -86,7 +86,7 @@ fn audio_does_not_wait_for_the_next_packet() {
 #[test]
 fn key_frames_are_told_from_inter_frames() {
     use Codec::{H264, H265};
-    use FrameKind::{Independent, Inter, Key};
+    use FrameKind::{Independent, Inter, Key, Refresh};
     for (codec, payload, expected, what) in [
         (H264, &[0x65, 0][..], Key, "single IDR slice"),
         (H264, &[0x41, 0], Inter, "single slice"),
@@ -119,10 +119,45 @@ fn key_frames_are_told_from_inter_frames() {
         (H264, &[0x78, 0, 9, 0x65], Independent, "STAP-A cut short"),
         (H264, &[0x7c], Independent, "FU-A cut short"),
         (H264, &[], Independent, "nothing"),
+        (H264, &[6, 6, 1, 0xc4, 0x80], Key, "SEI, recovery at once"),
+        (
+            H264,
+            &[6, 5, 2, 6, 1, 6, 1, 0x24, 0x80],
+            Refresh,
+            "SEI, another message before a recovery after some frames",
+        ),
+        (
+            H264,
+            &[0x78, 0, 5, 6, 6, 1, 0x24, 0x80, 0, 2, 0x41, 0],
+            Refresh,
+            "STAP-A with such SEI and a slice",
+        ),
+        (
+            H264,
+            &[0x78, 0, 5, 6, 6, 1, 0x24, 0x80, 0, 2, 0x65, 0],
+            Key,
+            "STAP-A with such SEI and an IDR slice",
+        ),
+        (H264, &[6, 255, 6, 1, 0x80], Independent, "SEI of type 261"),
+        (H264, &[6, 5, 9, 6, 1, 0x80], Independent, "SEI cut short"),
+        (H264, &[6, 6, 1], Independent, "SEI without content"),
+        (H264, &[6, 255], Independent, "SEI with half a type"),
         (H265, &[19 << 1, 1, 0], Key, "single IDR_W_RADL"),
         (H265, &[21 << 1, 1, 0], Key, "single CRA"),
         (H265, &[1 << 1, 1, 0], Inter, "single TRAIL_R"),
         (H265, &[32 << 1, 1, 0], Independent, "video parameter set"),
+        (
+            H265,
+            &[39 << 1, 1, 6, 1, 0x80],
+            Key,
+            "SEI, recovery at once",
+        ),
+        (
+            H265,
+            &[48 << 1, 1, 0, 5, 39 << 1, 1, 6, 1, 0x24, 0, 3, 1 << 1, 1, 0],
+            Refresh,
+            "AP with SEI of a later recovery and a slice",
+        ),
         (H265, &[49 << 1, 1, 0x80 | 20, 0], Key, "FU of an IDR_N_LP"),
         (H265, &[49 << 1, 1, 1, 0], Inter, "FU of a TRAIL_R"),
         (
@@ -210,6 +245,55 @@ fn an_inter_frame_needs_the_last_key_frame_of_its_source() {
     );
 }
 
+/// A frame of one source.
+fn frame(kind: FrameKind, timestamp: u32) -> Frame {
+    Frame {
+        block: Bytes::new(),
+        kind,
+        source: Some((1, timestamp)),
+    }
+}
+
+/// An encoder with intra refresh sends one IDR in hours, as does one that waits to be asked for another.
+#[test]
+fn video_whose_only_key_frame_was_lost_goes_on_and_does_not_end_when_timestamps_begin_anew() {
+    const TENTH: u32 = 9_000;
+    const TENTHS_OF_14_HOURS: u32 = 14 * 36_000;
+    let start = u32::MAX - 7 * TENTH;
+    for (refresh, useless) in [(None, 19), (Some(5), 4)] {
+        let mut keys = KeyFrames::<usize>::new();
+        keys.not_sent(&frame(FrameKind::Key, start));
+        let needs = (1..TENTHS_OF_14_HOURS).map(|number| {
+            let kind = match refresh == Some(number) {
+                true => FrameKind::Refresh,
+                false => FrameKind::Inter,
+            };
+            let timestamp = start.wrapping_add(number.wrapping_mul(TENTH));
+            keys.needed_by(&frame(kind, timestamp))
+        });
+        let not_sent = needs.filter(|needs| *needs == Needs::Missing).count();
+        assert_eq!(not_sent, useless, "refresh: {refresh:?}");
+    }
+}
+
+#[test]
+fn frames_need_their_key_frame_for_as_long_as_key_frames_are_apart() {
+    const SECOND: u32 = 90_000;
+    for (apart, needed_for) in [(1, 2), (4, 4), (60, 10)] {
+        let mut keys = KeyFrames::new();
+        for (number, block) in [(0, 1), (apart, 2)] {
+            keys.sent(&frame(FrameKind::Key, number * SECOND), block);
+        }
+        let last = apart * SECOND;
+        let mut needs = |timestamp| keys.needed_by(&frame(FrameKind::Inter, timestamp));
+        // One that is shown before it.
+        assert_eq!(needs(last - 1), Needs::Block(2), "{apart} s");
+        let end = last + needed_for * SECOND;
+        assert_eq!(needs(end - 1), Needs::Block(2), "{apart} s");
+        assert_eq!(needs(end), Needs::Nothing, "{apart} s");
+    }
+}
+
 #[test]
 fn a_flood_of_sources_or_an_endless_frame_does_not_grow_without_bound() {
     let now = Instant::now();
@@ -235,6 +319,19 @@ fn a_flood_of_sources_or_an_endless_frame_does_not_grow_without_bound() {
             .iter()
             .all(|frame| frame.block.len() <= MAX_FRAME_BYTES)
     );
+}
+
+/// With one packet each 40 ms it would have hours to become large, as would those of all sources of all clients.
+#[test]
+fn a_frame_that_goes_on_and_on_is_sent_in_parts_of_a_second() {
+    let start = Instant::now();
+    let mut assembler = Assembler::new(Codec::None, TIMEOUT);
+    for number in 0..100 {
+        let now = start + number * Duration::from_millis(40);
+        assembler.handle_timeout(now);
+        assembler.handle_packet(now, &packet(false, 1, false, b"x"));
+    }
+    assert_eq!(lengths(&drain(&mut assembler)), [25, 25, 25]);
 }
 
 #[test]

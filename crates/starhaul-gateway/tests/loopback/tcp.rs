@@ -163,6 +163,48 @@ async fn fill(pair: &Pair, client: &mut TcpStream) -> Vec<u8> {
     }
 }
 
+/// Bytes that the kernel holds at one end of a connection: sent and not acknowledged, and received and not read.
+fn held_by_kernel(local: SocketAddr, remote: SocketAddr) -> u64 {
+    // proc(5): as numbers of this host.
+    let shown = |address: SocketAddr| match address {
+        SocketAddr::V4(v4) => {
+            let ip = u32::from_ne_bytes(v4.ip().octets());
+            format!("{ip:08X}:{:04X}", v4.port())
+        }
+        SocketAddr::V6(_) => panic!("{address} is not of IPv4"),
+    };
+    let ends = [shown(local), shown(remote)];
+    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    let queues = table.lines().find_map(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        (fields.get(1..3)? == ends).then(|| fields[4].to_owned())
+    });
+    let queues = queues.unwrap();
+    let (sent, received) = queues.split_once(':').unwrap();
+    let bytes = [sent, received].map(|number| u64::from_str_radix(number, 16).unwrap());
+    bytes.iter().sum()
+}
+
+/// There it is counted, and bounded by `max_receive_bytes`.
+#[test]
+fn what_a_server_does_not_read_waits_in_the_session_or_the_kernel_and_nowhere_between() {
+    run(async {
+        let (pair, mut client, far) = with_little_room().await;
+        fill(&pair, &mut client).await;
+        let (server, gateway) = (far.local_addr().unwrap(), far.peer_addr().unwrap());
+        until(|| {
+            let report = pair.far.report();
+            let streams = report.sessions.iter().flat_map(|session| &session.streams);
+            let taken = streams.map(|stream| stream.bytes_received).max();
+            let held = held_by_kernel(gateway, server) + held_by_kernel(server, gateway);
+            taken == Some(held)
+        })
+        .await;
+        reset(client);
+        pair.end().await;
+    });
+}
+
 #[test]
 fn a_reset_does_not_wait_for_what_was_sent_before_it() {
     run(async {

@@ -112,8 +112,7 @@ fn parts_of_kernel(config: Option<&Config>) -> Vec<Finding> {
     let has_tunnels = config.is_some_and(|config| !config.tunnels.is_empty());
     let intercepts = config.is_some_and(|config| {
         let mut rules = config.connection_rules.iter();
-        rules.any(|rule| matches!(rule.service.targets, ConnectionTargets::Transparent(_)))
-            || !config.egress.clients.is_empty()
+        rules.any(|rule| is_transparent(&rule.service.targets)) || !config.egress.clients.is_empty()
     });
     let mut findings = vec![tun_device().unless_needed(has_tunnels, "[[tun]]")];
     for program in ["nft", "ip"].into_iter().filter(|_| intercepts) {
@@ -129,7 +128,57 @@ fn parts_of_kernel(config: Option<&Config>) -> Vec<Finding> {
         }
     }
     findings.push(transparent(intercepts).unless_needed(intercepts, "[[tproxy]]"));
+    findings.extend(config.and_then(cookies));
     findings
+}
+
+fn is_transparent(targets: &ConnectionTargets) -> bool {
+    matches!(targets, ConnectionTargets::Transparent(_))
+}
+
+/// Whether the kernel lets connections that pass be taken.
+fn cookies(config: &Config) -> Option<Finding> {
+    let mut rules = config.connection_rules.iter();
+    if !rules.any(|rule| is_transparent(&rule.service.targets)) {
+        return None;
+    }
+    let setting = fs::read_to_string("/proc/sys/net/ipv4/tcp_syncookies").ok()?;
+    let counters = fs::read_to_string("/proc/net/netstat").unwrap_or_default();
+    cookies_found(setting.trim(), tcp_counter(&counters, "SyncookiesSent"))
+}
+
+/// Of a connection that is answered by a SYN cookie the kernel keeps nothing: its third packet belongs to no socket, passes, and the server,
+/// which knows of no connection, resets it.
+fn cookies_found(setting: &str, sent: Option<u64>) -> Option<Finding> {
+    let subject = "SYN cookies";
+    let advice =
+        |value| format!("sysctl -w net.ipv4.tcp_syncookies={value}, and the same in /etc/sysctl.d");
+    match (setting, sent.unwrap_or_default()) {
+        ("2", _) => Some(Finding::problem(
+            Cause::Transparent,
+            subject,
+            "net.ipv4.tcp_syncookies is 2: connections that pass are not taken by [[tproxy]], but reset",
+            advice(1),
+        )),
+        (_, 0) | ("0", _) => None,
+        (_, sent) => Some(Finding::note(
+            Cause::Transparent,
+            subject,
+            format!(
+                "the kernel sent {sent} since it started, as in a flood of connections: those that pass are not taken by [[tproxy]] then, but reset"
+            ),
+            advice(0) + ", if the hosts behind this router are trusted: then they ask again",
+        )),
+    }
+}
+
+/// A counter of the kernel's TCP in `/proc/net/netstat`.
+fn tcp_counter(netstat: &str, name: &str) -> Option<u64> {
+    let lines = netstat.lines();
+    let mut lines = lines.filter_map(|line| line.strip_prefix("TcpExt: "));
+    let (names, values) = (lines.next()?, lines.next()?);
+    let place = names.split(' ').position(|known| known == name)?;
+    values.split(' ').nth(place)?.parse().ok()
 }
 
 fn tun_device() -> Finding {
@@ -240,6 +289,24 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+
+    #[test]
+    fn cookies_that_the_kernel_always_sends_are_a_problem_and_those_of_a_flood_a_note() {
+        use super::super::Level;
+        let netstat =
+            "TcpExt: SyncookiesSent SyncookiesRecv\nTcpExt: 41 7\nIpExt: InNoRoutes\nIpExt: 3\n";
+        let sent = tcp_counter(netstat, "SyncookiesSent");
+        assert_eq!(sent, Some(41));
+        assert_eq!(tcp_counter(netstat, "SyncookiesRecv"), Some(7));
+        assert_eq!(tcp_counter(netstat, "InNoRoutes"), None);
+        assert_eq!(tcp_counter("TcpExt: A B\nTcpExt: 1\n", "B"), None);
+        let level = |setting, sent| cookies_found(setting, sent).map(|found| found.level);
+        assert_eq!(level("2", Some(0)), Some(Level::Problem));
+        assert_eq!(level("1", sent), Some(Level::Note));
+        assert_eq!(level("1", Some(0)), None);
+        assert_eq!(level("1", None), None);
+        assert_eq!(level("0", sent), None, "from before the change");
+    }
 
     /// A key may lie on a file system that is full and read-only.
     #[test]

@@ -367,6 +367,7 @@ fn check_finds_what_would_fail_when_the_gateway_runs() {
     for (rest, said) in [
         (session("") + second, "\"p\" and \"q\" lead the same way"),
         (session("interface = \"nonesuch0\"\n"), "nonesuch0"),
+        (session("") + "[egress]\nallow = \"*:*\"\n", "127.0.0.1"),
         (
             session("") + "[egress]\ndeny = \"10.0.0.0/8:*\"\n",
             "nothing is allowed",

@@ -208,3 +208,47 @@ fn a_gateway_without_the_keys_of_its_chain_is_refused_by_start_and_check() {
     let found = look();
     assert!(!found.contains("[leotp] keys"), "{found}");
 }
+
+/// What a newcomer types first leads on, command by command.
+#[test]
+fn check_of_the_sample_says_how_its_keys_are_made() {
+    let site = Site::new();
+    let sample = run(&["gateway", "sample"]).stdout;
+    let config = site.write("gateway.toml", text(&sample));
+    let made = |config: &Path| {
+        let looked = run(&["gateway", "check", path(config)]);
+        let said = text(&looked.stderr).to_owned();
+        assert_eq!(looked.status.code(), Some(2), "{said}");
+        let commands = said.lines().filter(|line| line.contains("starhaul keygen"));
+        commands
+            .map(|line| line.trim().to_owned())
+            .collect::<Vec<_>>()
+    };
+    let commands = made(&config);
+    assert_eq!(commands.len(), 3, "{commands:?}");
+    for command in &commands {
+        wants(&["gateway", path(&config)], 2, &[command]);
+        let words = command.split('#').next().unwrap_or_default();
+        let words: Vec<_> = words.split_whitespace().skip(1).collect();
+        assert!(run(&words).status.success(), "{command}");
+    }
+    wants(&["gateway", "check", path(&config)], 0, &[]);
+    // As the package lays them out, where the folder is missing too.
+    let peer = format!("[[peer]]\nname = \"b\"\npublic_key = \"{OTHER_KEY}\"\n");
+    let text =
+        format!("listen = \"127.0.0.1:0\"\n[identity]\nfile = \"my keys/gateway.key\"\n{peer}");
+    let config = site.write("b.toml", &text);
+    let commands = made(&config);
+    let [command] = &commands[..] else {
+        panic!("one key is missing: {commands:?}");
+    };
+    let program = Path::new(env!("CARGO_BIN_EXE_starhaul")).parent().unwrap();
+    let paths = std::env::var("PATH").unwrap_or_default();
+    let shell = std::process::Command::new("sh")
+        .args(["-c", command])
+        .env("PATH", format!("{}:{paths}", program.display()))
+        .output();
+    let shell = shell.unwrap();
+    assert!(shell.status.success(), "{command}: {shell:?}");
+    wants(&["gateway", "check", path(&config)], 0, &[]);
+}

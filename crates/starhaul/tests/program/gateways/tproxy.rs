@@ -80,7 +80,7 @@ fn rules(network: &Network, side: Side) -> String {
 }
 
 /// Whether the kernel can intercept TCP.
-fn can_intercept(network: &Network) -> bool {
+pub(super) fn can_intercept(network: &Network) -> bool {
     let rules = "create table inet try; create chain inet try p { type filter hook prerouting priority mangle; }; \
                  add rule inet try p fib daddr type != local tcp dport 9 tproxy ip to :9 accept; \
                  add rule inet try p meta l4proto tcp socket transparent 1 accept; delete table inet try";
