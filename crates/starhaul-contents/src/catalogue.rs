@@ -156,7 +156,7 @@ impl Catalogue {
     }
 
     fn describe(&self, number: u64) -> Vec<u8> {
-        let hash = u32::try_from(number >> RANDOM_BITS).unwrap_or(u32::MAX);
+        let hash = hash_of(number);
         let index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
         let most = usize::try_from(SLOT_BYTES).unwrap_or(0) - PREFIX_BYTES - SEAL_BYTES;
         let mut entries: Vec<Entry> = index.named(hash).collect();
@@ -169,9 +169,20 @@ impl Catalogue {
     }
 }
 
+/// The hash that a slot's number begins with.
+fn hash_of(number: u64) -> u32 {
+    u32::try_from(number >> RANDOM_BITS).unwrap_or(u32::MAX)
+}
+
 impl Source for Catalogue {
     fn length(&self) -> u64 {
         CATALOGUE_BYTES
+    }
+
+    /// Of a file that is not read yet nothing is known but that it is there: it must not be told to be unknown.
+    fn is_ready(&mut self, offset: u64) -> bool {
+        let index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
+        index.is_settled(hash_of(offset / SLOT_BYTES))
     }
 
     fn read(&mut self, offset: u64, out: &mut [u8]) -> bool {
@@ -248,6 +259,25 @@ mod tests {
         assert!(matches!(read(&bytes, &other), Ok(Answer::Damaged)));
         bytes[30] ^= 1;
         assert!(matches!(read(&bytes, &key), Ok(Answer::Damaged)));
+    }
+
+    #[test]
+    fn what_is_not_read_yet_is_not_told_to_be_unknown() {
+        let index = Arc::new(Mutex::new(Index::default()));
+        let mut catalogue = Catalogue::new(Arc::clone(&index), &ContentSecret::new(&[1; 32]));
+        let [a, b] = ["a", "b"].map(|name| Question::new(name).unwrap().start());
+        let mut is_ready = |start: u64| {
+            let ends = [start, start + SLOT_BYTES - 1];
+            ends.map(|offset| catalogue.is_ready(offset))
+        };
+        for _ in 0..2 {
+            index.lock().unwrap().note_unread("a");
+        }
+        assert_eq!([is_ready(a), is_ready(b)], [[false; 2], [true; 2]]);
+        index.lock().unwrap().settle("a");
+        assert_eq!(is_ready(a), [false; 2], "another name has its hash");
+        index.lock().unwrap().settle("a");
+        assert_eq!(is_ready(a), [true; 2]);
     }
 
     #[test]

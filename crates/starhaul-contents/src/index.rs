@@ -48,6 +48,8 @@ pub(crate) struct Index {
     names: BTreeMap<u32, BTreeSet<String>>,
     /// Names by what the files are: length and hash.
     same: BTreeMap<(u64, String), BTreeSet<String>>,
+    /// How many names with this hash are those of files that are there and not read yet.
+    unread: BTreeMap<u32, usize>,
 }
 
 /// The files below a folder.
@@ -128,6 +130,28 @@ impl Index {
         };
         forget(&mut self.names, &entry::hash(name), name);
         forget(&mut self.same, &bytes_of(&served.entry), name);
+    }
+
+    /// A file of this name will be read.
+    pub(crate) fn note_unread(&mut self, name: &str) {
+        *self.unread.entry(entry::hash(name)).or_default() += 1;
+    }
+
+    /// A file that was noted is read, or cannot be.
+    pub(crate) fn settle(&mut self, name: &str) {
+        let hash = entry::hash(name);
+        let left = self.unread.get_mut(&hash).map(|count| {
+            *count = count.saturating_sub(1);
+            *count
+        });
+        if left == Some(0) {
+            self.unread.remove(&hash);
+        }
+    }
+
+    /// Whether it is known what all names with this hash mean.
+    pub(crate) fn is_settled(&self, hash: u32) -> bool {
+        !self.unread.contains_key(&hash)
     }
 
     /// Whether it is there, with the same bytes at the same place.

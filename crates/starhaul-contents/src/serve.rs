@@ -1,12 +1,12 @@
 //! Serving the files of a folder, and what becomes of them while they are served.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     net::SocketAddr,
     path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc},
     thread,
-    time::{Duration, SystemTime},
+    time::{Duration, Instant, SystemTime},
 };
 
 use starhaul_leotp::{
@@ -66,14 +66,30 @@ pub struct Server {
 enum Change {
     Changed(Box<Served>),
     Gone(String),
+    /// All that was there at first is read.
+    Settled,
 }
 
 impl Server {
-    /// Reads all files, and calls `read` after each.
+    /// Reads all files, and calls `read` after each. Each is served from then on, while others are still read; questions for those are
+    /// not answered before.
     ///
     /// # Errors
     /// [`Error::File`] for the root, and errors of the socket. A file that cannot be read is left out with a warning.
     pub fn open(options: ServeOptions, mut read: impl FnMut(&Entry)) -> Result<Self, Error> {
+        let (mut server, mut compared, first, ended) = Self::begin(options)?;
+        thread::Builder::new()
+            .name("compare".into())
+            .spawn(move || compared.run(first, &ended))
+            .map_err(file_error("thread"))?;
+        while !server.apply_changes(&mut read) {
+            server.turn(Some(Instant::now() + COMPARED))?;
+        }
+        Ok(server)
+    }
+
+    /// A server that listens, what it is to read, and what tells that it has ended.
+    fn begin(options: ServeOptions) -> Result<(Self, Compared, Unread, mpsc::Receiver<()>), Error> {
         check_keys(&options.neighbours)?;
         let packet_bytes = options.packet_bytes;
         let packet_bytes = packet_bytes.unwrap_or_else(|| full_packet_bytes(options.listen));
@@ -84,23 +100,21 @@ impl Server {
             .take(options.neighbours.len())
             .collect();
         for (id, key) in ids.iter().zip(options.neighbours) {
-            node.add_neighbour(std::time::Instant::now(), *id, NeighbourConfig { key })?;
+            node.add_neighbour(Instant::now(), *id, NeighbourConfig { key })?;
         }
         let mut driver = LeotpDriver::bind(options.listen, node)?;
         ids.into_iter().for_each(|id| driver.set_address(id, None));
         let (found, changes) = mpsc::channel();
         let mut compared = Compared::new(options.root, segment_bytes, found, driver.waker());
+        let first = compared.begin()?;
         let index = Arc::clone(&compared.index);
         let catalogue = Box::new(Catalogue::new(Arc::clone(&index), &options.secret));
         let content = catalogue::content(&options.secret);
         driver.node().serve(content, &options.secret, catalogue);
+        // Transfers that a former life of the server began go on when their files are read.
+        driver.node().hold_refusals(true);
         let (running, ended) = mpsc::channel();
-        compared.once(None, &mut read)?;
-        thread::Builder::new()
-            .name("compare".into())
-            .spawn(move || compared.run(&ended))
-            .map_err(file_error("thread"))?;
-        let mut server = Self {
+        let server = Self {
             driver,
             secret: options.secret,
             index,
@@ -110,8 +124,7 @@ impl Server {
             chunks: Chunks::default(),
             shared: keys::SharedKeys::default(),
         };
-        server.apply_changes();
-        Ok(server)
+        Ok((server, compared, first, ended))
     }
 
     /// The bound address.
@@ -125,23 +138,38 @@ impl Server {
     /// Those of the socket.
     pub fn run(&mut self) -> Result<std::convert::Infallible, Error> {
         loop {
-            self.driver.turn(None)?;
-            self.apply_changes();
-            while let Some(event) = self.driver.node().poll_event() {
-                match event {
-                    Event::Met(id) => tracing::info!(neighbour = id.0, "a neighbour asks"),
-                    Event::Shared(id) => self.shared.warn(&id.0),
-                    _ => {}
-                }
-            }
+            self.turn(None)?;
+            self.apply_changes(&mut |_: &Entry| ());
         }
     }
 
-    fn apply_changes(&mut self) {
-        while let Ok(change) = self.changes.try_recv() {
-            match change {
-                Change::Changed(served) => self.serve(*served),
-                Change::Gone(name) => self.withdraw(&name),
+    fn turn(&mut self, deadline: Option<Instant>) -> Result<(), Error> {
+        self.driver.turn(deadline)?;
+        while let Some(event) = self.driver.node().poll_event() {
+            match event {
+                Event::Met(id) => tracing::info!(neighbour = id.0, "a neighbour asks"),
+                Event::Shared(id) => self.shared.warn(&id.0),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Calls `read` for each file that is served from now on. Returns whether the last of those that were there at first was among them, or the
+    /// thread that reads them has ended.
+    fn apply_changes(&mut self, read: &mut impl FnMut(&Entry)) -> bool {
+        loop {
+            match self.changes.try_recv() {
+                Ok(Change::Changed(served)) => {
+                    read(&served.entry);
+                    self.serve(*served);
+                }
+                Ok(Change::Gone(name)) => self.withdraw(&name),
+                Ok(Change::Settled) | Err(mpsc::TryRecvError::Disconnected) => {
+                    self.driver.node().hold_refusals(false);
+                    return true;
+                }
+                Err(mpsc::TryRecvError::Empty) => return false,
             }
         }
     }
@@ -204,6 +232,19 @@ struct Compared {
     has_surplus: bool,
 }
 
+/// What is to be read of a folder, the smallest first.
+#[derive(Debug)]
+struct Unread {
+    files: VecDeque<(String, PathBuf, Stamp)>,
+    /// What may still be written then waits; none is at first.
+    now: Option<SystemTime>,
+    /// What might have been written the last time.
+    before: BTreeMap<String, Stamp>,
+    /// What could not be read, and why.
+    failed: BTreeMap<String, String>,
+    surplus: usize,
+}
+
 impl Compared {
     fn new(root: PathBuf, segment_bytes: usize, found: mpsc::Sender<Change>, waker: Waker) -> Self {
         Self {
@@ -219,7 +260,25 @@ impl Compared {
         }
     }
 
-    fn run(&mut self, ended: &mpsc::Receiver<()>) {
+    /// What is there at first, which is taken to be complete. Questions for it wait until it is read.
+    fn begin(&mut self) -> Result<Unread, Error> {
+        let listed = Listed::below(&self.root).map_err(file_error(&self.root))?;
+        let first = self.compare(listed, None);
+        let bytes: u64 = first.files.iter().map(|(.., stamp)| stamp.length()).sum();
+        let files = first.files.len();
+        tracing::info!(files, bytes, "are read, and each is served from then on");
+        let mut index = self.index();
+        first
+            .files
+            .iter()
+            .for_each(|(name, ..)| index.note_unread(name));
+        drop(index);
+        Ok(first)
+    }
+
+    fn run(&mut self, first: Unread, ended: &mpsc::Receiver<()>) {
+        self.read_all(first, &mut |_: &Entry| ());
+        self.tell(Change::Settled);
         while ended.recv_timeout(COMPARED) == Err(mpsc::RecvTimeoutError::Timeout) {
             let mut read = |entry: &Entry| tracing::info!(name = entry.name, "read");
             if let Err(error) = self.once(Some(SystemTime::now()), &mut read) {
@@ -228,15 +287,21 @@ impl Compared {
         }
     }
 
-    /// Without `now`, what is there is taken to be complete: so it is at first.
     fn once(
         &mut self,
         now: Option<SystemTime>,
         read: &mut impl FnMut(&Entry),
     ) -> Result<(), Error> {
-        let mut listed = Listed::below(&self.root).map_err(file_error(&self.root))?;
-        let mut unread = std::mem::take(&mut listed.unread);
-        let found = self.known.compare(listed.files, &unread);
+        let listed = Listed::below(&self.root).map_err(file_error(&self.root))?;
+        let unread = self.compare(listed, now);
+        self.read_all(unread, read);
+        Ok(())
+    }
+
+    /// What is to be read. Without `now`, what is there is taken to be complete: so it is at first.
+    fn compare(&mut self, mut listed: Listed, now: Option<SystemTime>) -> Unread {
+        let failed = std::mem::take(&mut listed.unread);
+        let found = self.known.compare(listed.files, &failed);
         // Reading takes long, and these are served meanwhile.
         for name in found.gone {
             self.forget(&name);
@@ -248,53 +313,73 @@ impl Compared {
                 self.forget(name);
             }
         }
-        if now.is_none() {
-            let bytes: u64 = found.changed.iter().map(|(.., stamp)| stamp.length()).sum();
-            let files = found.changed.len();
-            tracing::info!(files, bytes, "all are read before the first is served");
+        Unread {
+            files: found.changed.into(),
+            now,
+            before: std::mem::take(&mut self.restless),
+            failed,
+            surplus: listed.surplus,
         }
-        let before = std::mem::take(&mut self.restless);
-        for (name, path, stamp) in found.changed {
-            let rests = |now| stamp.is_old(now, COMPARED) || before.get(&name) == Some(&stamp);
-            if !now.is_none_or(rests) {
-                self.restless.insert(name, stamp);
-                continue;
-            }
-            match Served::read(name.clone(), path, stamp) {
-                Ok(Some(mut served)) => {
-                    served.entry = served.entry.in_segments(self.segment_bytes);
-                    let is_known = self.index().has(&served);
-                    if is_known {
-                        self.known.insert(name, stamp);
-                        continue;
-                    }
-                    self.forget(&name);
-                    read(&served.entry);
-                    self.known.insert(name, stamp);
-                    self.index().insert(served.clone());
-                    self.tell(Change::Changed(Box::new(served)));
-                }
-                // The next comparison finds what it is now.
-                Ok(None) => self.forget(&name),
-                Err(error) => {
-                    self.forget(&name);
-                    unread.insert(name, error.to_string());
-                }
-            }
+    }
+
+    fn read_all(&mut self, mut unread: Unread, read: &mut impl FnMut(&Entry)) {
+        while self.read_next(&mut unread, read) {}
+        self.warn(unread.failed, unread.surplus);
+    }
+
+    /// Reads the next file; `false`: there is none, or nobody is left to serve it.
+    fn read_next(&mut self, unread: &mut Unread, read: &mut impl FnMut(&Entry)) -> bool {
+        let Some((name, path, stamp)) = unread.files.pop_front() else {
+            return false;
+        };
+        let rests = |now| stamp.is_old(now, COMPARED) || unread.before.get(&name) == Some(&stamp);
+        if !unread.now.is_none_or(rests) {
+            self.restless.insert(name, stamp);
+            return true;
         }
-        self.warn(unread, listed.surplus);
-        Ok(())
+        let is_heard = match Served::read(name.clone(), path, stamp) {
+            Ok(Some(served)) => self.found(served, stamp, read),
+            // The next comparison finds what it is now.
+            Ok(None) => self.forget(&name),
+            Err(error) => {
+                unread.failed.insert(name.clone(), error.to_string());
+                self.forget(&name)
+            }
+        };
+        if unread.now.is_none() {
+            self.index().settle(&name);
+        }
+        is_heard
+    }
+
+    /// A file was read. Returns whether there is somebody to serve it.
+    fn found(&mut self, mut served: Served, stamp: Stamp, read: &mut impl FnMut(&Entry)) -> bool {
+        served.entry = served.entry.in_segments(self.segment_bytes);
+        let name = served.entry.name.clone();
+        if self.index().has(&served) {
+            self.known.insert(name, stamp);
+            return true;
+        }
+        self.forget(&name);
+        read(&served.entry);
+        self.known.insert(name, stamp);
+        // Who learns of it asks for its bytes next.
+        let is_heard = self.tell(Change::Changed(Box::new(served.clone())));
+        self.index().insert(served);
+        is_heard
     }
 
     fn index(&self) -> MutexGuard<'_, Index> {
         self.index.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn forget(&mut self, name: &str) {
-        if self.known.remove(name) {
-            self.index().remove(name);
-            self.tell(Change::Gone(name.to_owned()));
+    /// As [`Compared::tell`].
+    fn forget(&mut self, name: &str) -> bool {
+        if !self.known.remove(name) {
+            return true;
         }
+        self.index().remove(name);
+        self.tell(Change::Gone(name.to_owned()))
     }
 
     fn warn(&mut self, unread: BTreeMap<String, String>, surplus: usize) {
@@ -310,10 +395,11 @@ impl Compared {
         }
     }
 
-    fn tell(&self, change: Change) {
-        // The server is gone when this fails, and so is this thread soon.
-        let _ = self.found.send(change);
+    /// Returns whether the server is there to hear it; without it this thread ends, too.
+    fn tell(&self, change: Change) -> bool {
+        let is_heard = self.found.send(change).is_ok();
         self.waker.wake();
+        is_heard
     }
 }
 
@@ -391,5 +477,49 @@ mod tests {
         std::fs::set_permissions(path("new"), mode(0o640)).unwrap();
         assert_eq!(once(&mut compared, now), [""; 0]);
         assert!(is_served(&compared, "new") && changes.try_iter().next().is_none());
+    }
+
+    /// Nothing was answered until all files were read, however long that took.
+    #[test]
+    fn files_are_served_while_others_are_still_to_be_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().join("served");
+        std::fs::create_dir(&root).unwrap();
+        for (name, length) in [("small", 10), ("large", 100_000)] {
+            std::fs::write(root.join(name), vec![7; length]).unwrap();
+        }
+        let (key, secret) = (NeighbourKey::new(&[1; 32]), ContentSecret::new(&[2; 32]));
+        let options = ServeOptions {
+            root,
+            listen: "127.0.0.1:0".parse().unwrap(),
+            packet_bytes: None,
+            neighbours: vec![key.clone()],
+            secret: secret.clone(),
+        };
+        let (mut server, mut compared, mut unread, _ended) = Server::begin(options).unwrap();
+        let from = vec![server.local_addr()];
+        // It ends with the process.
+        thread::spawn(move || server.run());
+        let fetch = |name: &str, patience: u64| {
+            let fetching = crate::Fetching {
+                name: name.into(),
+                from: from.clone(),
+                key: key.clone(),
+                secret: secret.clone(),
+                into: folder.path().into(),
+                patience: Duration::from_secs(patience),
+            };
+            fetching.run(|_| {})
+        };
+        let mut read_next = || compared.read_next(&mut unread, &mut |_: &Entry| ());
+        assert!(read_next(), "the smallest first");
+        fetch("small", 60).unwrap();
+        let why = fetch("large", 1).unwrap_err();
+        assert!(matches!(why, Error::Stalled(_) | Error::Silent(_)), "{why}");
+        let why = fetch("nothing", 60).unwrap_err();
+        assert!(matches!(why, Error::Unknown(_)), "{why}");
+        assert!(read_next());
+        assert_eq!(fetch("large", 60).unwrap().entry.bytes, 100_000);
+        assert!(!read_next());
     }
 }

@@ -1,11 +1,13 @@
 //! The cache: sealed segments by content and offset, bounded in bytes; the least recently used go first.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use crate::name::{ContentId, SEAL_BYTES, Segment};
 
 /// What an entry takes beside its bytes, about.
 const ENTRY_BYTES: usize = 160;
+/// Uses that were followed by later ones of the same segments are forgotten when there are more of them than segments, and than these.
+const FEW_USES: usize = 1024;
 
 /// Segments of all contents.
 #[derive(Debug, Default)]
@@ -13,8 +15,8 @@ pub(crate) struct Cache {
     most: usize,
     bytes: usize,
     segments: BTreeMap<(ContentId, u64), Kept>,
-    /// By the time of their last use.
-    by_use: BTreeMap<u64, (ContentId, u64)>,
+    /// Uses in order, and what was used: the last of each segment counts.
+    by_use: VecDeque<(u64, (ContentId, u64))>,
     uses: u64,
     /// How often a segment was looked for.
     #[cfg(test)]
@@ -47,23 +49,41 @@ impl Cache {
             return 0;
         }
         let key = (content, segment.offset);
-        self.remove(key);
-        self.uses += 1;
-        self.bytes += size(segment);
-        self.by_use.insert(self.uses, key);
         let kept = Kept {
             segment: segment.clone(),
-            used: self.uses,
+            used: self.note_use(key),
         };
-        self.segments.insert(key, kept);
+        self.bytes += size(segment);
+        if let Some(former) = self.segments.insert(key, kept) {
+            self.bytes -= size(&former.segment);
+        }
         let mut gone = 0;
         while self.bytes > self.most
-            && let Some((_, &oldest)) = self.by_use.first_key_value()
+            && let Some((used, oldest)) = self.by_use.pop_front()
         {
-            self.remove(oldest);
-            gone += 1;
+            if self.is_last_use(used, oldest) {
+                self.remove(oldest);
+                gone += 1;
+            }
         }
         gone
+    }
+
+    fn note_use(&mut self, key: (ContentId, u64)) -> u64 {
+        self.uses += 1;
+        if self.by_use.len() > 2 * self.segments.len() + FEW_USES {
+            let mut by_use = std::mem::take(&mut self.by_use);
+            by_use.retain(|(used, key)| self.is_last_use(*used, *key));
+            self.by_use = by_use;
+        }
+        self.by_use.push_back((self.uses, key));
+        self.uses
+    }
+
+    fn is_last_use(&self, used: u64, key: (ContentId, u64)) -> bool {
+        self.segments
+            .get(&key)
+            .is_some_and(|kept| kept.used == used)
     }
 
     /// The first segment that holds bytes of a range.
@@ -79,11 +99,9 @@ impl Cache {
         let before = before.filter(|(_, kept)| kept.segment.end() > start);
         let found = before.or_else(|| self.segments.range((content, start)..(content, end)).next());
         let (&key, _) = found?;
+        let used = self.note_use(key);
         let kept = self.segments.get_mut(&key)?;
-        self.by_use.remove(&kept.used);
-        self.uses += 1;
-        kept.used = self.uses;
-        self.by_use.insert(self.uses, key);
+        kept.used = used;
         Some(kept.segment.clone())
     }
 
@@ -96,7 +114,6 @@ impl Cache {
 
     fn remove(&mut self, key: (ContentId, u64)) {
         if let Some(kept) = self.segments.remove(&key) {
-            self.by_use.remove(&kept.used);
             self.bytes -= size(&kept.segment);
         }
     }
@@ -141,6 +158,15 @@ mod tests {
         assert_eq!(cache.bytes(), 3 * one);
         cache.insert(B, &segment(0, 4 * one));
         assert!(cache.bytes() <= 3 * one);
+        // Uses leave nothing behind.
+        for _ in 0..10_000 {
+            assert_eq!(cache.first_in(A, 99, 100), Some(segment(0, 100)));
+        }
+        assert!(cache.by_use.len() <= 2 * cache.segments.len() + FEW_USES + 1);
+        cache.insert(B, &segment(100, 100));
+        assert!(cache.first_in(A, 0, 1).is_some(), "it was used last");
+        assert_eq!(cache.first_in(A, 200, 300), None, "and it before all");
+        cache.forget(B, 100, 200);
         cache.forget(A, 50, 250);
         assert_eq!(cache.first_in(A, 0, 1000), None);
         assert_eq!(cache.bytes(), one);

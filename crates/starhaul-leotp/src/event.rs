@@ -7,7 +7,7 @@ use crate::{config::NeighbourId, requester::FetchId, stream::StreamEvent};
 pub enum Event {
     /// The handshake with a neighbour ended for the first time in the neighbour's present life.
     Met(NeighbourId),
-    /// A life of the neighbour is back after another one: two programs have its key, and each undoes what the other asked for.
+    /// A life of the neighbour is back after another one that was back itself: two programs have its key, and each undoes what the other asked for.
     Shared(NeighbourId),
     /// A segment arrived at its requester, the first time; only for a transfer that notes arrivals.
     Arrived {

@@ -68,7 +68,7 @@ pub use wire::ParseError;
 
 /// Whether a datagram is a hello, which may be sent to an address that is not proven.
 pub fn is_hello(datagram: &[u8]) -> bool {
-    matches!(wire::parse(datagram), Ok(wire::Packet::Hello(_)))
+    wire::is_hello(datagram)
 }
 
 /// Whether a datagram has the form of a packet; who sent it is not known by that.

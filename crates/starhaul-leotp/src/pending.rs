@@ -1,7 +1,7 @@
 //! What has been asked for upstream and by whom: ranges of contents, so that many ask and one is asked.
 
 use std::{
-    collections::{BTreeMap, hash_map::Entry},
+    collections::BTreeMap,
     time::{Duration, Instant},
 };
 
@@ -23,6 +23,14 @@ pub(crate) enum Asker {
 /// Ranges and contents that a neighbour made the table hold are at most so many times those for which there is room: one alone has three
 /// quarters of the table, and whoever comes later always finds some.
 pub(crate) const SHARE: usize = 3;
+/// Each time that a range is asked for again upstream and nothing of it comes, it waits longer for the next time by this factor, as its requester does.
+/// Relays that ask each other in a ring would pass one Interest round for ever.
+const BACKOFF: f64 = 1.5;
+/// The wait that grows is this at least, and grows up to the other one: requesters ask again each five seconds.
+const LEAST_WAIT: Duration = Duration::from_millis(5);
+const LONGEST_WAIT: Duration = Duration::from_secs(2);
+/// Beyond, the longest wait is reached.
+const MOST_REPEATS: u32 = 32;
 
 impl Asker {
     fn neighbour(&self) -> Option<NeighbourId> {
@@ -92,6 +100,8 @@ struct Counted {
 struct Range {
     end: u64,
     asked: Instant,
+    /// How often upstream was asked again since.
+    repeats: u32,
     askers: Vec<Asker>,
     /// The neighbour whose Interest made it, if one did.
     made_by: Option<NeighbourId>,
@@ -146,6 +156,13 @@ impl Pending {
         self.contents.len() < self.most_contents && self.totals.ranges + 3 <= self.most_ranges
     }
 
+    /// Whether a content is in the table, or finds room in it for who asks.
+    pub(crate) fn admits(&self, content: ContentId, asker: Asker) -> bool {
+        let free = self.most_contents.saturating_sub(self.contents.len());
+        let may_add = || self.totals.may_add_content(asker.neighbour(), free);
+        self.knows(content) || self.has_room() && may_add()
+    }
+
     /// Whether a content is in the table.
     pub(crate) fn knows(&self, content: ContentId) -> bool {
         self.contents.contains_key(&content)
@@ -186,8 +203,8 @@ impl Pending {
 
     /// Records that `asker` wants a range, or the part of it for which no more than `looks` ranges have to be looked at, which are taken off.
     /// Returns the parts that upstream is to be asked for: those not asked for yet, and those that the same asker asks for again, if the last
-    /// time is longer ago than `again_after`. `None`: the table is full, or the asker's share of it. Then a range is still joined that lies
-    /// within this one.
+    /// time is longer ago than `again_after`, which grows by [`BACKOFF`] each time. `None`: the table is full, or the asker's share of it. Then a
+    /// range is still joined that lies within this one.
     pub(crate) fn ask_within(
         &mut self,
         looks: &mut usize,
@@ -196,18 +213,14 @@ impl Pending {
         (start, end): (u64, u64),
         (asker, again_after): (Asker, Duration),
     ) -> Option<Asked> {
-        let (has_room, neighbour) = (self.has_room(), asker.neighbour());
-        let free = self.most_contents.saturating_sub(self.contents.len());
-        let awaited = match self.contents.entry(content) {
-            Entry::Occupied(entry) => entry.into_mut(),
-            Entry::Vacant(_) if !has_room || !self.totals.may_add_content(neighbour, free) => {
-                return None;
-            }
-            Entry::Vacant(entry) => {
-                self.totals.of(neighbour).contents += 1;
-                entry.insert(Awaited::new(now, neighbour))
-            }
-        };
+        if !self.admits(content, asker) {
+            return None;
+        }
+        let neighbour = asker.neighbour();
+        let awaited = self.contents.entry(content).or_insert_with(|| {
+            self.totals.of(neighbour).contents += 1;
+            Awaited::new(now, neighbour)
+        });
         awaited.last_asked = now;
         let Gaps {
             gaps,
@@ -231,8 +244,10 @@ impl Pending {
                 break;
             }
             let asks_again = range.add(asker);
-            if asks_again && now.saturating_duration_since(range.asked) >= again_after {
+            let since = now.saturating_duration_since(range.asked);
+            if asks_again && since >= range.waits(again_after) {
                 range.asked = now;
+                range.repeats = (range.repeats + 1).min(MOST_REPEATS);
                 parts.push((from, range.end));
             }
         }
@@ -240,6 +255,7 @@ impl Pending {
             let range = Range {
                 end,
                 asked: now,
+                repeats: 0,
                 askers: vec![asker],
                 made_by: neighbour,
             };
@@ -279,6 +295,24 @@ impl Pending {
         };
         let last = awaited.ranges.range(..end).next_back();
         last.is_some_and(|(_, range)| range.end > start)
+    }
+
+    /// The part of a range from the first byte to the last that are waited for.
+    pub(crate) fn awaited_part(
+        &self,
+        content: ContentId,
+        start: u64,
+        end: u64,
+    ) -> Option<(u64, u64)> {
+        let ranges = &self.contents.get(&content)?.ranges;
+        let (_, last) = ranges.range(..end).next_back()?;
+        let end = end.min(last.end);
+        let before = ranges.range(..=start).next_back();
+        let start = match before.is_some_and(|(_, range)| range.end > start) {
+            true => start,
+            false => *ranges.range(start..).next()?.0,
+        };
+        (start < end).then_some((start, end))
     }
 
     /// Who waits for bytes of a range.
@@ -329,6 +363,9 @@ impl Pending {
             if self.totals.ranges >= self.most_ranges {
                 self.crowded_out += awaited.end_at(start, end);
             }
+            if awaited.begin_at(start, end) {
+                return askers;
+            }
             awaited.cut_at(start, None, &mut self.totals);
             awaited.cut_at(end, None, &mut self.totals);
             let inside: Vec<u64> = awaited
@@ -352,7 +389,7 @@ impl Pending {
         let ranges = ranges.flat_map(|awaited| &mut awaited.ranges);
         let mut renewed: Vec<(u64, u64)> = Vec::new();
         for (&start, range) in ranges {
-            range.asked = now;
+            (range.asked, range.repeats) = (now, 0);
             match renewed.last_mut() {
                 Some((_, end)) if *end == start => *end = range.end,
                 _ => renewed.push((start, range.end)),
@@ -476,6 +513,15 @@ impl Totals {
 }
 
 impl Range {
+    /// How long upstream is not asked again, if it is not so for `first` at first.
+    fn waits(&self, first: Duration) -> Duration {
+        let Some(repeats) = i32::try_from(self.repeats).ok().filter(|it| *it > 0) else {
+            return first;
+        };
+        let grown = first.max(LEAST_WAIT).mul_f64(BACKOFF.powi(repeats));
+        grown.min(LONGEST_WAIT.max(first))
+    }
+
     /// Adds an asker; returns whether it asks again. A neighbour counts once, by its last handle.
     fn add(&mut self, asker: Asker) -> bool {
         let is_same = |known: &Asker| match (known, asker) {
@@ -542,6 +588,16 @@ impl Awaited {
         }
     }
 
+    /// Lets a range that begins with what has come begin behind it, which needs no other range: so most data come. Returns whether it did.
+    fn begin_at(&mut self, start: u64, end: u64) -> bool {
+        if self.ranges.get(&start).is_none_or(|range| range.end <= end) {
+            return false;
+        }
+        let range = self.ranges.remove(&start);
+        self.ranges.extend(range.map(|range| (end, range)));
+        true
+    }
+
     /// Gives up what is waited for right before a range, if the same is right behind it: that would take a range more. Returns how many are
     /// given up.
     fn end_at(&mut self, start: u64, end: u64) -> u64 {
@@ -573,205 +629,4 @@ impl Awaited {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const C: ContentId = ContentId([1; 16]);
-    const A: Asker = Asker::Neighbour(NeighbourId(1), 0);
-    const B: Asker = Asker::Neighbour(NeighbourId(2), 9);
-    const RTT: Duration = Duration::from_millis(20);
-
-    fn pending() -> Pending {
-        Pending::new(100, 2, Duration::from_secs(10))
-    }
-
-    #[test]
-    fn one_asks_for_many_and_what_comes_goes_to_all() {
-        let now = Instant::now();
-        let mut pending = pending();
-        assert_eq!(pending.ask(now, C, (0, 100), A, RTT), Some(vec![(0, 100)]));
-        assert_eq!(
-            pending.ask(now, C, (50, 150), B, RTT),
-            Some(vec![(100, 150)])
-        );
-        assert_eq!(pending.ranges(), 3);
-        assert_eq!(pending.take(now, C, (40, 60)), [A, B]);
-        assert_eq!(pending.take(now, C, (40, 60)), []);
-        assert_eq!(pending.renew(C, now), [(0, 40), (60, 150)]);
-        assert!(pending.waits_for(C, 30, 41) && !pending.waits_for(C, 40, 60));
-        assert_eq!(pending.take(now, C, (0, 40)), [A]);
-        assert_eq!(
-            pending.take(now, C, (0, 1000)),
-            [B, A],
-            "the last range first"
-        );
-        assert_eq!(pending.ranges(), 0);
-    }
-
-    #[test]
-    fn a_neighbour_that_asks_under_many_handles_waits_once() {
-        let now = Instant::now();
-        let mut pending = pending();
-        for handle in 0..1000 {
-            pending.ask(
-                now,
-                C,
-                (0, 100),
-                Asker::Neighbour(NeighbourId(1), handle),
-                RTT,
-            );
-        }
-        pending.ask(now, C, (0, 100), B, RTT);
-        let last = Asker::Neighbour(NeighbourId(1), 999);
-        assert_eq!(pending.take(now, C, (0, 100)), [last, B]);
-    }
-
-    #[test]
-    fn what_is_awaited_of_a_neighbour_is_counted_whatever_happens() {
-        let now = Instant::now();
-        let (mut pending, up, other) = (pending(), NeighbourId(5), NeighbourId(6));
-        let d = ContentId([2; 16]);
-        for content in [C, d] {
-            pending.ask(now, content, (0, 100), A, RTT);
-            assert_eq!(pending.awaited_of(up)[0], usize::from(content == d));
-            pending.set_upstream(content, Some(up));
-        }
-        pending.set_live(d);
-        assert_eq!(pending.awaited_of(up), [1, 1]);
-        pending.set_upstream(d, Some(other));
-        assert_eq!(
-            (pending.awaited_of(up), pending.awaited_of(other)),
-            ([1, 0], [0, 1])
-        );
-        pending.take(now, C, (0, 60));
-        assert_eq!(pending.awaited_of(up), [1, 0]);
-        pending.take(now, C, (60, 100));
-        assert_eq!(pending.awaited_of(up), [0, 0]);
-        pending.ask(now, C, (0, 100), B, RTT);
-        assert_eq!(pending.awaited_of(up), [1, 0]);
-        pending.withdraw(C, B);
-        pending.refuse(d);
-        assert_eq!(
-            (pending.awaited_of(up), pending.awaited_of(other)),
-            ([0; 2], [0; 2])
-        );
-        pending.ask(now, C, (0, 100), B, RTT);
-        pending.withdraw_neighbour(NeighbourId(2));
-        assert_eq!(pending.awaited_of(up), [0, 0]);
-        pending.ask(now, C, (0, 100), A, RTT);
-        pending.expire(now + Duration::from_secs(11));
-        assert_eq!((pending.awaited_of(up), pending.ranges()), ([0, 0], 0));
-    }
-
-    #[test]
-    fn no_neighbour_takes_the_room_of_others() {
-        let now = Instant::now();
-        let mut pending = Pending::new(100, 20, Duration::from_secs(10));
-        let ask = |pending: &mut Pending, asker, number: u64| {
-            let range = (number * 2, number * 2 + 1);
-            pending.ask(now, C, range, asker, RTT).is_some()
-        };
-        let asked = (0..1000).filter(|number| ask(&mut pending, A, *number));
-        assert_eq!(asked.count(), 75);
-        let asked = (1000..2000).filter(|number| ask(&mut pending, B, *number));
-        assert!(asked.count() > 15);
-        let again = pending.ask(now + RTT, C, (0, 1), A, RTT);
-        assert_eq!(
-            again,
-            Some(vec![(0, 1)]),
-            "what it waits for it may ask for again"
-        );
-        pending.expire(now + Duration::from_secs(11));
-        assert_eq!(pending.ranges(), 0);
-        for (asker, most) in [(A, 15), (B, 4)] {
-            let contents = (0..100).filter(|number| {
-                let mut content = [0; 16];
-                (content[0], content[1]) = ((asker == A).into(), *number);
-                let asked = pending.ask(now, ContentId(content), (0, 5), asker, RTT);
-                asked.is_some()
-            });
-            assert_eq!(contents.count(), most);
-        }
-        pending.withdraw_neighbour(NeighbourId(1));
-        pending.withdraw_neighbour(NeighbourId(2));
-        pending.expire(now + Duration::from_secs(11));
-        let held = pending.totals.held.values();
-        assert!(
-            held.into_iter()
-                .all(|held| (held.ranges, held.contents) == (0, 0))
-        );
-    }
-
-    #[test]
-    fn what_cuts_the_ranges_of_others_is_bounded_and_counts_for_who_cuts() {
-        let now = Instant::now();
-        let mut pending = pending();
-        pending.ask(now, C, (0, 10_000), A, RTT);
-        for number in 0..1000 {
-            pending.ask(now, C, (number * 4 + 1, number * 4 + 2), B, RTT);
-        }
-        assert!(pending.ranges() <= 100, "{}", pending.ranges());
-        assert_eq!(pending.totals.held[&NeighbourId(1)].ranges, 1);
-        // What comes leaves holes, too.
-        for number in 500..1000 {
-            pending.take(now, C, (number * 4, number * 4 + 1));
-            assert!(pending.ranges() <= 100, "{}", pending.ranges());
-        }
-        assert!(pending.waits_for(C, 9_999, 10_000));
-        assert!(pending.expire(now) > 300, "what was given up is counted");
-        pending.take(now, C, (0, 10_000));
-        let held = pending.totals.held.values();
-        assert!(held.into_iter().all(|held| held.ranges == 0));
-    }
-
-    #[test]
-    fn asking_again_is_passed_on_after_a_round_trip() {
-        let now = Instant::now();
-        let mut pending = pending();
-        pending.ask(now, C, (0, 100), A, RTT);
-        assert_eq!(pending.ask(now + RTT / 2, C, (0, 50), A, RTT), Some(vec![]));
-        assert_eq!(
-            pending.ask(now + RTT, C, (0, 50), A, RTT),
-            Some(vec![(0, 50)])
-        );
-        assert_eq!(pending.ask(now + RTT, C, (0, 50), B, RTT), Some(vec![]));
-    }
-
-    /// What a slow link brings for longer than it is waited for was forgotten before it came.
-    #[test]
-    fn what_the_rest_of_a_content_comes_before_is_waited_for() {
-        let (mut now, mut pending) = (Instant::now(), pending());
-        pending.ask(now, C, (0, 10), A, RTT);
-        pending.ask(now, ContentId([2; 16]), (0, 10), A, RTT);
-        for number in 0..9 {
-            now += Duration::from_secs(5);
-            pending.take(now, C, (number, number + 1));
-            assert_eq!(pending.expire(now), u64::from(number == 1), "the other one");
-        }
-        assert!(pending.waits_for(C, 9, 10));
-        assert_eq!(pending.expire(now + Duration::from_secs(11)), 1);
-    }
-
-    #[test]
-    fn endless_names_and_ranges_are_refused_and_time_out() {
-        let now = Instant::now();
-        let mut pending = pending();
-        let mut asked = 0;
-        for i in 0..1000 {
-            let range = (i * 10, i * 10 + 5);
-            asked += usize::from(pending.ask(now, C, range, A, RTT).is_some());
-        }
-        assert!(asked < 100 && pending.ranges() <= 100);
-        assert!(
-            pending
-                .ask(now, ContentId([2; 16]), (0, 5), A, RTT)
-                .is_none_or(|parts| parts.is_empty())
-        );
-        assert_eq!(pending.ask(now, ContentId([3; 16]), (0, 5), A, RTT), None);
-        assert_eq!(pending.expire(now + Duration::from_secs(11)), asked as u64);
-        assert!(pending.is_empty() && pending.ranges() == 0);
-        assert_eq!(pending.ask(now, C, (0, 5), A, RTT), Some(vec![(0, 5)]));
-        assert_eq!(pending.refuse(C), [A]);
-        assert_eq!(pending.ranges(), 0);
-    }
-}
+mod tests;

@@ -14,6 +14,12 @@ pub trait Source: Send {
 
     /// Reads bytes from `offset` on; `false` if they cannot be had.
     fn read(&mut self, offset: u64, out: &mut [u8]) -> bool;
+
+    /// Whether what the byte at `offset` belongs to can be read now, or never will. An Interest that comes too early is not answered, and its requester asks
+    /// again, after five seconds at most.
+    fn is_ready(&mut self, _offset: u64) -> bool {
+        true
+    }
 }
 
 impl Source for bytes::Bytes {
@@ -62,6 +68,12 @@ impl Responder {
     /// The length of a content, if it is served.
     pub(crate) fn length(&self, content: ContentId) -> Option<u64> {
         Some(self.contents.get(&content)?.source.length())
+    }
+
+    /// Whether the byte at `offset` can be read now, or never will.
+    pub(crate) fn is_ready(&mut self, content: ContentId, offset: u64) -> bool {
+        let served = self.contents.get_mut(&content);
+        served.is_none_or(|served| served.source.is_ready(offset))
     }
 
     /// The segment that holds the byte at `offset`, if it can be read.

@@ -172,6 +172,12 @@ impl Hello {
     }
 }
 
+/// Whether a datagram is a hello; of most, the first byte says that they are none.
+pub(crate) fn is_hello(datagram: &[u8]) -> bool {
+    let flags = datagram.first();
+    flags.is_some_and(|flags| flags & KIND == HELLO) && parse(datagram).is_ok()
+}
+
 /// Reads a packet.
 pub(crate) fn parse(datagram: &[u8]) -> Result<Packet<'_>, ParseError> {
     let (&flags, mut rest) = datagram.split_first().ok_or(ParseError::Short)?;

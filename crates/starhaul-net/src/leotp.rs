@@ -1,5 +1,6 @@
 //! LEOTP over UDP: a node, its socket, and the addresses of its neighbours.
 
+mod mtus;
 #[cfg(test)]
 mod tests;
 
@@ -9,6 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use mtus::Mtus;
 use starhaul_leotp::{NeighbourId, Node, Recognised, is_hello, is_packet};
 
 use crate::{
@@ -59,6 +61,7 @@ pub struct LeotpDriver {
     names: PeerNames<NeighbourId>,
     buffer: RecvBuffer,
     waits: Waits,
+    mtus: Mtus,
     batch: Batch,
     /// The first datagram behind the batch, and where it still goes.
     next: Vec<u8>,
@@ -158,6 +161,7 @@ impl LeotpDriver {
             poller,
             buffer: RecvBuffer::new(),
             waits: Waits::default(),
+            mtus: Mtus::default(),
             batch: Batch::default(),
             next: Vec::new(),
             next_ways: [None; 2],
@@ -303,11 +307,14 @@ impl LeotpDriver {
             };
             let rest = self.batch.bytes.get(self.batch.done..).unwrap_or_default();
             let refused = socket.refused();
-            let mut sent = socket.try_send_by(way, rest, self.batch.datagram)?;
+            let datagram = self.batch.datagram;
+            let is_whole =
+                rest.len() <= datagram || self.mtus.carry(Instant::now(), way.to, datagram);
+            let mut sent = send(socket, way, rest, (datagram, is_whole))?;
             if socket.refused() != refused
                 && let Some(plain) = self.place.without_own(way)
             {
-                sent = socket.try_send_by(plain, rest, self.batch.datagram)?;
+                sent = send(socket, plain, rest, (datagram, is_whole))?;
             }
             if sent < rest.len() {
                 self.batch.done += sent;
@@ -329,15 +336,23 @@ impl LeotpDriver {
                 self.next_ways = [self.next_ways[1], None];
                 continue;
             }
-            self.next.clear();
+            let (now, begin) = (Instant::now(), self.batch.bytes.len());
             let node = &mut self.place.node;
-            let now = Instant::now();
-            let Some(id) = node.poll_transmit(now, &mut self.next) else {
+            let Some(id) = node.poll_transmit(now, &mut self.batch.bytes) else {
                 return;
             };
+            let datagram = self.batch.bytes.get(begin..).unwrap_or_default();
             let neighbour = self.place.neighbours.get_mut(&id);
             // Without an address it is lost, as on a link that is down.
-            self.next_ways = neighbour.map_or([None; 2], |it| it.ways_of(now, &self.next));
+            let ways = neighbour.map_or([None; 2], |it| it.ways_of(now, datagram));
+            if let [Some(way), None] = ways
+                && self.batch.keep(way, begin)
+            {
+                continue;
+            }
+            self.next.clear();
+            self.next.extend(self.batch.bytes.drain(begin..));
+            self.next_ways = ways;
         }
     }
 }
@@ -361,6 +376,28 @@ fn next(addresses: &[SocketAddr], present: SocketAddr) -> Option<SocketAddr> {
     let at = addresses.iter().position(|it| *it == present)?;
     let next = addresses.iter().cycle().nth(at + 1).copied();
     next.filter(|next| *next != present)
+}
+
+/// Sends datagrams of this length, of which the last may be shorter, as many as the socket takes; returns how many bytes. Those that do not leave
+/// whole go one by one, so that the kernel makes fragments.
+fn send(
+    socket: &BulkSocket,
+    way: Way,
+    contents: &[u8],
+    (datagram, is_whole): (usize, bool),
+) -> Result<usize, Error> {
+    if is_whole {
+        return socket.try_send_by(way, contents, datagram);
+    }
+    let mut done = 0;
+    for datagram in contents.chunks(datagram.max(1)) {
+        let sent = socket.try_send_by(way, datagram, datagram.len())?;
+        done += sent;
+        if sent < datagram.len() {
+            break;
+        }
+    }
+    Ok(done)
 }
 
 fn straight(to: SocketAddr) -> Way {
@@ -558,16 +595,26 @@ impl Neighbour {
 impl Batch {
     /// Appends a datagram, if it belongs to those that are there.
     fn push(&mut self, way: Way, datagram: &[u8]) -> bool {
-        if self.bytes.is_empty() {
-            (self.way, self.datagram) = (Some(way), datagram.len());
+        let begin = self.bytes.len();
+        self.bytes.extend_from_slice(datagram);
+        let is_kept = self.keep(way, begin);
+        if !is_kept {
+            self.bytes.truncate(begin);
         }
-        let has_room = self.bytes.len() + datagram.len() <= MOST_BYTES
-            && self.bytes.len() < MOST_DATAGRAMS * self.datagram;
-        if self.way != Some(way) || datagram.len() > self.datagram || !has_room {
+        is_kept
+    }
+
+    /// Whether what was written from `begin` on, a datagram, belongs to those before it; if not, it is to be taken out.
+    fn keep(&mut self, way: Way, begin: usize) -> bool {
+        let length = self.bytes.len().saturating_sub(begin);
+        if begin == 0 {
+            (self.way, self.datagram) = (Some(way), length);
+        }
+        let has_room = self.bytes.len() <= MOST_BYTES && begin < MOST_DATAGRAMS * self.datagram;
+        if self.way != Some(way) || length > self.datagram || !has_room {
             return false;
         }
-        self.bytes.extend_from_slice(datagram);
-        self.is_closed = datagram.len() < self.datagram;
+        self.is_closed = length < self.datagram;
         true
     }
 

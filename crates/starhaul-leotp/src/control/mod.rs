@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use adaptive::Adaptive;
 use published::Published;
 
-use crate::config::RateRule;
+use crate::config::{RateRule, Scope};
 
 /// Rates change within a round: a round trip, but where that is shorter than hosts let a program wait for a processor.
 pub(crate) const LEAST_ROUND: Duration = Duration::from_millis(8);
@@ -31,7 +31,7 @@ pub(crate) struct Arrived {
     pub(crate) missing: u32,
     /// The sender had nothing to send after it.
     pub(crate) is_limited: bool,
-    /// The round-trip time of the hop.
+    /// The round-trip time of the hop; from end to end, that of the path without queues.
     pub(crate) rtt: Duration,
 }
 
@@ -43,10 +43,10 @@ pub(crate) enum RateControl {
 }
 
 impl RateControl {
-    pub(crate) fn new(rule: RateRule) -> Self {
+    pub(crate) fn new(rule: RateRule, scope: Scope) -> Self {
         match rule {
             RateRule::Adaptive => Self::Adaptive(Box::default()),
-            RateRule::Published => Self::Published(Published::default()),
+            RateRule::Published => Self::Published(Published::new(scope)),
         }
     }
 

@@ -6,6 +6,7 @@ use std::{
 };
 
 use super::Arrived;
+use crate::config::Scope;
 
 /// M: the queue up to which the window grows, in bytes.
 const MOST_QUEUE: f64 = 3000.0;
@@ -20,6 +21,9 @@ const MEMORY: Duration = Duration::from_secs(10);
 pub(crate) struct Published {
     window: f64,
     is_starting: bool,
+    scope: Scope,
+    /// One-way delays in ascending order, the least of [`MEMORY`] first: from end to end they tell what the path's round trip is longer for.
+    least_delay: VecDeque<(Instant, i64)>,
     /// Round-trip times in ascending order, the least of [`MEMORY`] first.
     least: VecDeque<(Instant, Duration)>,
     rtt: Option<Duration>,
@@ -28,21 +32,27 @@ pub(crate) struct Published {
     bytes: f64,
 }
 
-impl Default for Published {
-    fn default() -> Self {
+impl Published {
+    pub(crate) fn new(scope: Scope) -> Self {
         Self {
             window: 10.0 * SEGMENT,
             is_starting: true,
+            scope,
+            least_delay: VecDeque::new(),
             least: VecDeque::new(),
             rtt: None,
             since: None,
             bytes: 0.0,
         }
     }
-}
 
-impl Published {
     pub(crate) fn on_data(&mut self, packet: &Arrived) {
+        if self.scope == Scope::EndToEnd {
+            note_least(&mut self.least_delay, packet.now, packet.delay);
+            let least = self.least_delay.front().map_or(0, |(_, delay)| *delay);
+            let waited = u64::try_from(packet.delay.saturating_sub(least)).unwrap_or(0);
+            self.take_rtt(packet.now, packet.rtt + Duration::from_micros(waited));
+        }
         let since = *self.since.get_or_insert(packet.now);
         self.bytes += f64::from(packet.bytes);
         let (Some(rtt), Some((_, least))) = (self.rtt, self.least.front()) else {
@@ -68,19 +78,16 @@ impl Published {
         self.bytes = 0.0;
     }
 
+    /// Takes a round trip of the hop, which tells nothing of the path.
     pub(crate) fn on_rtt(&mut self, now: Instant, rtt: Duration) {
+        if self.scope == Scope::Hop {
+            self.take_rtt(now, rtt);
+        }
+    }
+
+    fn take_rtt(&mut self, now: Instant, rtt: Duration) {
         self.rtt = Some(rtt);
-        while self.least.back().is_some_and(|(_, other)| *other >= rtt) {
-            self.least.pop_back();
-        }
-        self.least.push_back((now, rtt));
-        while self
-            .least
-            .front()
-            .is_some_and(|(at, _)| now.saturating_duration_since(*at) > MEMORY)
-        {
-            self.least.pop_front();
-        }
+        note_least(&mut self.least, now, rtt);
     }
 
     pub(crate) fn rate(&self) -> Option<f64> {
@@ -89,6 +96,64 @@ impl Published {
 
     pub(crate) fn forget_delays(&mut self) {
         self.least.clear();
+        self.least_delay.clear();
         self.rtt = None;
+    }
+}
+
+/// Adds a value to those of [`MEMORY`] that no later one undercuts.
+fn note_least<T: PartialOrd>(least: &mut VecDeque<(Instant, T)>, now: Instant, value: T) {
+    while least.pop_back_if(|(_, other)| *other >= value).is_some() {}
+    least.push_back((now, value));
+    let is_old = |at: Instant| now.saturating_duration_since(at) > MEMORY;
+    while least.pop_front_if(|(at, _)| is_old(*at)).is_some() {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// From end to end the window was divided by the round trip of the last hop: nothing held the rate back.
+    #[test]
+    fn a_path_is_filled_without_a_long_queue_though_its_last_hop_is_short() {
+        const BYTES: u32 = 1500;
+        // Bytes per second of the narrowest link.
+        const LINK: f64 = 1_250_000.0;
+        let (start, base) = (Instant::now(), Duration::from_millis(100));
+        let after = |seconds: f64| start + Duration::from_secs_f64(seconds);
+        let mut control = Published::new(Scope::EndToEnd);
+        // Rates as the sender hears of them, half a round trip later.
+        let mut news = VecDeque::from([(0.0, 150_000.0)]);
+        let (mut sent, mut free, mut rate) = (0.0_f64, 0.0_f64, 150_000.0_f64);
+        let (mut arrived, mut longest) = (0_u32, 0.0_f64);
+        while sent < 60.0 {
+            let leaves = sent.max(free) + f64::from(BYTES) / LINK;
+            free = leaves;
+            let (at, queue) = (leaves + 0.05, leaves - sent);
+            #[expect(clippy::cast_possible_truncation, reason = "microseconds of a minute")]
+            let micros = |seconds: f64| (seconds * 1e6) as i64;
+            control.on_rtt(after(at), Duration::from_millis(2));
+            control.on_data(&Arrived {
+                now: after(at),
+                sent: micros(sent),
+                delay: micros(at - sent),
+                bytes: BYTES,
+                missing: 0,
+                is_limited: false,
+                rtt: base,
+            });
+            news.push_back((at + 0.05, control.rate().unwrap()));
+            if sent > 10.0 {
+                arrived += 1;
+                longest = longest.max(queue);
+            }
+            while let Some((_, heard)) = news.pop_front_if(|(heard, _)| *heard <= sent) {
+                rate = heard;
+            }
+            sent += f64::from(BYTES) / rate;
+        }
+        let share = f64::from(arrived * BYTES) / (50.0 * LINK);
+        assert!(share > 0.75, "{share} of the link");
+        assert!(longest < 0.05, "{longest} s of queue");
     }
 }

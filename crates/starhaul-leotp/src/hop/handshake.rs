@@ -52,8 +52,11 @@ pub(crate) struct Session {
     pub(crate) open: PacketKey,
     /// The neighbour is known to have the keys.
     pub(crate) is_confirmed: bool,
-    /// Another life came since the neighbour had this one before: there are two programs.
-    pub(crate) is_back: bool,
+    /// The neighbour had this life before, and another one since.
+    is_back: bool,
+    /// So had that other one: two programs take the neighbour from each other. One alone that is back was stopped while another had its key, or a
+    /// relay in the way has ended.
+    pub(crate) is_shared: bool,
 }
 
 /// What a hello brought.
@@ -190,12 +193,14 @@ impl Handshake {
         }
         self.random.fill_bytes(&mut self.challenge);
         (self.wait, self.doubt) = (FIRST, FIRST);
+        let is_back = self.former.contains(&hello.life);
         let session = Session {
             peer: hello.life,
             seal: self.key.direction(&self.life, &hello.life),
             open: self.key.direction(&hello.life, &self.life),
             is_confirmed: false,
-            is_back: self.former.contains(&hello.life),
+            is_back,
+            is_shared: is_back && accepted.is_some_and(|accepted| accepted.is_back),
         };
         if let Some(accepted) = accepted {
             self.former.rotate_left(1);
@@ -295,11 +300,38 @@ mod tests {
                     }
                 }
                 let session = b.session.as_ref().unwrap();
-                lives.push(session.peer == a.handshake.life && session.is_back);
+                lives.push(session.peer == a.handshake.life && session.is_shared);
             }
             let known = usize::try_from(programs).unwrap();
-            let expected: Vec<bool> = (0..12).map(|at| known > 1 && at >= known).collect();
+            let expected: Vec<bool> = (0..12).map(|at| known > 1 && at > known).collect();
             assert_eq!(lives, expected, "{programs}");
+        }
+    }
+
+    /// A program that was stopped while another one used its key, or whose way led through a relay that stands for the server until it ends: nothing keeps
+    /// it from anything any more.
+    #[test]
+    fn a_life_that_comes_back_after_those_that_ended_is_no_second_program() {
+        let mut now = Instant::now();
+        let mut b = End::new(now, 1);
+        let mut stays = End::new(now, 2);
+        for round in 0..6 {
+            let mut passing = End::new(now, 10 + round);
+            for a in [&mut passing, &mut stays] {
+                a.handshake.prompt(now);
+                for _ in 0..4 {
+                    now += LONGEST;
+                    if let Some(hello) = a.poll(now) {
+                        b.handle(now, &hello);
+                    }
+                    if let Some(hello) = b.poll(now) {
+                        a.handle(now, &hello);
+                    }
+                }
+                let session = b.session.as_ref().unwrap();
+                assert_eq!(session.peer, a.handshake.life, "round {round}");
+                assert!(!session.is_shared, "round {round}");
+            }
         }
     }
 

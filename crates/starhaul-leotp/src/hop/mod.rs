@@ -166,7 +166,7 @@ impl Hop {
             echoed: None,
             delay: None,
             last_data: None,
-            control: RateControl::new(node.rate_rule),
+            control: RateControl::new(node.rate_rule, node.control),
             takes: None,
             received: 0,
             queue: SendQueue::new(node.queue_bytes, node.contents, node.burst),
@@ -204,9 +204,10 @@ impl Hop {
         self.session.is_some()
     }
 
-    /// Whether another life of the neighbour came since it had the present one before.
+    /// Whether two lives of the neighbour take it from each other.
     pub(crate) fn is_shared(&self) -> bool {
-        self.session.as_ref().is_some_and(|session| session.is_back)
+        let session = self.session.as_ref();
+        session.is_some_and(|session| session.is_shared)
     }
 
     /// The smoothed round-trip time, or a guess.

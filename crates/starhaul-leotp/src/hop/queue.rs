@@ -26,6 +26,8 @@ const MOST_OWN: usize = 1 << 13;
 const FEW_OWN: usize = 8;
 /// Bytes of a content that wait in these ranges at most, as many as a requester waits for: others who want it wait behind them.
 const MOST_OWN_BYTES: u64 = 64 << 20;
+/// The segments of one content take at most so many times the room that is left: alone, three quarters of all.
+const SHARE: usize = 3;
 /// What a segment takes of the queue at least: one without data takes memory, too.
 const LEAST_BYTES: usize = 192;
 /// Flows are looked through for idle ones this often at most.
@@ -281,7 +283,7 @@ impl SendQueue {
             self.repairs.push_back((since, next));
             return true;
         }
-        let items = self.items;
+        let (items, free) = (self.items, self.most_bytes - self.bytes);
         let Some(flow) = self.flow(now, content, handle) else {
             return false;
         };
@@ -294,9 +296,14 @@ impl SendQueue {
             Item::Own { start, end } => flow.add_own(start, end),
             Item::Segment { ref segment, .. } => {
                 // Who waits for long asks again.
-                if !flow.segments.insert(mark(segment)) {
+                if flow.segments.contains(&mark(segment)) {
                     return true;
                 }
+                // One content with a long queue keeps no other out.
+                if flow.weight + weight > SHARE * free {
+                    return false;
+                }
+                flow.segments.insert(mark(segment));
                 flow.items.push_back(item);
             }
         }

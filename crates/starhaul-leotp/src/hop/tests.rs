@@ -3,6 +3,13 @@ use rand_chacha::rand_core::SeedableRng as _;
 use super::*;
 use crate::{keys::NeighbourKey, wire::parse};
 
+impl Hop {
+    /// How many numbers of contents were given.
+    pub(crate) fn handles_given(&self) -> u64 {
+        self.handles.next
+    }
+}
+
 fn hop(now: Instant, seed: u64) -> Hop {
     let key = NeighbourKey::new(&[7; 32]);
     let random = ChaCha20Rng::seed_from_u64(seed);

@@ -450,18 +450,21 @@ impl Node {
             return;
         };
         for frame in frames {
-            let is_true = match *frame {
-                Frame::Want {
-                    content,
-                    start,
-                    end,
-                    ..
-                } => self.pending.waits_for(content, start, end),
-                _ => true,
-            };
-            if is_true {
-                hop.queue_frame(*frame);
+            let mut again = *frame;
+            // What has come since, as where the packet was only late, is not asked for twice.
+            if let Frame::Want {
+                content,
+                start,
+                end,
+                ..
+            } = &mut again
+            {
+                let Some(part) = self.pending.awaited_part(*content, *start, *end) else {
+                    continue;
+                };
+                (*start, *end) = part;
             }
+            hop.queue_frame(again);
         }
     }
 

@@ -20,7 +20,7 @@ use rand_chacha::{
     ChaCha20Rng,
     rand_core::{RngCore as _, SeedableRng as _},
 };
-use relay::Relayed;
+use relay::{RateLooks, Relayed};
 use rustc_hash::FxHashMap;
 use waits::Waits;
 use ways::Ways;
@@ -70,6 +70,8 @@ pub struct Node {
     /// Where the openers of streams that are relayed are.
     ways: Ways,
     responder: Responder,
+    /// Contents that are not known may be served later.
+    holds_refusals: bool,
     streams: Option<Streams>,
     cache: Cache,
     pending: Pending,
@@ -79,6 +81,11 @@ pub struct Node {
     relayed: FxHashMap<ContentId, Relayed>,
     /// When the silence about each of them may have to be broken.
     silences: Deadlines<ContentId>,
+    /// Whose rates were looked at, by the neighbour that they come from.
+    rate_looks: BTreeMap<NeighbourId, RateLooks>,
+    /// How often the rate of a content was found.
+    #[cfg(test)]
+    rates_found: std::cell::Cell<usize>,
     events: VecDeque<Event>,
     stats: Stats,
     sweep_at: Option<Instant>,
@@ -114,6 +121,7 @@ impl Node {
             routes: FxHashMap::default(),
             ways: Ways::new(config.contents),
             responder: Responder::default(),
+            holds_refusals: false,
             streams: None,
             cache,
             pending: Pending::new(config.pending_ranges, config.contents, config.patience),
@@ -121,6 +129,9 @@ impl Node {
             fetches_begun: 0,
             relayed: FxHashMap::default(),
             silences: Deadlines::default(),
+            rate_looks: BTreeMap::new(),
+            #[cfg(test)]
+            rates_found: std::cell::Cell::default(),
             events: VecDeque::new(),
             stats: Stats::default(),
             sweep_at: None,
@@ -256,6 +267,12 @@ impl Node {
     /// Serves a content no more.
     pub fn withdraw(&mut self, content: ContentId) {
         self.responder.withdraw(content);
+    }
+
+    /// While this holds, neighbours are not told that a content is unknown which this node neither serves nor has a route for: it may be served soon, as
+    /// after a restart, and who asks asks again.
+    pub fn hold_refusals(&mut self, holds: bool) {
+        self.holds_refusals = holds;
     }
 
     /// Begins a transfer; its data come by [`Node::read`].
@@ -493,6 +510,9 @@ impl Node {
         let since = self.there_since(now);
         match asker {
             Asker::Neighbour(id, handle) => {
+                if !self.responder.is_ready(content, start) {
+                    return;
+                }
                 if let Some(hop) = self.hops.get_mut(&id) {
                     let item = crate::hop::queue::Item::Own { start, end };
                     let next = crate::hop::queue::Next {
@@ -535,7 +555,9 @@ impl Node {
         let route = self.route_of(content);
         let route = route.filter(|route| !matches!(asker, Asker::Neighbour(id, _) if id == *route));
         let Some((route, hop)) = route.and_then(|id| Some((id, self.hops.get_mut(&id)?))) else {
-            if is_live && self.waits_for_opener(now, asker, content, range) {
+            if is_live && self.waits_for_opener(now, asker, content, range)
+                || self.holds_refusals && matches!(asker, Asker::Neighbour(..))
+            {
                 return;
             }
             self.stats.refused.unknown += 1;
@@ -555,8 +577,9 @@ impl Node {
             Asker::Neighbour(..) => &mut self.looks,
             Asker::Local(_) | Asker::Stream(_) => &mut own_looks,
         };
-        let handle = may_ask
-            .then(|| hop.handle_of(content, |content| !pending.waits_for(content, 0, u64::MAX)));
+        let is_idle = |content| !pending.waits_for(content, 0, u64::MAX);
+        let is_admitted = may_ask && pending.admits(content, asker);
+        let handle = is_admitted.then(|| hop.handle_of(content, is_idle));
         let asked = handle.flatten().and_then(|handle| {
             let asked = pending.ask_within(looks, now, content, range, (asker, again))?;
             Some((handle, asked))

@@ -1,6 +1,9 @@
 //! What leaves.
 
-use std::time::Instant;
+use std::{
+    ops::Bound::{self, Excluded, Included, Unbounded},
+    time::Instant,
+};
 
 use super::Node;
 use crate::{
@@ -15,26 +18,31 @@ use crate::{
 impl Node {
     /// Appends the next datagram that may leave now to `out`, and returns whom it is for. Neighbours take turns.
     pub fn poll_transmit(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<NeighbourId> {
-        let behind = self.hops.range((
-            std::ops::Bound::Excluded(self.last_sent),
-            std::ops::Bound::Unbounded,
-        ));
-        let before = self.hops.range(..=self.last_sent);
-        let ready = |(id, hop): (&NeighbourId, &crate::hop::Hop)| hop.may_send(now).then_some(*id);
-        let mut ready: Vec<NeighbourId> = behind.chain(before).filter_map(ready).collect();
-        ready.reverse();
-        let begin = out.len();
-        while let Some(id) = ready.pop() {
-            let has_sent = self.transmit_to(now, id, out);
-            // The end of a stream may just have left.
-            self.settle_streams(now);
-            if has_sent {
-                self.last_sent = id;
-                self.stats.bytes_sent += (out.len() - begin) as u64;
-                return Some(id);
+        let (begin, last) = (out.len(), self.last_sent);
+        for (mut from, to) in [(Excluded(last), Unbounded), (Unbounded, Included(last))] {
+            while let Some(id) = self.next_ready(now, (from, to)) {
+                let has_sent = self.transmit_to(now, id, out);
+                // The end of a stream may just have left.
+                self.settle_streams(now);
+                if has_sent {
+                    self.last_sent = id;
+                    self.stats.bytes_sent += (out.len() - begin) as u64;
+                    return Some(id);
+                }
+                from = Excluded(id);
             }
         }
         None
+    }
+
+    /// The first of these neighbours for which something may leave.
+    fn next_ready(
+        &self,
+        now: Instant,
+        among: (Bound<NeighbourId>, Bound<NeighbourId>),
+    ) -> Option<NeighbourId> {
+        let mut hops = self.hops.range(among);
+        hops.find_map(|(id, hop)| hop.may_send(now).then_some(*id))
     }
 
     fn transmit_to(&mut self, now: Instant, id: NeighbourId, out: &mut Vec<u8>) -> bool {

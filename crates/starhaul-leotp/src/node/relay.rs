@@ -34,6 +34,11 @@ const LONGEST_SILENCE: Duration = Duration::from_millis(100);
 const MOST_LIVE_SILENCES: u32 = 2;
 /// Contents whose rates are reported in one packet at most.
 const MOST_RATES: usize = 16;
+/// Of more contents than these, changed rates are sought among all this far apart at least: each control packet asks for them.
+const FEW_RELAYED: usize = 256;
+const LOOKED: Duration = Duration::from_millis(20);
+/// And meanwhile among so many at most that are known to have changed.
+const MOST_CHANGED: usize = 64;
 
 /// A content on its way through a node.
 #[derive(Debug)]
@@ -63,6 +68,33 @@ pub(super) struct PastAsker {
     handle: u64,
     /// What all had asked for when it asked last.
     asked_bytes: u64,
+}
+
+/// The last look at the rates of all contents that come from a neighbour, and those that changed since.
+#[derive(Debug, Default)]
+pub(super) struct RateLooks {
+    at: Option<Instant>,
+    changed: Vec<ContentId>,
+}
+
+/// What leaves to each neighbour, found once; without memory for a few of them, as this is asked for each packet.
+#[derive(Debug, Default)]
+struct LeavingTo {
+    few: [Option<(NeighbourId, Leaving)>; 4],
+    more: BTreeMap<NeighbourId, Leaving>,
+}
+
+impl LeavingTo {
+    fn of(&mut self, id: NeighbourId, find: impl FnOnce() -> Leaving) -> Leaving {
+        for known in &mut self.few {
+            match known {
+                Some((known, leaving)) if *known == id => return *leaving,
+                Some(_) => {}
+                None => return known.insert((id, find())).1,
+            }
+        }
+        *self.more.entry(id).or_insert_with(find)
+    }
 }
 
 impl Relayed {
@@ -124,6 +156,9 @@ impl Node {
         }
         self.silences
             .set(content, Some(relayed.heard + relayed.silence));
+        if relayed.reported.is_none() {
+            self.note_changed(upstream, std::iter::once(content));
+        }
     }
 
     /// Data of a content came.
@@ -219,7 +254,8 @@ impl Node {
             greatest,
         });
         if self.config.control == Scope::Hop {
-            let rates = self.changed_rates(now, id, round, None);
+            let among = self.suspects(now, id);
+            let rates = self.changed_rates(now, id, round, among.as_deref());
             for (content, handle, rate) in rates {
                 out.push(Frame::Flow {
                     handle,
@@ -279,9 +315,15 @@ impl Node {
         };
         let (round, own) = (hop.round(), hop.report_at(now, rate));
         let changed = match self.config.control {
-            Scope::Hop => self.changed_rates(now, id, round, about),
+            Scope::Hop => {
+                let all = about.is_none().then(|| self.suspects(now, id)).flatten();
+                let among = about.as_slice();
+                let among = Some(among).filter(|it| !it.is_empty());
+                self.changed_rates(now, id, round, among.or(all.as_deref()))
+            }
             Scope::EndToEnd => Vec::new(),
         };
+        self.note_changed(id, changed.iter().map(|(content, ..)| *content));
         let reported = changed.iter().filter_map(|(content, ..)| {
             Some(
                 self.relayed
@@ -312,19 +354,48 @@ impl Node {
         }
     }
 
-    /// The contents whose rates differ from those reported to the neighbour upstream: of all, or only the one that changed.
+    /// The contents among which changed rates are sought: `None` for all, unless these are many and were looked at of late.
+    fn suspects(&mut self, now: Instant, id: NeighbourId) -> Option<Vec<ContentId>> {
+        if self.relayed.len() <= FEW_RELAYED {
+            return None;
+        }
+        let looks = self.rate_looks.entry(id).or_default();
+        let changed = std::mem::take(&mut looks.changed);
+        let is_recent = |at| now.saturating_duration_since(at) < LOOKED;
+        if looks.at.is_some_and(is_recent) {
+            return Some(changed);
+        }
+        looks.at = Some(now);
+        None
+    }
+
+    /// Notes which rates changed, so that they are found without a look at all contents.
+    fn note_changed(&mut self, id: NeighbourId, changed: impl Iterator<Item = ContentId>) {
+        if self.relayed.len() <= FEW_RELAYED {
+            return;
+        }
+        let known = &mut self.rate_looks.entry(id).or_default().changed;
+        for content in changed {
+            if known.len() < MOST_CHANGED && !known.contains(&content) {
+                known.push(content);
+            }
+        }
+    }
+
+    /// The contents whose rates differ from those reported to the neighbour upstream: of all, or of those `among` which they are sought.
     fn changed_rates(
         &self,
         now: Instant,
         id: NeighbourId,
         round: Duration,
-        about: Option<ContentId>,
+        among: Option<&[ContentId]>,
     ) -> Vec<(ContentId, u64, f64)> {
-        let one = about.and_then(|content| self.relayed.get_key_value(&content));
-        let all = self.relayed.iter().filter(|_| about.is_none());
-        let of_neighbour = one.into_iter().chain(all);
+        let some = among.into_iter().flatten();
+        let some = some.filter_map(|content| self.relayed.get_key_value(content));
+        let all = self.relayed.iter().filter(|_| among.is_none());
+        let of_neighbour = some.chain(all);
         let of_neighbour = of_neighbour.filter(|(_, relayed)| relayed.upstream == id);
-        let mut leaving = BTreeMap::new();
+        let mut leaving = LeavingTo::default();
         let changed = of_neighbour.filter_map(|(content, relayed)| {
             let rate = self.backpressure(now, relayed, round, &mut leaving)?;
             let is_news = relayed.reported.is_none_or(|(reported, _)| {
@@ -343,8 +414,10 @@ impl Node {
         now: Instant,
         relayed: &Relayed,
         round: Duration,
-        leaving: &mut BTreeMap<NeighbourId, Leaving>,
+        leaving: &mut LeavingTo,
     ) -> Option<f64> {
+        #[cfg(test)]
+        self.rates_found.update(|found| found + 1);
         let segment_bytes = f64::from(u32::try_from(self.config.segment_bytes).unwrap_or(u32::MAX));
         let few = self.config.backlog_segments * segment_bytes;
         let (least_wait, round) = (least_queue(round).as_secs_f64(), round.as_secs_f64());
@@ -353,8 +426,8 @@ impl Node {
         let rates = askers.filter_map(|PastAsker { id, handle, .. }| {
             let hop = self.hops.get(id)?;
             let (backlog, said) = hop.queue.backlog(*handle);
-            let all = leaving.entry(*id).or_insert_with(|| hop.queue.leaving(now));
-            let [equal, share] = hop.queue.share(now, *handle, hop.takes(), all);
+            let all = leaving.of(*id, || hop.queue.leaving(now));
+            let [equal, share] = hop.queue.share(now, *handle, hop.takes(), &all);
             let leaves = said.map_or(share, |said| share.min(said));
             // What leaves while this program waits for a processor must be there.
             let wait = self

@@ -400,3 +400,98 @@ fn a_live_interest_without_end_costs_a_new_life_of_the_upstream_nothing() {
     let stats = net.node(1).stats();
     assert_eq!((stats.frame_drops, stats.refused.overflow), (0, 1));
 }
+
+/// Relays that ask each other: what a requester asked for twice went round for ever, and was never forgotten.
+#[test]
+fn what_goes_round_in_a_ring_of_relays_ends_soon() {
+    let mut hops: Vec<(u32, u32)> = (0..8).map(|at| (at, (at + 1) % 8)).collect();
+    hops.push((8, 0));
+    let mut net = Net::new(9, &hops, &NodeConfig::default());
+    for (from, to) in hops {
+        net.route(from, to);
+    }
+    let fetch = net.fetch(8, C);
+    net.run(3000);
+    assert!(net.node(0).pending_ranges() > 0);
+    net.node(8).end(fetch);
+    net.run(1000);
+    let before = net.node(0).stats().interests;
+    net.run(5000);
+    let after = net.node(0).stats().interests;
+    assert_eq!(after, before, "Interests go round");
+    net.run(8000);
+    for id in 0..8 {
+        assert_eq!(net.node(id).pending_ranges(), 0, "at {id}");
+    }
+}
+
+/// A server that restarts, and has not read all its files again, ended the transfers of the others.
+#[test]
+fn what_may_be_served_soon_is_not_refused() {
+    let mut net = Net::new(2, &[(0, 1)], &NodeConfig::default());
+    net.route(1, 0);
+    net.node(0).hold_refusals(true);
+    let fetch = net.fetch(1, C);
+    net.run(1500);
+    let content = Bytes::from(vec![5; 10_000]);
+    net.node(0).serve(C, &secret(), Box::new(content));
+    net.run(5000);
+    let events = net.events(1);
+    assert_eq!(events.last(), Some(&Event::Finished(fetch)), "{events:?}");
+    net.node(0).hold_refusals(false);
+    let other = net.fetch(1, numbered(1));
+    net.run(100);
+    let refused = Event::Failed(other, Failure::Refused);
+    assert_eq!(net.events(1), [refused]);
+}
+
+/// The content of this number.
+fn numbered(number: u64) -> ContentId {
+    let mut content = [3; 16];
+    content[..8].copy_from_slice(&number.to_be_bytes());
+    ContentId(content)
+}
+
+/// A name for which there was no room took a number all the same, for which those of others were gone through.
+#[test]
+fn names_without_room_take_no_number() {
+    let config = NodeConfig {
+        contents: 100,
+        ..NodeConfig::default()
+    };
+    let mut net = Net::new(3, &[(0, 1), (1, 2)], &config);
+    net.route(1, 0);
+    net.cut = Some((1, 0));
+    for number in 0..500 {
+        net.say(2, 1, want(numbered(number), number, 0, 100));
+        if number % 50 == 49 {
+            net.run(2);
+        }
+    }
+    let given = net.nodes[&1].hops[&NeighbourId(0)].handles_given();
+    assert_eq!(given, 75);
+}
+
+/// For each control packet the rates of all contents were found: who asked for many names kept a relay busy with them.
+#[test]
+fn many_names_of_which_nothing_comes_cost_a_relay_little() {
+    let mut net = Net::new(3, &[(0, 1), (1, 2)], &NodeConfig::default());
+    net.route(1, 0);
+    net.cut = Some((1, 0));
+    for number in 0..2000 {
+        net.say(2, 1, want(numbered(number), number, 0, 100));
+        if number % 50 == 49 {
+            net.run(2);
+        }
+    }
+    net.run(10);
+    assert_eq!(net.node(1).relayed.len(), 2000);
+    net.node(1).rates_found.set(0);
+    for number in 100..600 {
+        net.say(2, 1, want(numbered(0), 0, number * 10, number * 10 + 5));
+        net.run(1);
+    }
+    // All of them each 20 ms.
+    let found = net.node(1).rates_found.get();
+    assert!((1000..100_000).contains(&found), "{found}");
+}

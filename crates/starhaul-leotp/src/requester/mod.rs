@@ -199,13 +199,16 @@ impl Fetch {
         if let Some(again) = self.again.pop_front() {
             return Some(again);
         }
+        self.skip_held();
         let window = self.window.bytes(self.segment, self.window_bytes);
         let held = self.in_flight + self.early_bytes + self.ready_bytes;
         let at_once = self.segment * (window / self.segment / 32).clamp(1, MOST_AT_ONCE);
         let left = self
             .end
             .map_or(u64::MAX, |end| end.saturating_sub(self.next));
-        let length = at_once.min(left);
+        // Up to the end of a segment: one that two Interests ask for parts of may come for each.
+        let beyond = self.next.saturating_add(at_once) % self.segment;
+        let length = (at_once - beyond).min(left);
         // An empty content consists of a segment without data, whose only name is its first byte's.
         if length == 0 || self.in_flight + length > window || held + length > self.window_bytes {
             return None;
@@ -218,6 +221,18 @@ impl Fetch {
             end: self.next,
             is_fresh: false,
         })
+    }
+
+    /// What came with segments that are longer than was expected is not asked for: nobody would take it out of what is in flight.
+    fn skip_held(&mut self) {
+        self.next = self.next.max(self.in_order);
+        while let Some((offset, data)) = self.early.range(..=self.next).next_back() {
+            let end = offset + data.len() as u64;
+            if end <= self.next {
+                return;
+            }
+            self.next = end;
+        }
     }
 
     /// When [`Fetch::handle_timeout`] is due.
@@ -484,5 +499,36 @@ mod tests {
             is_fresh: true,
         };
         assert_eq!(fetch.poll_want(now), Some(again));
+    }
+
+    /// The part of a segment behind the range that was asked for was asked for once more, and again after each timeout.
+    #[test]
+    fn what_came_with_longer_segments_than_expected_is_not_asked_for() {
+        let now = Instant::now();
+        let config = FetchConfig {
+            window_bytes: 1000,
+            ..FetchConfig::new(ContentId([2; 16]), ContentSecret::new(&[1; 32]))
+        };
+        let mut fetch = Fetch::new(config, Scope::Hop, 100);
+        let wants = |fetch: &mut Fetch| -> Vec<(u64, u64)> {
+            let wants = std::iter::from_fn(|| fetch.poll_want(now));
+            wants.map(|want| (want.start, want.end)).collect()
+        };
+        let take = |fetch: &mut Fetch, offset: u64| {
+            let segment = fetch.key.seal(offset, false, &[7; 130]);
+            assert_eq!(fetch.handle_segment(now, &segment), Taken::New);
+        };
+        assert_eq!(wants(&mut fetch).last(), Some(&(900, 1000)));
+        (0..8).for_each(|number| take(&mut fetch, number * 130));
+        while fetch.read().is_some() {}
+        let asked = wants(&mut fetch);
+        let expected: Vec<(u64, u64)> = (8..15).map(|at| (at * 130, at * 130 + 130)).collect();
+        assert_eq!(asked, expected);
+        asked.iter().for_each(|(start, _)| take(&mut fetch, *start));
+        assert_eq!(fetch.handle_timeout(now + Duration::from_secs(60)), 0);
+        // Where an earlier try ended within a segment, the first Interest ends with it.
+        fetch.next += 50;
+        while fetch.read().is_some() {}
+        assert_eq!(wants(&mut fetch)[..2], [(2000, 2080), (2080, 2210)]);
     }
 }

@@ -298,3 +298,40 @@ fn a_node_of_several_addresses_answers_from_that_which_was_asked() {
         assert_eq!((way.to, way.from), (from, keeps.then_some(second)));
     }
 }
+
+/// One neighbour behind a tunnel took segmentation offload from all: the kernel refused a batch of datagrams that are longer than its MTU.
+#[test]
+fn datagrams_that_leave_in_fragments_are_no_batch() {
+    let bind = || BulkSocket::bind(([127, 0, 0, 1], 0).into(), IoMode::Gso).unwrap();
+    let (sender, receiver) = (bind(), bind());
+    let contents: Vec<u8> = (0..5 * 1472_u32).map(|at| at.to_le_bytes()[1]).collect();
+    let way = straight(receiver.local_addr());
+    let sent = send(&sender, way, &contents, (1472, false)).unwrap();
+    assert_eq!(sent, contents.len());
+    let (mut poller, mut buffer) = (Poller::new().unwrap(), RecvBuffer::new());
+    let mut received: Vec<Vec<u8>> = Vec::new();
+    while received.iter().map(Vec::len).sum::<usize>() < contents.len() {
+        poller.wait(&[(receiver.socket(), false)], None).unwrap();
+        while receiver.try_recv(&mut buffer).unwrap() {
+            received.extend(buffer.messages().map(|message| message.contents.to_vec()));
+        }
+    }
+    assert_eq!(received.concat(), contents);
+    assert_eq!(received.len(), 5, "each leaves alone");
+}
+
+#[test]
+fn a_batch_takes_datagrams_of_one_length_and_way_until_a_shorter_one_ends_it() {
+    let [one, other] = [1, 2].map(|port| straight(([127, 0, 0, 1], port).into()));
+    let mut batch = Batch::default();
+    assert!(batch.push(one, &[1; 100]) && batch.push(one, &[2; 100]));
+    assert!(!batch.push(other, &[3; 100]) && !batch.push(one, &[3; 101]));
+    assert_eq!(batch.bytes.len(), 200, "what it does not take is not in it");
+    batch.bytes.extend([4; 50]);
+    assert!(batch.keep(one, 200) && batch.is_closed);
+    batch.clear();
+    for _ in 0..MOST_DATAGRAMS {
+        assert!(batch.push(other, &[5; 10]));
+    }
+    assert!(!batch.push(other, &[5; 10]));
+}

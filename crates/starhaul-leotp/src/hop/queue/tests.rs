@@ -311,3 +311,28 @@ fn a_number_that_means_another_content_now_sends_that() {
     assert_eq!(contents, [ContentId([2; 16]); 2]);
     assert!(queue.is_empty() && queue.items == 0 && queue.bytes == 0);
 }
+
+/// Behind one relay, a content with a long queue took all the room: what others asked for out of the cache was dropped each time.
+#[test]
+fn one_content_leaves_room_in_the_queue_for_others() {
+    let now = Instant::now();
+    let mut queue = SendQueue::new(100_000, 10, Duration::ZERO);
+    let segment = |handle: u64, offset: u64| Next {
+        content: ContentId([1; 16]),
+        handle,
+        item: Item::Segment {
+            segment: Segment {
+                offset,
+                is_end: false,
+                sealed: vec![0; 1000].into(),
+            },
+            is_repair: false,
+            left: None,
+        },
+    };
+    let mut fit = |handle: u64| {
+        let fit = (0..1000).filter(|at| queue.push(now, now, segment(handle, at * 984)));
+        fit.count()
+    };
+    assert_eq!([1, 2, 3].map(&mut fit), [75, 19, 5]);
+}

@@ -1,0 +1,87 @@
+//! Which datagrams leave whole toward a neighbour. Segmentation offload makes no fragments: a batch of greater ones is refused, after which a
+//! socket sends everything one by one, to whomever.
+
+use std::{
+    collections::HashMap,
+    net::{IpAddr, SocketAddr},
+    time::{Duration, Instant},
+};
+
+use rustix::net::sockopt;
+use socket2::{Domain, Socket, Type};
+
+/// Routes and interfaces change: the kernel is asked again after so long.
+const KNOWN: Duration = Duration::from_secs(10);
+/// Hosts that are remembered at most: more than neighbours.
+const MOST: usize = 1024;
+/// Headers of IP and UDP.
+const HEADERS_V4: usize = 28;
+const HEADERS_V6: usize = 48;
+
+/// The greatest datagrams by host.
+#[derive(Debug, Default)]
+pub(super) struct Mtus(HashMap<IpAddr, Known>);
+
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    at: Instant,
+    /// Bytes of UDP payload, if the kernel says so.
+    most: Option<usize>,
+}
+
+impl Mtus {
+    /// Whether datagrams of so many bytes of UDP payload leave whole toward a host. Where the kernel does not say, they are taken to.
+    pub(super) fn carry(&mut self, now: Instant, to: SocketAddr, bytes: usize) -> bool {
+        let is_recent = |known: &&Known| now.saturating_duration_since(known.at) < KNOWN;
+        let known = self.0.get(&to.ip()).filter(is_recent).copied();
+        let known = known.unwrap_or_else(|| {
+            let known = Known {
+                at: now,
+                most: most_toward(to),
+            };
+            if self.0.len() >= MOST {
+                self.0.clear();
+            }
+            self.0.insert(to.ip(), known);
+            known
+        });
+        known.most.is_none_or(|most| bytes <= most)
+    }
+}
+
+/// What the MTU of the route to a host leaves for UDP payload.
+fn most_toward(to: SocketAddr) -> Option<usize> {
+    let socket = Socket::new(Domain::for_address(to), Type::DGRAM, None).ok()?;
+    // `connect` sends nothing.
+    socket.connect(&to.into()).ok()?;
+    let (mtu, headers) = match to {
+        SocketAddr::V4(_) => (sockopt::ip_mtu(&socket).ok()?, HEADERS_V4),
+        SocketAddr::V6(_) => (sockopt::ipv6_mtu(&socket).ok()?, HEADERS_V6),
+    };
+    usize::try_from(mtu).ok()?.checked_sub(headers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_small_mtu_towards_one_host_counts_for_no_other() {
+        let now = Instant::now();
+        let [near, tunnel] = [1, 2].map(|host| SocketAddr::from(([127, 0, 0, host], 9)));
+        let mut mtus = Mtus::default();
+        let known = Known {
+            at: now,
+            most: Some(1372),
+        };
+        mtus.0.insert(tunnel.ip(), known);
+        assert!(mtus.carry(now, tunnel, 1372) && !mtus.carry(now, tunnel, 1373));
+        assert!(mtus.carry(now, near, 1472), "loopback has more");
+        let later = now + KNOWN;
+        assert!(mtus.carry(later, tunnel, 1472), "the kernel is asked again");
+        for host in 0..2000_u32 {
+            mtus.carry(now, SocketAddr::from((host.to_be_bytes(), 9)), 1472);
+        }
+        assert!(mtus.0.len() <= MOST);
+    }
+}
