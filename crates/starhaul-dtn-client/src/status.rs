@@ -75,8 +75,11 @@ pub struct NeighbourStatus {
 /// Counters since the start.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Counters {
-    /// Bundles that came from neighbours.
+    /// Bundles that came from neighbours and were stored; what was here already is not counted again.
     pub received: u64,
+    /// Bundles that came from neighbours and were dropped at once: damaged, expired, or against a rule.
+    #[serde(default)]
+    pub dropped: u64,
     /// Bundles that neighbours took.
     pub sent: u64,
     /// Bundles whose lifetime ended here.

@@ -14,8 +14,9 @@ use hardy_bpa::{
     services::{self, Service, ServiceSink, StatusNotify},
 };
 use hardy_bpv7::{
+    bpsec::no_keys,
     builder::Builder,
-    bundle::{Bundle, Id},
+    bundle::{Bundle, Id, ParsedBundle},
     creation_timestamp::CreationTimestamp,
     eid::{self, Eid},
     hop_info::HopInfo,
@@ -181,7 +182,9 @@ impl App {
                 if let Some(others) = self.desk.log.is_due(Instant::now()) {
                     tracing::warn!(%error, others, "a bundle for an application is dropped");
                 }
-                return Ok(());
+                // As it is handed out again, it ends (`filters`): what is taken here counts as delivered.
+                self.set_unusable(data, &error);
+                return Err(internal(&error));
             }
         };
         let changes = &self.desk.stock.changes;
@@ -218,6 +221,21 @@ impl App {
             }
         }
         taken
+    }
+
+    /// Notes why a bundle can be delivered to nobody.
+    fn set_unusable(&self, data: &Bytes, error: &Refused) {
+        let reason = match error {
+            Refused::Unprotected => ReasonCode::MissingSecurityOperation,
+            _ if self.desk.keys.protects() => ReasonCode::FailedSecurityOperation,
+            _ => ReasonCode::BlockUnintelligible,
+        };
+        // The agent has parsed it without keys, too.
+        if let Ok(parsed) = ParsedBundle::parse(data, no_keys) {
+            let stock = &self.desk.stock;
+            stock.set_unusable(&parsed.bundle.id, reason);
+            stock.changes.again();
+        }
     }
 
     /// Notes whether there are permits for more bundles. While there are none, no search reads what waits for this endpoint.

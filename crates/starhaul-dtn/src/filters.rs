@@ -14,14 +14,16 @@ use hardy_bpv7::{
     status_report::ReasonCode,
 };
 
+use crate::stock::Stock;
+
 /// The agent's own check, under its name.
 const VALIDITY: &str = "rfc9171-validity";
 
-/// Registers the filters of a node.
+/// Registers the filters of a node with this stock.
 ///
 /// # Errors
 /// What the agent reports.
-pub(crate) fn register(agent: &Bpa) -> Result<(), filter::Error> {
+pub(crate) fn register(agent: &Bpa, stock: &Arc<Stock>) -> Result<(), filter::Error> {
     // It drops bundles whose primary block has no CRC, for which RFC 9171 (§4.3.1) asks their source, when their transfer was
     // acknowledged already. `dtn7` sends such bundles.
     agent.unregister_filter(Hook::Ingress, VALIDITY)?;
@@ -37,7 +39,9 @@ pub(crate) fn register(agent: &Bpa) -> Result<(), filter::Error> {
     let expired = Filter::Write(Arc::new(Expired));
     agent.register_filter(Hook::Egress, "expired", &[], expired)?;
     let expired = Filter::Write(Arc::new(Expired));
-    agent.register_filter(Hook::Deliver, "expired", &[], expired)
+    agent.register_filter(Hook::Deliver, "expired", &[], expired)?;
+    let unusable = Filter::Write(Arc::new(Unusable(stock.clone())));
+    agent.register_filter(Hook::Deliver, "unusable", &[], unusable)
 }
 
 /// A check that only reads, among those that may write: of two that only read, the agent gives each a task for each bundle.
@@ -62,6 +66,19 @@ impl WriteFilter for Expired {
         Ok(match bundle.has_expired() {
             true => WriteResult::Drop(Some(ReasonCode::LifetimeExpired)),
             false => WriteResult::Continue(None, None),
+        })
+    }
+}
+
+/// Ends bundles that no application can have, with the reason: of what an application takes the agent reports that it was delivered.
+struct Unusable(Arc<Stock>);
+
+#[async_trait]
+impl WriteFilter for Unusable {
+    async fn filter(&self, bundle: &Bundle, _: &[u8]) -> Result<WriteResult, hardy_bpa::Error> {
+        Ok(match self.0.unusable(&bundle.bundle.id) {
+            Some(reason) => WriteResult::Drop(Some(reason)),
+            None => WriteResult::Continue(None, None),
         })
     }
 }

@@ -20,10 +20,13 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::{
     config::{LtpConfig, TcpConfig},
     egress,
+    fragments::Part,
+    layers::Layer,
     plan::{Moment, NodeId},
     schedule::{Fit, Schedule},
-    steady::{self, Fault},
-    stock::{NoRoom, Stock},
+    steady::{self, Became, Fault},
+    stock::{NoPart, NoRoom, Stock},
+    trail::Mark,
 };
 
 /// Bundles that a neighbour over TCPCLv4 is given at a time. A session carries one, and the others are there only so that it goes on with
@@ -40,6 +43,9 @@ pub(crate) struct Gate {
 struct Door {
     /// This node.
     own: NodeId,
+    /// What it leaves in the bundles that it sends on.
+    mark: Mark,
+    layer: Layer,
     schedule: Arc<Schedule>,
     stock: Arc<Stock>,
     guests: Guests,
@@ -57,6 +63,7 @@ struct Door {
     telling: tokio::sync::Mutex<()>,
     sent: AtomicU64,
     received: AtomicU64,
+    dropped: AtomicU64,
     /// How many neighbours have come.
     came: AtomicU64,
     /// Of what strangers send.
@@ -67,6 +74,8 @@ struct Door {
     returns: Seldom,
     /// Of bundles that are not let in.
     full: Seldom,
+    /// Of bundles that the agent drops as they come.
+    drops: Seldom,
     /// Of bundles that neighbours do not take.
     refusals: Seldom,
 }
@@ -136,8 +145,10 @@ fn latest(neighbours: &BTreeMap<ClaAddress, Neighbour>) -> BTreeMap<NodeId, Neig
 pub(crate) struct Passed {
     /// Bundles that a neighbour took.
     pub sent: u64,
-    /// Bundles that came and were let in.
+    /// Bundles that came and were stored.
     pub received: u64,
+    /// Bundles that came and were dropped at once: damaged, expired, or against a rule.
+    pub dropped: u64,
     /// The nodes at the other ends, and whether bundles may go there now.
     pub neighbours: Vec<(NodeId, bool)>,
 }
@@ -153,7 +164,12 @@ impl Gate {
         waits: bool,
     ) -> Arc<Self> {
         let door = Door {
+            mark: Mark::of(&own),
             own,
+            layer: match layer.address_type() {
+                Some(ClaAddressType::Tcp) => Layer::Tcp,
+                _ => Layer::Ltp,
+            },
             schedule,
             stock,
             guests,
@@ -166,11 +182,13 @@ impl Gate {
             telling: tokio::sync::Mutex::default(),
             sent: AtomicU64::new(0),
             received: AtomicU64::new(0),
+            dropped: AtomicU64::new(0),
             came: AtomicU64::new(0),
             log: Seldom::default(),
             names: Seldom::default(),
             returns: Seldom::default(),
             full: Seldom::default(),
+            drops: Seldom::default(),
             refusals: Seldom::default(),
         };
         Arc::new(Self {
@@ -212,6 +230,7 @@ impl Gate {
         Passed {
             sent: self.door.sent.load(Ordering::Relaxed),
             received: self.door.received.load(Ordering::Relaxed),
+            dropped: self.door.dropped.load(Ordering::Relaxed),
             neighbours: neighbours
                 .into_iter()
                 .map(|(node, at)| (node, at.is_shown))
@@ -316,7 +335,10 @@ impl Door {
     ) {
         let now = Schedule::now();
         match forwarded {
-            Ok(ForwardBundleResult::Sent) => self.is_there(node),
+            Ok(ForwardBundleResult::Sent) => {
+                self.schedule.worked_over(node, self.layer, now);
+                self.is_there(node);
+            }
             Ok(ForwardBundleResult::NoNeighbour) => {
                 // TCPCLv4 tells no refusal: the connection ends with it, and each attempt is five.
                 if tells_no_refusal {
@@ -324,7 +346,7 @@ impl Door {
                 }
                 // A connection of former times may break long after the node has made another.
                 if !self.is_elsewhere(node, address) {
-                    self.schedule.failed(node, now);
+                    self.schedule.failed_over(node, self.layer, now);
                 }
             }
             Err(error) => {
@@ -350,12 +372,21 @@ impl Door {
         let removed = self.neighbours().remove(address);
         if let Some(neighbour) = &removed {
             neighbour.turns.close();
+            self.left(&neighbour.node, address);
         }
         match (removed, self.agent.get()) {
             (Some(neighbour), Some(agent)) if neighbour.is_shown => {
                 agent.remove_peer(address).await
             }
             (removed, _) => Ok(removed.is_some()),
+        }
+    }
+
+    /// Notes that a node has left an address: what waits may go to it over another layer, which was perhaps hidden.
+    fn left(&self, node: &NodeId, address: &ClaAddress) {
+        let has_left = !self.is_elsewhere(node, address);
+        if has_left && self.schedule.left(node, self.layer) {
+            self.stock.changes.at_once();
         }
     }
 
@@ -380,6 +411,31 @@ impl Door {
         }
     }
 
+    fn log_part(&self, node: Option<&NodeId>, reason: NoPart) {
+        if let Some(others) = self.full.is_due(Instant::now()) {
+            let node = node.map(ToString::to_string);
+            tracing::warn!(node, error = %reason, others, "a bundle of a neighbour is refused");
+        }
+    }
+
+    /// Counts a bundle that was not refused.
+    fn count(&self, became: Became, node: Option<&NodeId>) {
+        match became {
+            Became::Stored => drop(self.received.fetch_add(1, Ordering::Relaxed)),
+            Became::Known => {}
+            Became::Dropped => {
+                self.dropped.fetch_add(1, Ordering::Relaxed);
+                if let Some(others) = self.drops.is_due(Instant::now()) {
+                    tracing::warn!(
+                        node = node.map(ToString::to_string),
+                        others,
+                        "a bundle of a neighbour is dropped as it comes: it is damaged, has expired, or breaks a rule"
+                    );
+                }
+            }
+        }
+    }
+
     async fn update(&self, now: Moment) {
         let Some(agent) = self.agent.get() else {
             return;
@@ -391,7 +447,10 @@ impl Door {
             let changed = neighbours.iter_mut().filter_map(|(address, neighbour)| {
                 let latest = latest.get(&neighbour.node);
                 let is_latest = latest.is_some_and(|latest| latest.number == neighbour.number);
-                let is_open = is_latest && self.schedule.is_shown(&neighbour.node, now);
+                let node = &neighbour.node;
+                let is_open = is_latest
+                    && self.schedule.is_shown(node, now)
+                    && self.schedule.is_best_over(node, self.layer, now);
                 let is_news = std::mem::replace(&mut neighbour.is_shown, is_open) != is_open;
                 match is_open {
                     true if is_news => neighbour.turns = turns(),
@@ -463,6 +522,7 @@ impl Cla for Gate {
             self.door.stock.changes.again();
             return Ok(ForwardBundleResult::NoNeighbour);
         };
+        let bundle = self.door.mark.leave_in(bundle);
         let leaving = self.door.leave_to(&node);
         let forwarded = self.layer.forward(queue, address, bundle).await;
         drop((leaving, turn));
@@ -481,6 +541,59 @@ impl Cla for Gate {
 /// What the layer takes for the agent.
 struct Entrance(Arc<Door>);
 
+impl Entrance {
+    /// Gives the agent a bundle.
+    async fn take(
+        &self,
+        bundle: Bytes,
+        node: Option<&NodeId>,
+        address: Option<&ClaAddress>,
+    ) -> Result<Became> {
+        let door = &self.0;
+        let agent = door.agent.get().ok_or(Error::Disconnected)?;
+        let has_passed = door.mark.is_in(&bundle);
+        let taken = steady::arrive(has_passed, agent.dispatch(bundle, node, address)).await;
+        let (taken, became) = taken.map_err(|fault| {
+            match fault {
+                Fault::NotStored(_) => door.stock.refused(),
+                Fault::CameBack => door.log_return(node),
+            }
+            Error::Internal(fault.into())
+        })?;
+        taken.map(|()| became)
+    }
+
+    /// Gives the agent what is not here yet of a part of a bundle.
+    async fn take_part(
+        &self,
+        part: &Part,
+        data: Bytes,
+        node: Option<&NodeId>,
+        address: Option<&ClaAddress>,
+    ) -> Result<Became> {
+        let stock = &self.0.stock;
+        let refuse = |reason: NoPart| {
+            self.0.log_part(node, reason);
+            stock.refused();
+            Error::Internal(reason.into())
+        };
+        let claim = stock.claim(&part.bundle.id, &part.info, part.bytes).await;
+        let claim = claim.map_err(refuse)?;
+        if claim.missing.iter().any(|missing| part.is(missing)) {
+            return self.take(data, node, address).await;
+        }
+        let mut became = Became::Known;
+        for missing in &claim.missing {
+            let cut = part.cut(&data, missing);
+            let cut = cut.ok_or_else(|| refuse(NoPart::Protected))?;
+            if self.take(cut, node, address).await? == Became::Stored {
+                became = Became::Stored;
+            }
+        }
+        Ok(became)
+    }
+}
+
 #[async_trait]
 impl Sink for Entrance {
     async fn unregister(&self) {
@@ -496,7 +609,6 @@ impl Sink for Entrance {
         address: Option<&ClaAddress>,
     ) -> Result<()> {
         let door = &self.0;
-        let agent = door.agent.get().ok_or(Error::Disconnected)?;
         if !door.may_enter(node) {
             if let Some(others) = door.log.is_due(Instant::now()) {
                 tracing::warn!(
@@ -531,15 +643,12 @@ impl Sink for Entrance {
                 }
             }
         };
-        let taken = steady::accept(agent.dispatch(bundle, node, address)).await;
-        taken.map_err(|fault| {
-            match fault {
-                Fault::NotStored(_) => door.stock.refused(),
-                Fault::CameBack => door.log_return(node),
-            }
-            Error::Internal(fault.into())
-        })??;
-        door.received.fetch_add(1, Ordering::Relaxed);
+        let part = Part::of(&bundle, &door.stock);
+        let became = match &part {
+            Some(part) => self.take_part(part, bundle, node, address).await?,
+            None => self.take(bundle, node, address).await?,
+        };
+        door.count(became, node);
         node.into_iter().for_each(|node| door.is_there(node));
         Ok(())
     }
@@ -558,9 +667,14 @@ impl Sink for Entrance {
             is_shown: false,
         };
         self.0.is_there(&neighbour.node);
-        let replaced = self.0.neighbours().insert(address, neighbour);
+        self.0.schedule.came(&neighbour.node, self.0.layer);
+        let name = neighbour.node.clone();
+        let replaced = self.0.neighbours().insert(address.clone(), neighbour);
         if let Some(replaced) = &replaced {
             replaced.turns.close();
+            if replaced.node != name {
+                self.0.left(&replaced.node, &address);
+            }
         }
         self.0.update(Schedule::now()).await;
         Ok(replaced.is_none())

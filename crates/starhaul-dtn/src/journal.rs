@@ -18,6 +18,8 @@ pub struct Journal {
     until: Mutex<HashMap<String, Moment>>,
     held: Mutex<Held>,
     path: Option<PathBuf>,
+    /// Bundles that are known at most, about.
+    most: usize,
 }
 
 #[derive(Debug)]
@@ -78,7 +80,16 @@ impl Journal {
             until: Mutex::new(until),
             held: Mutex::new(held),
             path,
+            most: usize::MAX,
         })
+    }
+
+    /// Knows at most so many bundles, and an eighth more for a while: those that expire first are forgotten. Whoever sends bundles says how
+    /// long they live.
+    #[must_use]
+    pub fn of_at_most(mut self, most: usize) -> Self {
+        self.most = most;
+        self
     }
 
     /// Whether a bundle was acknowledged whose lifetime has not ended: another may have its name after that.
@@ -110,6 +121,11 @@ impl Journal {
         let known = {
             let mut all = self.until();
             all.insert(id.to_owned(), until);
+            // Each time costs a look at all.
+            if all.len() > self.most.saturating_add(self.most / 8) {
+                all.retain(|_, until| *until > now);
+                forget_first(&mut all, self.most);
+            }
             all.len()
         };
         held.lines += 1;
@@ -194,6 +210,24 @@ impl Held {
     }
 }
 
+/// Forgets the bundles that expire first, until `most` are left.
+fn forget_first(all: &mut HashMap<String, Moment>, most: usize) {
+    let surplus = all.len().saturating_sub(most);
+    let Some(place) = surplus.checked_sub(1) else {
+        return;
+    };
+    let mut ends: Vec<Moment> = all.values().copied().collect();
+    let last = *ends.select_nth_unstable(place).1;
+    let earlier = ends.iter().filter(|end| **end < last).count();
+    // Of those that expire with the last one that goes, some may stay.
+    let mut with_it = surplus - earlier;
+    all.retain(|_, until| {
+        let goes = *until < last || *until == last && with_it > 0;
+        with_it -= usize::from(goes && *until == last);
+        !goes
+    });
+}
+
 /// A whole line; the end of a line says that it is.
 fn parse(line: &str) -> Option<(String, Moment)> {
     let (id, until) = line.strip_suffix('\n')?.split_once(' ')?;
@@ -228,6 +262,27 @@ mod tests {
         assert!(!has(&journal, "one") && has(&journal, "two"));
         journal.record("four", at(70), at(50)).unwrap();
         assert!(open(at(60)).contains("four", at(60)));
+    }
+
+    /// A neighbour whose bundles live for centuries does not fill the memory with their names.
+    #[test]
+    fn beyond_a_bound_those_that_expire_first_are_forgotten() {
+        let at = |seconds| Moment(Duration::from_secs(seconds));
+        let journal = Journal::open(None, true, at(0)).unwrap().of_at_most(80);
+        for number in 0..1000_u64 {
+            // Three of four expire at the same moment.
+            let until = match number.is_multiple_of(4) {
+                true => 10_000 + number,
+                false => 5000,
+            };
+            let id = number.to_string();
+            journal.record(&id, at(until), at(1)).unwrap();
+            assert!(journal.until().len() <= 90);
+        }
+        let has = |number: u64| journal.contains(&number.to_string(), at(1));
+        assert!(has(996) && has(992) && has(800), "the last to expire");
+        assert!(!has(1) && !has(0));
+        assert!(journal.until().len() >= 80);
     }
 
     #[test]

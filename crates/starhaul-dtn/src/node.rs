@@ -139,7 +139,7 @@ impl Node {
             .build()
             .await
             .map_err(|error| Error::Agent(error.to_string()))?;
-        filters::register(&agent).map_err(agent_error)?;
+        filters::register(&agent, &stock).map_err(agent_error)?;
         let is_persistent = config.storage.folder.is_some();
         stock.begin_life();
         agent.start(is_persistent);

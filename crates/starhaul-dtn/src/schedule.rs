@@ -9,6 +9,7 @@ use std::{
 use starhaul_ltp::LinkState;
 
 use crate::{
+    layers::{Layer, Layers},
     plan::{
         Contact, ContactPlan, Moment, NodeId,
         route::{Bookings, Query, Route, earliest, earliest_over},
@@ -35,6 +36,8 @@ pub(crate) struct Schedule {
     bookings: Mutex<Bookings>,
     /// Of the neighbours.
     silent: Mutex<Silent>,
+    /// Over which layers neighbours are there and answer.
+    layers: Mutex<Layers>,
     /// The neighbours over which any node is reached first, at the last look.
     firsts: Mutex<BTreeSet<NodeId>>,
 }
@@ -60,17 +63,61 @@ pub(crate) enum Fit {
 
 /// The contacts from here to one node, by their begin: a plan may have a million.
 #[derive(Debug, Default)]
-struct Ways(Vec<Way>);
+struct Ways {
+    ways: Vec<Way>,
+    /// The latest ends of spans of them, as a tree: that of all at 1, those of the halves of the span at `n` at `2n` and `2n + 1`.
+    /// One long contact that began early hides no end of those after it.
+    latest_ends: Vec<Moment>,
+    /// How many the tree has place for, a power of two.
+    width: usize,
+}
 
 #[derive(Debug)]
 struct Way {
     start: Moment,
     /// The place in the plan.
     place: usize,
-    /// The latest end of this one and all that begin earlier.
-    latest_end: Moment,
     /// The most bytes that this one or any that begins later carries.
     most_bytes: u64,
+}
+
+/// Those that have begun and are open, each found by as many steps as the tree is high.
+struct Begun<'a> {
+    ways: &'a Ways,
+    now: Moment,
+    /// How many have begun.
+    count: usize,
+    /// Spans that may hold some: the place in the tree, the first one, and how many.
+    spans: Vec<(usize, usize, usize)>,
+    #[cfg(test)]
+    steps: usize,
+}
+
+impl Iterator for Begun<'_> {
+    type Item = usize;
+
+    fn next(&mut self) -> Option<usize> {
+        while let Some((at, first, width)) = self.spans.pop() {
+            #[cfg(test)]
+            {
+                self.steps += 1;
+            }
+            let latest_end = self.ways.latest_ends.get(at);
+            if first >= self.count || latest_end.is_none_or(|end| *end <= self.now) {
+                continue;
+            }
+            if width <= 1 {
+                if let Some(way) = self.ways.ways.get(first) {
+                    return Some(way.place);
+                }
+                continue;
+            }
+            let half = width / 2;
+            self.spans.push((2 * at, first, half));
+            self.spans.push((2 * at + 1, first + half, half));
+        }
+        None
+    }
 }
 
 /// Bytes that a contact carries from now on, or in all if it has not begun.
@@ -84,39 +131,55 @@ impl Ways {
     fn of(plan: &ContactPlan, mut places: Vec<usize>) -> Self {
         let contact = |place: usize| plan.contacts().get(place);
         places.sort_by_key(|place| contact(*place).map(|contact| contact.start));
-        let mut latest_end = Moment::default();
         let ways = places.into_iter().filter_map(|place| {
             let contact = contact(place)?;
-            latest_end = latest_end.max(contact.end);
-            Some(Way {
+            let way = Way {
                 start: contact.start,
                 place,
-                latest_end,
                 most_bytes: carries(contact, contact.start),
-            })
+            };
+            Some((way, contact.end))
         });
-        let mut ways: Vec<Way> = ways.collect();
+        let (mut ways, ends): (Vec<Way>, Vec<Moment>) = ways.unzip();
         let mut most_bytes = 0;
         for way in ways.iter_mut().rev() {
             most_bytes = way.most_bytes.max(most_bytes);
             way.most_bytes = most_bytes;
         }
-        Self(ways)
+        let width = ways.len().next_power_of_two();
+        let mut latest_ends = vec![Moment::default(); width];
+        latest_ends.extend(ends);
+        latest_ends.resize(2 * width, Moment::default());
+        for at in (1..width).rev() {
+            let halves = latest_ends.get(2 * at..2 * at + 2).unwrap_or_default();
+            let latest = halves.iter().max().copied().unwrap_or_default();
+            if let Some(end) = latest_ends.get_mut(at) {
+                *end = latest;
+            }
+        }
+        Self {
+            ways,
+            latest_ends,
+            width,
+        }
     }
 
-    /// Those that have begun and may be open.
-    fn begun(&self, now: Moment) -> impl Iterator<Item = usize> + '_ {
-        let begun = self.0.partition_point(|way| way.start <= now);
-        let begun = self.0.get(..begun).unwrap_or_default().iter().rev();
-        begun
-            .take_while(move |way| way.latest_end > now)
-            .map(|way| way.place)
+    /// Those that have begun and are open, the last one first.
+    fn begun(&self, now: Moment) -> Begun<'_> {
+        Begun {
+            ways: self,
+            now,
+            count: self.ways.partition_point(|way| way.start <= now),
+            spans: vec![(1, 0, self.width)],
+            #[cfg(test)]
+            steps: 0,
+        }
     }
 
     /// The next that begins.
     fn next(&self, now: Moment) -> Option<&Way> {
-        let begun = self.0.partition_point(|way| way.start <= now);
-        self.0.get(begun)
+        let begun = self.ways.partition_point(|way| way.start <= now);
+        self.ways.get(begun)
     }
 }
 
@@ -153,6 +216,7 @@ impl Schedule {
             plan,
             bookings: Mutex::default(),
             silent: Mutex::default(),
+            layers: Mutex::default(),
             firsts: Mutex::default(),
         }
     }
@@ -265,6 +329,34 @@ impl Schedule {
         }
     }
 
+    /// A neighbour is there over a layer.
+    pub(crate) fn came(&self, neighbour: &NodeId, layer: Layer) {
+        self.layers().came(neighbour, layer);
+    }
+
+    /// A neighbour is not there any more over a layer. Returns whether it is over the other one.
+    pub(crate) fn left(&self, neighbour: &NodeId, layer: Layer) -> bool {
+        self.layers().left(neighbour, layer)
+    }
+
+    /// A neighbour did not answer over a layer. As long as the other one goes on, no way leads around it.
+    pub(crate) fn failed_over(&self, neighbour: &NodeId, layer: Layer, now: Moment) {
+        // A stranger takes no memory.
+        if self.neighbours.contains_key(neighbour) && !self.layers().failed(neighbour, layer, now) {
+            self.failed(neighbour, now);
+        }
+    }
+
+    /// A neighbour took a bundle over a layer.
+    pub(crate) fn worked_over(&self, neighbour: &NodeId, layer: Layer, now: Moment) {
+        self.layers().worked(neighbour, layer, now);
+    }
+
+    /// Whether bundles are to go to a neighbour over this layer, and not over the other one alone.
+    pub(crate) fn is_best_over(&self, neighbour: &NodeId, layer: Layer, now: Moment) -> bool {
+        self.layers().is_best(neighbour, layer, now)
+    }
+
     /// A neighbour did not take a bundle.
     pub(crate) fn refused(&self, neighbour: &NodeId, now: Moment) {
         if self.neighbours.contains_key(neighbour) {
@@ -284,7 +376,12 @@ impl Schedule {
 
     /// When a neighbour that did not answer is tried again.
     pub(crate) fn next_attempt(&self, now: Moment) -> Option<Moment> {
-        self.silent().next(now)
+        let over_a_layer = self.layers().next(now);
+        self.silent()
+            .next(now)
+            .into_iter()
+            .chain(over_a_layer)
+            .min()
     }
 
     /// Books the open contact to a neighbour for a bundle that leaves now; `None` if the rest of the contact is too short.
@@ -384,6 +481,10 @@ impl Schedule {
 
     fn silent(&self) -> MutexGuard<'_, Silent> {
         self.silent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn layers(&self) -> MutexGuard<'_, Layers> {
+        self.layers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn bookings(&self) -> MutexGuard<'_, Bookings> {
@@ -532,6 +633,34 @@ mod tests {
         assert_eq!(rate(595, 3_000_000), Some(slow));
         assert!(schedule.is_open(&node(2), second(700)));
         assert!(!schedule.is_open(&node(2), second(86_399)));
+    }
+
+    /// A link that is always there beside passes of years: each bundle looks for the open ones.
+    #[test]
+    fn a_long_contact_does_not_make_the_search_for_open_ones_slow() {
+        const PASSES: u64 = 10_000;
+        let rate = Bandwidth::from_mbit(1);
+        let passes = (0..PASSES).map(|pass| contact(1, 2, pass * 100..pass * 100 + 10, rate));
+        let long = contact(1, 2, 0..PASSES * 100, rate);
+        let plan = ContactPlan::new(passes.chain([long]).collect());
+        let schedule = Schedule::new(node(1), plan, Vec::new());
+        let ways = &schedule.neighbours[&node(2)];
+        for (at, open) in [
+            (5, 2),
+            (50, 1),
+            (PASSES * 100 - 95, 2),
+            (PASSES * 100 - 5, 1),
+            (PASSES * 100, 0),
+        ] {
+            let now = second(at);
+            let mut begun = ways.begun(now);
+            let found: BTreeSet<usize> = begun.by_ref().collect();
+            let wanted = schedule.plan.contacts().iter().enumerate();
+            let wanted = wanted.filter(|(_, contact)| contact.is_open(now));
+            assert_eq!(found, wanted.map(|(place, _)| place).collect(), "{at}");
+            assert_eq!(found.len(), open, "{at}");
+            assert!(begun.steps < 200, "{at}: {} steps", begun.steps);
+        }
     }
 
     #[test]

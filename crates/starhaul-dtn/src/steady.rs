@@ -17,13 +17,14 @@ use hardy_bpa::{
     storage::{BundleStorage, RecoveryResponse, Result},
     stream::{SendError, Sender},
 };
+use hardy_bpv7::bundle::Id;
 use parking_lot::Mutex;
 use starhaul_log::Seldom;
 
+use crate::unread::{self, PATIENCE, Unread};
+
 /// How long a store that failed is left alone.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
-/// How long the data of a bundle may fail to be read.
-const LOAD_PATIENCE: Duration = Duration::from_secs(60);
 /// Bytes of the disk that new bundles leave free: what is known of bundles is written before one is sent and removed, so that a
 /// disk without any room would never have room again.
 const RESERVE: u64 = 16 << 20;
@@ -33,8 +34,31 @@ static REFUSED_LOG: LazyLock<Seldom> = LazyLock::new(Seldom::default);
 pub(crate) const REFUSED: &str = "refused";
 
 tokio::task_local! {
-    /// Why the bundle that this task gives to the agent was not taken.
-    static FAULT: RefCell<Option<Fault>>;
+    /// What becomes of the bundle that this task gives to the agent.
+    static TAKING: RefCell<Taking>;
+}
+
+#[derive(Debug, Default)]
+struct Taking {
+    /// Why it was not taken.
+    fault: Option<Fault>,
+    became: Became,
+    /// Its name, once it is stored.
+    stored: Option<Id>,
+    /// Whether this node has sent it on before, so far as it says.
+    has_passed: Option<bool>,
+}
+
+/// What became of a bundle that was not refused.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Became {
+    /// It is stored.
+    Stored,
+    /// It is here already, or was.
+    Known,
+    /// The agent has dropped it: it is damaged, has expired, or breaks a rule.
+    #[default]
+    Dropped,
 }
 
 /// Why a bundle was not taken, whatever the agent believes.
@@ -53,17 +77,70 @@ pub(crate) enum Fault {
 /// # Errors
 /// Why it was not taken.
 pub(crate) async fn accept<T>(taking: impl Future<Output = T>) -> std::result::Result<T, Fault> {
-    let accepting = async {
+    arrive(None, taking).await.map(|(taken, _)| taken)
+}
+
+/// The same for a bundle that a neighbour gives, which may say whether this node has sent it on before; tells what became of it.
+///
+/// # Errors
+/// Why it was not taken.
+pub(crate) async fn arrive<T>(
+    has_passed: Option<bool>,
+    taking: impl Future<Output = T>,
+) -> std::result::Result<(T, Became), Fault> {
+    let arriving = async {
         let taken = taking.await;
-        FAULT.with(RefCell::take).map_or(Ok(taken), Err)
+        let Taking { fault, became, .. } = TAKING.with(RefCell::take);
+        fault.map_or(Ok((taken, became)), Err)
     };
-    FAULT.scope(RefCell::default(), accepting).await
+    let taking = Taking {
+        has_passed,
+        ..Taking::default()
+    };
+    TAKING.scope(RefCell::new(taking), arriving).await
+}
+
+/// Whether this node has sent the bundle being accepted on before, so far as the bundle says.
+pub(crate) fn has_passed() -> Option<bool> {
+    let says = TAKING.try_with(|taking| taking.borrow().has_passed);
+    says.ok().flatten()
+}
+
+/// Notes that the bundle being accepted is stored. What the agent stores after it are reports of it.
+pub(crate) fn stored(id: &Id) {
+    // A recovery has no sender.
+    let _ = TAKING.try_with(|taking| {
+        let mut taking = taking.borrow_mut();
+        if taking.stored.is_none() {
+            (taking.became, taking.stored) = (Became::Stored, Some(id.clone()));
+        }
+    });
+}
+
+/// Notes that the bundle being accepted is known already.
+pub(crate) fn known() {
+    let _ = TAKING.try_with(|taking| {
+        let mut taking = taking.borrow_mut();
+        if taking.stored.is_none() {
+            taking.became = Became::Known;
+        }
+    });
+}
+
+/// Notes that a bundle is gone: while it is being accepted, the agent drops it.
+pub(crate) fn gone(id: &Id) {
+    let _ = TAKING.try_with(|taking| {
+        let mut taking = taking.borrow_mut();
+        if taking.stored.as_ref() == Some(id) {
+            taking.became = Became::Dropped;
+        }
+    });
 }
 
 /// Notes that the bundle being accepted is not stored; `false` if none is, as in a recovery.
 pub(crate) fn refuse(error: &impl std::fmt::Display) -> bool {
     let fault = Fault::NotStored(error.to_string());
-    let refused = FAULT.try_with(|held| held.replace(Some(fault)));
+    let refused = TAKING.try_with(|taking| taking.borrow_mut().fault = Some(fault));
     if refused.is_ok()
         && let Some(others) = REFUSED_LOG.is_due(Instant::now())
     {
@@ -75,13 +152,13 @@ pub(crate) fn refuse(error: &impl std::fmt::Display) -> bool {
 /// Notes that the bundle being accepted stays with its sender.
 pub(crate) fn send_back() {
     // A recovery has no sender.
-    let _ = FAULT.try_with(|held| held.replace(Some(Fault::CameBack)));
+    let _ = TAKING.try_with(|taking| taking.borrow_mut().fault = Some(Fault::CameBack));
 }
 
 /// Whether the data of the bundle being accepted were not stored.
 pub(crate) fn is_refused() -> bool {
-    FAULT
-        .try_with(|held| held.borrow().is_some())
+    TAKING
+        .try_with(|taking| taking.borrow().fault.is_some())
         .unwrap_or(false)
 }
 
@@ -104,14 +181,14 @@ pub(crate) async fn until_done<T, F: Future<Output = Result<T>>>(
     }
 }
 
-/// What can be read of a bundle within [`LOAD_PATIENCE`]: one bad sector must not keep the node from starting.
+/// What is known of a bundle, if it can be read within [`PATIENCE`]: one bad sector must not keep all others waiting.
 pub(crate) async fn in_a_minute<T>(
     name: impl std::fmt::Display,
     reading: impl Future<Output = Option<T>>,
 ) -> Option<T> {
-    let read = tokio::time::timeout(LOAD_PATIENCE, reading).await;
+    let read = tokio::time::timeout(PATIENCE, reading).await;
     read.unwrap_or_else(|_| {
-        tracing::error!(%name, "a bundle cannot be read for a minute: it is given up");
+        tracing::error!(%name, "what is known of a bundle cannot be read for a minute: it is passed over");
         None
     })
 }
@@ -138,6 +215,7 @@ pub(crate) fn check_room(folder: &Path, bytes: usize) -> Result<()> {
 pub(crate) struct SteadyBundles {
     store: Arc<dyn BundleStorage>,
     place: Place,
+    unread: Arc<Unread>,
 }
 
 /// Where the data of bundles are.
@@ -158,7 +236,26 @@ pub(crate) enum Place {
 impl SteadyBundles {
     /// What `store` keeps.
     pub(crate) fn new(store: Arc<dyn BundleStorage>, place: Place) -> Arc<Self> {
-        Arc::new(Self { store, place })
+        Self::with_patience(store, place, PATIENCE)
+    }
+
+    /// The same; data that cannot be read for `patience` are put aside.
+    pub(crate) fn with_patience(
+        store: Arc<dyn BundleStorage>,
+        place: Place,
+        patience: Duration,
+    ) -> Arc<Self> {
+        let unread = Unread::new(patience);
+        Arc::new(Self {
+            store,
+            place,
+            unread,
+        })
+    }
+
+    /// Which data cannot be read.
+    pub(crate) fn unread(&self) -> &Arc<Unread> {
+        &self.unread
     }
 
     async fn try_save(&self, data: Bytes) -> Result<Arc<str>> {
@@ -280,6 +377,7 @@ pub(crate) async fn tell(stream: &dyn Sender<RecoveryResponse>, found: Vec<Recov
 #[async_trait]
 impl BundleStorage for SteadyBundles {
     async fn recover(&self, stream: &dyn Sender<RecoveryResponse>) -> Result<()> {
+        self.unread.begin_start();
         match self.place {
             Place::Memory => return self.store.recover(stream).await,
             Place::Folder { .. } => tell(stream, self.find_files().await).await,
@@ -297,14 +395,18 @@ impl BundleStorage for SteadyBundles {
     }
 
     async fn load(&self, name: &str) -> Result<Option<Bytes>> {
-        let loading = until_done("load a bundle", || self.store.load(name));
+        let load = || self.store.load(name);
         Ok(match self.place {
-            Place::Remote => loading.await,
-            Place::Memory | Place::Folder { .. } => in_a_minute(name, loading).await,
+            Place::Remote => until_done("load a bundle", load).await,
+            Place::Memory | Place::Folder { .. } => self.unread.read(name, load).await,
         })
     }
 
     async fn save(&self, data: Bytes) -> Result<Arc<str>> {
+        if unread::is_noted() {
+            // A report that the bundle is lost, which it is not.
+            return Ok(REFUSED.into());
+        }
         let room = match &self.place {
             Place::Folder { path, .. } => check_room(path, data.len()),
             Place::Memory | Place::Remote => Ok(()),
@@ -325,7 +427,7 @@ impl BundleStorage for SteadyBundles {
     }
 
     async fn delete(&self, name: &str) -> Result<()> {
-        if name != REFUSED {
+        if name != REFUSED && !unread::is_noted() {
             until_done("delete a bundle", || self.try_delete(name)).await;
         }
         Ok(())

@@ -4,8 +4,10 @@
 //! has begun are not handed out again: their acknowledgement may take minutes, or the next contact. Nor are those that an
 //! application has and did not acknowledge yet.
 
+mod claims;
 pub(crate) mod counted;
 pub(crate) mod memory;
+mod parts;
 mod passed;
 
 use std::{
@@ -18,15 +20,20 @@ use std::{
 };
 
 use hardy_bpa::bundle::Bundle;
-use hardy_bpv7::{bundle::Id, eid::Eid};
+use hardy_bpv7::{bundle::Id, eid::Eid, status_report::ReasonCode};
 use time::OffsetDateTime;
 use tokio::sync::Notify;
 
-use self::passed::{Passed, Trace};
+pub(crate) use self::parts::NoPart;
+use self::{
+    parts::Parts,
+    passed::{Passed, Trace},
+};
 use crate::{
     changes::{Changes, Seen},
     config::Storage,
     plan::NodeId,
+    unread,
 };
 
 /// How long the names of bundles of nodes without a clock are kept after the end of their lifetimes at most.
@@ -59,6 +66,8 @@ pub struct Stock {
     limits: Storage,
     changed: Notify,
     recovered: Notify,
+    /// That a part of a bundle was taken, or was not.
+    part_ended: Notify,
     is_begun: AtomicBool,
     /// Of the routes that the agent knows.
     pub(crate) changes: Changes,
@@ -73,6 +82,8 @@ struct Held {
     busy: HashMap<Id, Task>,
     /// Bundles that were sent, and are not here any more.
     passed: Passed,
+    /// Parts of bundles for applications here.
+    parts: Parts,
     /// Bytes of bundles that were let in, but are not stored yet.
     coming: Amount,
     /// Endpoints here whose applications have as many bundles as they may have at a time.
@@ -108,6 +119,10 @@ struct Item {
     refusals: u32,
     /// Whether it fits into no contact that is left with the next node on its way.
     is_unfit: bool,
+    /// Whether its data could not be read when it was to be sent.
+    is_unread: bool,
+    /// Why no application can have it, if it is known.
+    unusable: Option<ReasonCode>,
 }
 
 /// What is being done with a bundle.
@@ -167,6 +182,7 @@ impl Stock {
             limits,
             changed: Notify::new(),
             recovered: Notify::new(),
+            part_ended: Notify::new(),
             is_begun: AtomicBool::new(false),
             changes: Changes::default(),
         })
@@ -377,14 +393,24 @@ impl Stock {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a bundle that is known already has left this node and comes back, by way of others or changed on its way.
-    fn has_come_back(&self, bundle: &Bundle) -> bool {
+    /// Whether a bundle that is known already has left this node and comes back, by way of others or changed on its way. It may say
+    /// itself whether this node has sent it on.
+    fn has_come_back(&self, bundle: &Bundle, says: Option<bool>) -> bool {
+        let is_for = bundle.bundle.destination.to_node_id();
+        if says == Some(false) || is_for.is_ok_and(|node| self.is_own(&node)) {
+            return false;
+        }
         let (held, id) = (self.held(), &bundle.bundle.id);
         let left = match held.bundles.get(id) {
-            Some(item) => item.may_have_left.then_some(item.trace),
-            None => held.passed.of(id),
+            Some(item) if item.may_have_left => item.trace,
+            Some(_) => return false,
+            None => match held.passed.of(id) {
+                Some(trace) => trace,
+                // Of what a former life has sent on nothing else is known.
+                None => return says == Some(true),
+            },
         };
-        left.is_some_and(|first| held.passed.trace(bundle).is_back(first))
+        held.passed.trace(bundle).is_back(left)
     }
 
     /// Notes a bundle; one of a former life may have left in that.
@@ -402,9 +428,14 @@ impl Stock {
             node,
             refusals: 0,
             is_unfit: false,
+            is_unread: false,
+            unusable: None,
         };
         if held.bundles.contains_key(&bundle.bundle.id) {
             return;
+        }
+        if item.node.as_ref().is_some_and(|node| self.is_own(node)) {
+            held.parts.insert(&bundle.bundle.id, payload_bytes(bundle));
         }
         add(&mut held.total, item.bytes);
         if let Some(node) = &item.node {
@@ -420,6 +451,7 @@ impl Stock {
             return;
         };
         take(&mut held.total, item.bytes);
+        held.parts.remove(id);
         held.unfit -= u64::from(item.is_unfit);
         if item.may_have_left {
             let most = self.limits.bundles.saturating_mul(MOST_PASSED);
@@ -437,6 +469,36 @@ impl Stock {
             held.ended.expired += 1;
         }
         self.changed.notify_waiters();
+    }
+
+    /// Whether a bundle is here.
+    fn has(&self, id: &Id) -> bool {
+        self.held().bundles.contains_key(id)
+    }
+
+    /// Notes that no application can have a bundle, and why: the agent is to end it, and to say so.
+    pub(crate) fn set_unusable(&self, id: &Id, reason: ReasonCode) {
+        if let Some(item) = self.held().bundles.get_mut(id) {
+            item.unusable = Some(reason);
+        }
+    }
+
+    /// Why no application can have a bundle, if it is known.
+    pub(crate) fn unusable(&self, id: &Id) -> Option<ReasonCode> {
+        self.held().bundles.get(id)?.unusable
+    }
+
+    /// Leaves a bundle alone for a while whose data cannot be read.
+    pub(crate) fn put_aside(self: &Arc<Self>, id: &Id) {
+        if let Some(resting) = self.begin(id, Task::Resting) {
+            tokio::spawn(async move {
+                tokio::time::sleep(unread::REST).await;
+                drop(resting);
+            });
+        } else if let Some(item) = self.held().bundles.get_mut(id) {
+            // Who was to send it lets it rest.
+            item.is_unread = true;
+        }
     }
 
     /// Whether a bundle may be handed to the agent, which is noted: nothing is being done with it.
@@ -496,6 +558,12 @@ pub(crate) fn bundle_bytes(bundle: &Bundle) -> u64 {
     ends.max().map_or(0, |end| end as u64 + 1)
 }
 
+/// Bytes of the payload of a bundle.
+pub(crate) fn payload_bytes(bundle: &Bundle) -> u64 {
+    let payload = bundle.bundle.blocks.get(&1);
+    payload.map_or(0, |block| block.payload_range().len() as u64)
+}
+
 /// Bytes of a bundle and of what is known of it.
 fn held_bytes(bundle: &Bundle) -> u64 {
     bundle_bytes(bundle) + KNOWN + KNOWN_OF_BLOCK * bundle.bundle.blocks.len() as u64
@@ -508,11 +576,19 @@ impl Drop for Room<'_> {
 }
 
 impl Busy {
-    /// How long to leave a bundle alone that could not be sent: each attempt costs all of it. Other reasons than refusals pass.
+    /// How long to leave a bundle alone that could not be sent: each attempt costs all of it. Other reasons than refusals, and than data
+    /// that cannot be read, pass.
     pub(crate) fn rest_after(&self, is_refused: bool) -> Option<Duration> {
         let mut held = self.stock.held();
         let held = &mut *held;
-        let item = held.bundles.get_mut(&self.id).filter(|_| is_refused)?;
+        let item = held.bundles.get_mut(&self.id)?;
+        if std::mem::take(&mut item.is_unread) {
+            held.busy.insert(self.id.clone(), Task::Resting);
+            return Some(unread::REST);
+        }
+        if !is_refused {
+            return None;
+        }
         item.refusals += 1;
         let doublings = item.refusals.checked_sub(PATIENT_REFUSALS)?;
         held.busy.insert(self.id.clone(), Task::Resting);
@@ -587,13 +663,15 @@ mod tests {
         };
         let first = comes(1, "ipn:3.0");
         stock.insert(&first, false);
-        let is_back = |bundle: &Bundle| stock.has_come_back(bundle);
+        let is_back = |bundle: &Bundle| stock.has_come_back(bundle, None);
         let (over_another, round) = (comes(2, "ipn:4.0"), comes(3, "ipn:4.0"));
         assert!(!is_back(&round), "it has not left yet");
         drop(stock.begin(&first.bundle.id, Task::Sending));
         for is_held in [true, false] {
             assert!(!is_back(&first) && !is_back(&over_another), "{is_held}");
             assert!(is_back(&round), "{is_held}");
+            // As many hops over others, who have left their marks.
+            assert!(!stock.has_come_back(&round, Some(false)), "{is_held}");
             stock.remove(&first.bundle.id);
         }
     }
@@ -612,7 +690,14 @@ mod tests {
             stock.insert(&bundle, true);
             stock.remove(&bundle.bundle.id);
             bundle.bundle.previous_node = Some("ipn:3.0".parse().unwrap());
-            assert_eq!(stock.has_come_back(&bundle), comes_back, "{destination}");
+            for says in [None, Some(true)] {
+                let has = stock.has_come_back(&bundle, says);
+                assert_eq!(has, comes_back, "{destination} {says:?}");
+            }
+            // Nothing is left of what a former life has sent on but its mark.
+            let stock = Stock::new("ipn:9.0".parse().unwrap(), Storage::small());
+            let has = [None, Some(true)].map(|says| stock.has_come_back(&bundle, says));
+            assert_eq!(has, [false, comes_back], "{destination}");
         }
     }
 }

@@ -3,6 +3,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+#[path = "bundles/kit/source.rs"]
+mod source;
+
 use std::{
     collections::BTreeSet,
     net::{SocketAddr, UdpSocket},
@@ -295,11 +298,17 @@ mod postgres {
         os::unix::fs::{PermissionsExt as _, chown},
         path::{Path, PathBuf},
         process::Command,
+        time::Duration,
     };
 
+    use hardy_bpv7::{block::Type, builder::Builder, creation_timestamp::CreationTimestamp};
     use starhaul_needs::{Need, skip};
 
-    use super::suite;
+    use super::{
+        Running, client,
+        source::{NODE, Source},
+        suite,
+    };
 
     /// A server with a folder of its own, at a port of loopback.
     struct Server {
@@ -410,6 +419,63 @@ mod postgres {
         let folder = tempfile::tempdir().unwrap();
         server.write_url(folder.path());
         suite(folder.path(), "database = \"url\"", true).await;
+    }
+
+    /// A node without a clock uses its names again when it starts anew.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn postgresql_takes_the_name_of_a_bundle_again_that_has_expired() {
+        let Some(programs) = programs() else {
+            return skip(
+                Need::Postgres,
+                "Debian's package postgresql is not installed",
+            );
+        };
+        let server = Server::start(programs);
+        let folder = tempfile::tempdir().unwrap();
+        server.write_url(folder.path());
+        let mut source = Source::new();
+        let text = format!(
+            "node = \"ipn:2.0\"\n[storage]\ndatabase = \"url\"\n[ltp]\nlisten = \"127.0.0.1:0\"\n\
+             [[ltp.peer]]\nnode = \"ipn:1.0\"\naddress = \"{}\"\n",
+            source.driver.local_addr()
+        );
+        let running = Running::start(folder.path(), &text).await;
+        let address = running.node.handle().ltp_address().unwrap();
+        source.driver.set_address(NODE, address);
+        let mut receiver = client(folder.path(), Some("50")).await;
+        let lifetime = Duration::from_secs(2);
+        for payload in ["first", "copy", "again"] {
+            let builder = Builder::new("ipn:1.5".parse().unwrap(), "ipn:2.50".parse().unwrap());
+            let builder = builder.with_lifetime(lifetime);
+            // How old it is.
+            let block = builder.add_extension_block(Type::BundleAge).unwrap();
+            let builder = block.build(vec![0].into());
+            let builder = builder.with_payload(payload.as_bytes().into());
+            let stamp = CreationTimestamp::from_parts(None, 7);
+            let bundle = builder.build(stamp).unwrap().1.into_vec();
+            let sending = tokio::task::spawn_blocking(move || {
+                source.send(bundle);
+                source.receive(1, Duration::from_millis(300));
+                source
+            });
+            source = sending.await.unwrap();
+            let patience = match payload {
+                "copy" => Duration::from_millis(300),
+                _ => Duration::from_secs(10),
+            };
+            let has_come = receiver.has_bundle(patience).await.unwrap();
+            assert_eq!(has_come, payload != "copy", "{payload}");
+            if has_come {
+                let bundle = receiver.next_bundle().await.unwrap();
+                assert_eq!(bundle.payload, payload.as_bytes());
+                receiver.acknowledge(&bundle.id).await.unwrap();
+            } else {
+                // It expires, and its copies, too.
+                tokio::time::sleep(lifetime * 2 + Duration::from_secs(1)).await;
+            }
+        }
+        drop((receiver, source));
+        running.stop().await;
     }
 
     #[cfg(feature = "s3")]

@@ -7,8 +7,10 @@ use std::{
 };
 
 use hardy_bpa::{
-    bundle::{Bundle, BundleMetadata},
+    async_trait,
+    bundle::{Bundle, BundleMetadata, BundleStatus},
     storage::{BundleMemStorage, BundleStorage as _, MetadataStorage as _},
+    stream::{SendError, Sender},
 };
 use hardy_bpv7::{builder::Builder, creation_timestamp::CreationTimestamp, dtn_time::DtnTime};
 use parking_lot::Mutex;
@@ -25,6 +27,7 @@ use super::{
 use crate::{
     config::Storage,
     steady::{Found, Place, SteadyBundles},
+    stock::{Stock, counted::Counted},
 };
 
 /// Bytes of a segment, which are a few bundles.
@@ -158,6 +161,85 @@ async fn a_bundle_that_cannot_be_read_for_a_moment_is_found() {
     let (loaded, got) = reading.await;
     assert_eq!(&*loaded.unwrap().unwrap(), b"data");
     assert_eq!(got.unwrap().unwrap().bundle.id, bundle.bundle.id);
+}
+
+/// Who hears of bundles that are lost.
+#[derive(Default)]
+struct Lost(Mutex<Vec<Bundle>>);
+
+#[async_trait]
+impl Sender<Bundle> for Lost {
+    async fn send(&self, bundle: Bundle) -> Result<(), SendError<Bundle>> {
+        self.0.lock().push(bundle);
+        Ok(())
+    }
+}
+
+/// The agent takes data that it cannot load for lost: in the same task it removes the bundle, or a start does so at its end.
+#[tokio::test]
+async fn a_bundle_that_cannot_be_read_for_long_stays() {
+    for is_start in [false, true] {
+        let disk = Disk::new(1);
+        let mut writer = open(&disk, 1000);
+        let number = writer.log.save(b"data".as_slice().into());
+        let mut json = serde_json::to_value(bundle(1)).unwrap();
+        json["metadata"]["storage_name"] = name(number).into();
+        let bundle: Bundle = serde_json::from_value(json).unwrap();
+        let prepared = Prepared::new(&bundle).unwrap();
+        let begun = writer.log.begin_insert(&bundle, &prepared, Some(number));
+        let Ok(Begun::New(mut waiting)) = begun else {
+            panic!("the bundle is not new");
+        };
+        rest(&mut writer);
+        waiting.try_recv().unwrap().unwrap();
+        drop(writer);
+        let mut writer = open(&disk, 1000);
+        let log = Arc::new(BundleLog {
+            log: writer.log.clone(),
+            writer: Mutex::new(None),
+        });
+        let memory = Arc::new(BundleMemStorage::new(&Default::default()));
+        let patience = Duration::from_millis(50);
+        let files = SteadyBundles::with_patience(memory, Place::Memory, patience);
+        let stock = Stock::new("ipn:9.0".parse().unwrap(), Storage::small());
+        let counted = Counted::new(log.clone(), stock.clone(), Some(files.unread().clone()));
+        let data = LoggedBundles::new(log, files, std::env::temp_dir());
+        let (id, name) = (bundle.bundle.id.clone(), name(number));
+        let lost = Arc::<Lost>::default();
+        if !is_start {
+            stock.insert(&bundle, true);
+        }
+        let agent = {
+            let (data, counted, disk) = (data.clone(), counted.clone(), disk.clone());
+            let (id, name, lost) = (id.clone(), name.clone(), lost.clone());
+            tokio::spawn(async move {
+                if is_start {
+                    counted.start_recovery().await;
+                    data.recover(&Found::default()).await.unwrap();
+                }
+                disk.set_read_faults(1);
+                let loaded = data.load(&name).await.unwrap();
+                assert!(loaded.is_none(), "it is waited for for ever");
+                disk.set_read_faults(0);
+                if is_start {
+                    counted.remove_unconfirmed(&*lost).await.unwrap();
+                } else {
+                    data.delete(&name).await.unwrap();
+                    counted.tombstone(&id).await.unwrap();
+                }
+            })
+        };
+        agent.await.unwrap();
+        assert_eq!(lost.0.lock().len(), 0, "{is_start}");
+        let got = counted.get(&id).await.unwrap().expect("it is gone");
+        assert_eq!(got.metadata.status, BundleStatus::Waiting, "{is_start}");
+        assert_eq!(&*data.load(&name).await.unwrap().unwrap(), b"data");
+        assert_eq!(stock.total().bundles, 1, "{is_start}");
+        // Another task ends it, as when it expires.
+        let (ended, ()) = tokio::join!(counted.tombstone(&id), async { rest(&mut writer) });
+        ended.unwrap();
+        assert_eq!(stock.total().bundles, 0, "{is_start}");
+    }
 }
 
 /// Data of a bundle that is too large for the log, which were written later than now by a clock that was set back since.

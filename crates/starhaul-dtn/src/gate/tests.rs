@@ -293,3 +293,69 @@ async fn a_stranger_does_not_get_a_name_that_is_kept_for_another_layer() {
         assert!(!gate.is_connected(&address));
     }
 }
+
+/// Its link of LTP has broken, and the agent would give it half of what is sent for as long as it knows of that way.
+#[tokio::test]
+async fn a_neighbour_over_ltp_and_tcp_gets_its_bundles_over_the_one_that_goes_on() {
+    let always = Contact {
+        from: node(1),
+        to: node(2),
+        start: Moment::default(),
+        end: Moment::MAX,
+        rate: Bandwidth::from_mbit(100),
+        light_time: Duration::ZERO,
+    };
+    let schedule = Schedule::new(node(1), ContactPlan::default(), vec![always]);
+    let schedule = Arc::new(schedule);
+    schedule.look(Schedule::now());
+    let stock = Stock::new(node(1), Storage::small());
+    let new = async |is_tcp: bool| {
+        let (layer, agent) = (Arc::new(Layer::default()), Agent::default());
+        layer.is_tcp.store(is_tcp, Ordering::Relaxed);
+        let known = agent.0.clone();
+        let gate = Gate::new(
+            node(1),
+            layer.clone(),
+            schedule.clone(),
+            stock.clone(),
+            Guests::Only(vec![node(2)]),
+            is_tcp,
+        );
+        gate.on_register(Box::new(agent), &[]).await;
+        let sink = layer.sink.get().unwrap();
+        sink.add_peer(at("2"), &[node(2)]).await.unwrap();
+        (layer, gate, known)
+    };
+    let (ltp, tcp) = (new(false).await, new(true).await);
+    let shown = async || {
+        let now = Schedule::now();
+        ltp.1.update(now).await;
+        tcp.1.update(now).await;
+        [&ltp, &tcp].map(|(_, _, known)| known.lock().unwrap().len())
+    };
+    assert_eq!(shown().await, [1, 1]);
+    ltp.1.forward(None, &at("2"), Bytes::new()).await.unwrap();
+    assert_eq!(shown().await, [0, 1]);
+    // No way leads around the node, which is there.
+    assert!(schedule.is_shown(&node(2), Schedule::now()));
+    assert!(!schedule.worked(&node(2), Schedule::now()));
+    // What has been asked for until now.
+    let asked = stock.changes.asked(Duration::ZERO);
+    let _ = tokio::time::timeout(Duration::from_millis(50), asked).await;
+    // The other one ends, too: there is no better way than the first.
+    let sink = tcp.0.sink.get().unwrap();
+    sink.remove_peer(&at("2")).await.unwrap();
+    assert_eq!(shown().await, [1, 0]);
+    let asked = stock.changes.asked(Duration::ZERO);
+    let asked = tokio::time::timeout(Duration::from_secs(5), asked).await;
+    assert!(
+        asked.is_ok(),
+        "what waits is not looked at when the way that was used ends"
+    );
+    sink.add_peer(at("2"), &[node(2)]).await.unwrap();
+    assert_eq!(shown().await, [0, 1]);
+    // It answers again over both.
+    ltp.0.answers.store(true, Ordering::Relaxed);
+    ltp.1.forward(None, &at("2"), Bytes::new()).await.unwrap();
+    assert_eq!(shown().await, [1, 1]);
+}

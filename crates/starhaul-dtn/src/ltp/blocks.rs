@@ -53,7 +53,7 @@ pub fn split(service: u64, block: &Bytes) -> Result<Vec<Bytes>, NoBundle> {
 }
 
 /// Bytes of the CBOR item (RFC 8949 §3) that `bytes` begin with.
-fn item_length(bytes: &[u8], levels: usize) -> Option<usize> {
+pub(crate) fn item_length(bytes: &[u8], levels: usize) -> Option<usize> {
     let levels = levels.checked_sub(1)?;
     let (&first, rest) = bytes.split_first()?;
     let (major, information) = (first >> 5, first & 0x1f);

@@ -102,6 +102,7 @@ impl Parts {
             let passed = gate.passed();
             counters.sent += passed.sent;
             counters.received += passed.received;
+            counters.dropped += passed.dropped;
             let present = passed.neighbours.iter();
             neighbours
                 .extend(present.map(|(node, is_open)| self.neighbour(node, by, *is_open, now)));

@@ -59,7 +59,9 @@ pub(super) async fn open(config: &Storage, stock: &Arc<Stock>) -> Result<Stores,
             file: folder.unwrap_or(Path::new("")).join("delivered"),
             reason,
         })?;
-    let mut log = None;
+    // As many as the stores remember.
+    let journal = journal.of_at_most(config.bundles.saturating_mul(GONE));
+    let (mut log, mut unread) = (None, None);
     let (metadata, bundles): (Arc<dyn MetadataStorage>, Arc<dyn BundleStorage>) =
         match (folder, &config.database) {
             (None, _) => (
@@ -73,10 +75,12 @@ pub(super) async fn open(config: &Storage, stock: &Arc<Stock>) -> Result<Stores,
                     }
                     None => files(folder, config.sync).await?,
                 };
+                unread = Some(data.unread().clone());
                 (remote::database(url).await?, data)
             }
             (Some(folder), None) => {
                 let files = files(folder, config.sync).await?;
+                unread = Some(files.unread().clone());
                 let opened = open_log(folder, config, lock.clone()).await?;
                 let bundles = LoggedBundles::new(opened.clone(), files, folder.to_owned());
                 log = Some(opened.clone());
@@ -84,7 +88,7 @@ pub(super) async fn open(config: &Storage, stock: &Arc<Stock>) -> Result<Stores,
             }
         };
     Ok(Stores {
-        metadata: Counted::new(metadata, stock.clone()),
+        metadata: Counted::new(metadata, stock.clone(), unread),
         bundles,
         journal,
         log,

@@ -5,7 +5,7 @@ use std::{
     io,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
@@ -15,12 +15,16 @@ use hardy_bpa::{
     storage::{Error, MetadataStorage, Result},
     stream::{SendError, Sender},
 };
-use hardy_bpv7::{bundle::Id, eid::Eid};
+use hardy_bpv7::{
+    bundle::{Bundle as Parsed, Id},
+    eid::Eid,
+};
 
-use super::{Stock, bundle_bytes};
+use super::{Stock, bundle_bytes, payload_bytes};
 use crate::{
     bundle_log::record::TooLong,
-    steady::{is_refused, refuse, send_back, until_done},
+    steady::{self, is_refused, refuse, send_back, until_done},
+    unread::{self, Unread},
 };
 
 /// The agent's store of metadata, counted.
@@ -31,6 +35,8 @@ pub(crate) struct Counted {
     unconfirmed: Mutex<HashSet<Id>>,
     /// Held while a fragment is noted, and its siblings are looked for.
     fragments: tokio::sync::Mutex<()>,
+    /// Data that are there and cannot be read.
+    unread: Option<Arc<Unread>>,
 }
 
 impl Counted {
@@ -53,9 +59,7 @@ impl Counted {
             Ok(payloads.0.into_inner())
         });
         if here.await >= whole {
-            let mut last = fragment.clone();
-            last.metadata.status = BundleStatus::Waiting;
-            until_done("note a status", || self.store.update_status(&last)).await;
+            self.let_wait(fragment).await;
             self.stock.changes.again();
         }
     }
@@ -68,15 +72,40 @@ impl Counted {
             && source.is_ok_and(|node| self.stock.is_own(&node))
     }
 
-    /// Counts what goes through `store`.
-    pub(crate) fn new(store: Arc<dyn MetadataStorage>, stock: Arc<Stock>) -> Arc<Self> {
+    /// Counts what goes through `store`; a bundle whose data are `unread` is not taken for one without data.
+    pub(crate) fn new(
+        store: Arc<dyn MetadataStorage>,
+        stock: Arc<Stock>,
+        unread: Option<Arc<Unread>>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             store,
             stock,
             unconfirmed: Mutex::default(),
             fragments: tokio::sync::Mutex::default(),
+            unread,
         })
     }
+
+    /// Whether the data of a bundle are there, and could not be read at this start.
+    fn is_unread(&self, bundle: &Bundle) -> bool {
+        let name = data_name(bundle);
+        let unread = self.unread.as_ref().zip(name);
+        unread.is_some_and(|(unread, name)| unread.contains(&name))
+    }
+
+    /// Notes that a bundle waits that the agent was about to send or to deliver.
+    async fn let_wait(&self, bundle: &Bundle) {
+        let mut waiting = bundle.clone();
+        waiting.metadata.status = BundleStatus::Waiting;
+        until_done("note a status", || self.store.update_status(&waiting)).await;
+    }
+}
+
+/// The name of the data of a bundle, which the agent tells nobody else.
+fn data_name(bundle: &Bundle) -> Option<String> {
+    let metadata = serde_json::to_value(&bundle.metadata).ok()?;
+    Some(metadata.get("storage_name")?.as_str()?.to_owned())
 }
 
 /// Bundles that a recovery asks for at a time: all of them.
@@ -106,11 +135,6 @@ impl Sender<Bundle> for AllIds {
 /// Sums up the payloads of fragments.
 #[derive(Default)]
 struct Payloads(AtomicU64);
-
-fn payload_bytes(bundle: &Bundle) -> u64 {
-    let payload = bundle.bundle.blocks.get(&1);
-    payload.map_or(0, |block| block.payload_range().len() as u64)
-}
 
 #[async_trait]
 impl Sender<Bundle> for Payloads {
@@ -188,7 +212,7 @@ impl MetadataStorage for Counted {
     }
 
     async fn insert(&self, bundle: &Bundle) -> Result<bool> {
-        if is_refused() {
+        if is_refused() || unread::is_noted() && self.is_report(bundle) {
             return Ok(false);
         }
         let room = self
@@ -213,11 +237,13 @@ impl MetadataStorage for Counted {
             refuse(&"it is a part of more than max_bundle_bytes");
             return Ok(false);
         }
+        let is_given_up = AtomicBool::new(false);
         let attempt = || async {
             match self.store.insert(bundle).await {
                 // The agent deletes its data then, as of a copy.
                 Err(error) if is_final(&error) => {
                     tracing::error!(id = %bundle.bundle.id, %error, "a bundle cannot be stored, and is given up");
+                    is_given_up.store(true, Ordering::Relaxed);
                     Ok(false)
                 }
                 inserted => inserted,
@@ -230,8 +256,11 @@ impl MetadataStorage for Counted {
         };
         if is_new {
             self.stock.insert(bundle, false);
-        } else if !is_refused() && self.stock.has_come_back(bundle) {
+            steady::stored(&bundle.bundle.id);
+        } else if !is_refused() && self.stock.has_come_back(bundle, steady::has_passed()) {
             send_back();
+        } else if !is_given_up.into_inner() {
+            steady::known();
         }
         Ok(is_new)
     }
@@ -262,7 +291,22 @@ impl MetadataStorage for Counted {
     }
 
     async fn tombstone(&self, id: &Id) -> Result<()> {
+        if unread::is_noted() && self.stock.has(id) {
+            // Its name is enough for the log, which perhaps cannot read what is known of it either.
+            let named = || Bundle {
+                bundle: Parsed {
+                    id: id.clone(),
+                    ..Parsed::default()
+                },
+                metadata: BundleMetadata::default(),
+            };
+            let bundle = self.get(id).await?.unwrap_or_else(named);
+            self.let_wait(&bundle).await;
+            self.stock.put_aside(id);
+            return Ok(());
+        }
         until_done("remove a bundle", || self.store.tombstone(id)).await;
+        steady::gone(id);
         self.stock.remove(id);
         Ok(())
     }
@@ -294,6 +338,11 @@ impl MetadataStorage for Counted {
         let lost = std::mem::take(&mut *self.unconfirmed());
         for id in lost {
             if let Some(bundle) = self.get(&id).await? {
+                if self.is_unread(&bundle) {
+                    self.stock.insert(&bundle, true);
+                    self.let_wait(&bundle).await;
+                    continue;
+                }
                 tracing::warn!(%id, "a bundle has no data: the node ended while it was removed, or a file is missing");
                 self.tombstone(&id).await?;
                 // The agent reports the loss, if it still runs.
@@ -401,6 +450,7 @@ mod tests {
         let counted = Counted::new(
             Arc::new(log),
             Stock::new("ipn:3.0".parse().unwrap(), limits),
+            None,
         );
         let builder = Builder::new("ipn:1.5".parse().unwrap(), "ipn:2.5".parse().unwrap());
         let builder = builder.with_payload(b"x".as_slice().into());
@@ -421,7 +471,7 @@ mod tests {
     fn counted(limits: Storage) -> Arc<Counted> {
         let stock = Stock::new("ipn:3.0".parse().unwrap(), limits);
         stock.begin_life();
-        Counted::new(Arc::new(Metadata::new(10)), stock)
+        Counted::new(Arc::new(Metadata::new(10)), stock, None)
     }
 
     fn bundle(builder: Builder<'_>) -> Bundle {

@@ -2,7 +2,8 @@
 //!
 //! The first is acknowledged, and there is nothing to do, and so is a second copy that came here another way, as one that a neighbour
 //! sends over a third node since it has heard no acknowledgement. What has been elsewhere may be the only copy that is left, since those
-//! after this node have it no more: it has made two hops more at least, one from here and one back.
+//! after this node have it no more: it has made two hops more at least, one from here and one back. So may have a copy that came over
+//! several other nodes, which only its [trail](crate::trail) tells from the other.
 
 use std::{
     collections::{HashMap, VecDeque},

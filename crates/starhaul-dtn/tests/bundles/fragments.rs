@@ -86,6 +86,48 @@ async fn fragments_that_come_together_are_put_together() {
     stop([running]).await;
 }
 
+/// Two nodes on two ways have cut the same bundles up differently, and the parts that come overlap.
+#[tokio::test(flavor = "multi_thread")]
+async fn fragments_that_overlap_are_put_together() {
+    const PAYLOADS: u64 = 20;
+    let mut source = Source::new();
+    let running = Running::start(&node(&source, "")).await;
+    let address = running.node.handle().ltp_address().unwrap();
+    source.driver.set_address(NODE, address);
+    let stamp = DtnTime::now();
+    let payload = |number| content(3_000, number);
+    // Neither way brings all.
+    let parts: [&[std::ops::Range<usize>]; 4] = [
+        &[0..1_000, 1_000..2_000, 1_500..3_000],
+        &[0..1_500, 1_000..2_000, 2_000..3_000],
+        &[1_000..2_000, 0..3_000, 500..1_500],
+        &[0..700, 500..2_900, 2_800..3_000, 0..1_000],
+    ];
+    for (number, parts) in (0..PAYLOADS).zip(parts.iter().cycle()) {
+        let whole = payload(number);
+        for part in *parts {
+            let bytes = &whole[part.clone()];
+            source.send(fragment(number, stamp, part.start, bytes, 3_000));
+        }
+    }
+    let source = turn(source).await;
+    let mut client = running.client().await;
+    client.open(Some("5")).await.unwrap();
+    let mut missing: BTreeSet<Vec<u8>> = (0..PAYLOADS).map(payload).collect();
+    while !missing.is_empty() {
+        let has_come = client.has_bundle(Duration::from_secs(10)).await.unwrap();
+        assert!(has_come, "{} of {PAYLOADS} do not come", missing.len());
+        let bundle = client.next_bundle().await.unwrap();
+        assert!(
+            missing.remove(&bundle.payload),
+            "another payload, or one twice"
+        );
+        client.acknowledge(&bundle.id).await.unwrap();
+    }
+    drop(source);
+    stop([running]).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn fragments_of_more_than_a_bundle_may_have_are_refused() {
     let mut source = Source::new();

@@ -5,7 +5,11 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use super::kit::source::{NODE, Source};
+use super::kit::{
+    Running,
+    source::{NODE, Source},
+    stop, until, write,
+};
 use hardy_bpv7::{
     bpsec::no_keys,
     builder::Builder,
@@ -137,4 +141,94 @@ async fn an_echo_lives_no_longer_than_its_question() {
     assert!(answer.lifetime <= lifetime - age, "{:?}", answer.lifetime);
     assert!(answer.lifetime > Duration::ZERO);
     node.shutdown().await;
+}
+
+/// Bundles that come under a key of former times, for one: what is dropped was not delivered.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bundle_that_no_application_may_have_is_reported_as_deleted() {
+    let mut source = Source::new();
+    let folder = tempfile::tempdir().unwrap();
+    write(folder.path(), "sign.key", &[7; 32]);
+    let text = format!(
+        "node = \"ipn:2.0\"\nstatus_reports = true\n[storage]\nkind = \"memory\"\n\
+         [security]\nsign_key = \"sign.key\"\nrequire = true\n[ltp]\nlisten = \"127.0.0.1:0\"\n\
+         [[ltp.peer]]\nnode = \"ipn:1.0\"\naddress = \"{}\"\n",
+        source.driver.local_addr()
+    );
+    let running = Running::start_in(folder, &text).await;
+    let mut client = running.client().await;
+    client.open(Some("5")).await.unwrap();
+    let address = running.node.handle().ltp_address().unwrap();
+    source.driver.set_address(NODE, address);
+    let flags = Flags {
+        delete_report_requested: true,
+        delivery_report_requested: true,
+        ..Flags::default()
+    };
+    let builder = Builder::new("ipn:1.5".parse().unwrap(), "ipn:2.5".parse().unwrap());
+    let builder = builder
+        .with_flags(flags)
+        .with_report_to("ipn:1.0".parse().unwrap())
+        .with_lifetime(PATIENCE * 3)
+        .with_payload(b"not signed".as_slice().into());
+    let unsigned = builder.build(CreationTimestamp::now()).unwrap().1;
+    source.send(unsigned.into_vec());
+    let source = tokio::task::spawn_blocking(move || {
+        source.receive(1, PATIENCE);
+        // A second report would come now.
+        source.receive(2, LIFETIME * 2);
+        source
+    });
+    let source = source.await.unwrap();
+    let [report] = source.received.as_slice() else {
+        panic!("{} reports", source.received.len());
+    };
+    let parsed = ParsedBundle::parse(report, no_keys).unwrap().bundle;
+    let record = &report[parsed.blocks[&1].payload_range()];
+    // Deleted, and neither received nor forwarded nor delivered; reason 12, "missing security operation".
+    let head = [
+        0x82, 1, 0x84, 0x84, 0x81, 0xf4, 0x81, 0xf4, 0x81, 0xf4, 0x81, 0xf5, 12,
+    ];
+    assert_eq!(record[..head.len()], head, "{record:02x?}");
+    until(&running, "it is gone", |status| status.storage.bundles == 0).await;
+    drop(client);
+    stop([running]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_dropped_as_it_comes_is_not_counted_as_received() {
+    let mut source = Source::new();
+    let text = format!(
+        "node = \"ipn:2.0\"\n[storage]\nkind = \"memory\"\n[ltp]\nlisten = \"127.0.0.1:0\"\n\
+         [[ltp.peer]]\nnode = \"ipn:1.0\"\naddress = \"{}\"\n",
+        source.driver.local_addr()
+    );
+    let running = Running::start(&text).await;
+    let address = running.node.handle().ltp_address().unwrap();
+    source.driver.set_address(NODE, address);
+    let created = |ago: u64, number| {
+        let builder = Builder::new("ipn:1.5".parse().unwrap(), "ipn:9.5".parse().unwrap());
+        let builder = builder.with_lifetime(PATIENCE * 3);
+        let builder = builder.with_payload(b"x".as_slice().into());
+        let at = DtnTime::new(DtnTime::now().millisecs() - ago);
+        let stamp = CreationTimestamp::from_parts(Some(at), number);
+        builder.build(stamp).unwrap().1.into_vec()
+    };
+    let good = created(0, 1);
+    source.send(b"no bundle".to_vec());
+    source.send(created(3_600_000, 2));
+    source.send(good.clone());
+    source.send(good);
+    let source = tokio::task::spawn_blocking(move || {
+        source.receive(1, LIFETIME);
+        source
+    });
+    let source = source.await.unwrap();
+    until(&running, "one of four is received", |status| {
+        let counters = &status.counters;
+        (counters.received, counters.dropped) == (1, 2)
+    })
+    .await;
+    drop(source);
+    stop([running]).await;
 }

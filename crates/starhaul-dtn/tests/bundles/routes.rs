@@ -7,8 +7,17 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use super::kit::{LIFETIME, Running, connected, hello, stop, tcp, udp, until};
-use hardy_bpv7::{builder::Builder, creation_timestamp::CreationTimestamp, hop_info::HopInfo};
+use super::kit::{LIFETIME, Running, connected, hello, over_ltp, stop, tcp, udp, until};
+use hardy_bpv7::{
+    block::{Flags, Type},
+    bpsec::no_keys,
+    builder::Builder,
+    bundle::ParsedBundle,
+    crc::CrcType,
+    creation_timestamp::CreationTimestamp,
+    editor::{Chunk, Editor},
+    hop_info::HopInfo,
+};
 use starhaul_dtn::{blocks, plan::Moment};
 use starhaul_dtn_client::control::Client;
 use starhaul_ltp::{Engine, EngineConfig, EngineId, Event, Outgoing, PeerConfig};
@@ -195,6 +204,88 @@ async fn a_bundle_that_has_gone_round_stays_with_its_sender() {
         status.storage.bundles == 0 && status.counters.refused == 0
     })
     .await;
+    stop([middle]).await;
+}
+
+/// A bundle after so many hops, with its marks.
+fn after_hops(data: &[u8], count: u8) -> Vec<u8> {
+    let bundle = ParsedBundle::parse(data, no_keys).unwrap().bundle;
+    let block = Editor::new(&bundle, data).insert_block(Type::HopCount);
+    let block = block.map_err(|(_, error)| error).unwrap();
+    // An array of the limit, 64, and the count.
+    let editor = block
+        .with_data(vec![0x82, 0x18, 64, count].into())
+        .rebuild();
+    Chunk::flatten(editor.rebuild().unwrap(), data).into_vec()
+}
+
+/// A second copy has come over two other nodes, and has made as many hops as one that has gone round. What the nodes leave in a bundle
+/// tells them apart, also after the node was started anew.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_over_other_nodes_is_told_from_a_bundle_that_has_gone_round() {
+    let (mut source, mut next) = (Neighbour::new(1), Neighbour::new(3));
+    let third = format!(
+        "[[ltp.peer]]\nnode = \"ipn:3.0\"\naddress = \"{}\"\n",
+        next.0.local_addr()
+    );
+    let route = "[[route]]\nto = \"ipn:9.*\"\nvia = \"ipn:3.0\"";
+    let text = over_ltp(2, udp(), 1, source.0.local_addr(), route) + &third;
+    let middle = Running::start(&text).await;
+    let address = middle.node.handle().ltp_address().unwrap();
+    source.0.set_address(NODE, address);
+    next.0.set_address(NODE, address);
+    let stamp = CreationTimestamp::now();
+    let plain = || {
+        let hops = HopInfo {
+            limit: 64,
+            count: 0,
+        };
+        let builder = Builder::new("ipn:1.5".parse().unwrap(), "ipn:9.5".parse().unwrap());
+        let builder = builder.with_hop_count(&hops).with_lifetime(LIFETIME);
+        builder.with_payload(b"round".as_slice().into())
+    };
+    let bundle = plain().build(stamp.clone()).unwrap().1.into_vec();
+    // Two nodes have left their marks, of which none is the middle's.
+    let block = plain().add_extension_block(Type::Unrecognised(227));
+    let flags = Flags {
+        must_replicate: true,
+        ..Flags::default()
+    };
+    let block = block.unwrap().with_flags(flags);
+    let marked = block.with_crc_type(CrcType::None).build(vec![0; 16].into());
+    let copy = marked.build(stamp).unwrap().1.into_vec();
+    let copy = after_hops(&copy, 2);
+    let (mut next, round) = tokio::task::spawn_blocking(move || {
+        assert!(source.is_taken(&bundle));
+        let left = next.receive();
+        (next, after_hops(&left, 2))
+    })
+    .await
+    .unwrap();
+    let gone = |running: &Running| running.node.handle().status().storage.bundles == 0;
+    until(&middle, "it has left", |status| status.storage.bundles == 0).await;
+    let (copy_again, round_again) = (copy.clone(), round.clone());
+    let mut next = tokio::task::spawn_blocking(move || {
+        assert!(next.is_taken(&copy), "a copy is refused");
+        assert!(!next.is_taken(&round), "it comes back");
+        next
+    })
+    .await
+    .unwrap();
+    assert!(gone(&middle));
+    let middle = Running::start_in(middle.stop().await, &text).await;
+    let mut next = {
+        let address = middle.node.handle().ltp_address().unwrap();
+        next.0.set_address(NODE, address);
+        next
+    };
+    tokio::task::spawn_blocking(move || {
+        assert!(next.is_taken(&copy_again), "a copy is refused");
+        assert!(!next.is_taken(&round_again), "it comes back");
+    })
+    .await
+    .unwrap();
+    assert!(gone(&middle));
     stop([middle]).await;
 }
 

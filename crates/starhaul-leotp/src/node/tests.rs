@@ -194,7 +194,7 @@ fn an_interest_for_all_of_a_content_stops_no_other() {
 #[test]
 fn interests_for_all_that_is_cached_cost_little_together() {
     let mut net = Net::new(3, &[(0, 1), (1, 2)], &NodeConfig::default());
-    let bytes = 15_000_000_usize;
+    let bytes = 12_000_000_usize;
     let content = Bytes::from(vec![5; bytes]);
     net.node(0).serve(C, &secret(), Box::new(content));
     net.route(1, 0);

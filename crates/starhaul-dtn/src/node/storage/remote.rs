@@ -1,6 +1,8 @@
 //! Stores on other machines: PostgreSQL and S3. A program may be built without them; then its configuration refuses their keys.
 
 #[cfg(feature = "postgres")]
+mod names;
+#[cfg(feature = "postgres")]
 mod unbroken;
 
 use std::sync::Arc;
@@ -21,7 +23,9 @@ pub(super) async fn database(url: &DatabaseUrl) -> Result<Arc<dyn MetadataStorag
     };
     let opened = hardy_postgres_storage::new(&settings, true).await;
     let store = opened.map_err(|error| Error::Agent(format!("PostgreSQL: {error}")))?;
-    Ok(Arc::new(unbroken::Unbroken(store)))
+    let names = names::Names::open(&url.0).await;
+    let names = names.map_err(|error| Error::Agent(format!("PostgreSQL: {error}")))?;
+    Ok(Arc::new(unbroken::Unbroken { store, names }))
 }
 
 #[cfg(not(feature = "postgres"))]

@@ -1,4 +1,4 @@
-//! The PostgreSQL store as the agent needs it: searches come to their end, and what is gone needs no change.
+//! The PostgreSQL store as the agent needs it: searches come to their end, what is gone needs no change, and its name is free again.
 //!
 //! Version 0.2 of the PostgreSQL store searches within a transaction that it begins by hand. When the agent drops the search or takes
 //! no more of it, the connection goes back to the pool with that transaction open: it is read-only and sees the database as it was,
@@ -19,11 +19,16 @@ use hardy_bpa::{
 use hardy_bpv7::{bundle::Id, eid::Eid};
 use tokio::sync::mpsc;
 
+use super::names::Names;
+
 /// Bundles that a search has found, and the agent has not taken yet.
 const AHEAD: usize = 64;
 
 /// A store whose searches are never cut short, and that takes changes of what is gone.
-pub(super) struct Unbroken(pub(super) Arc<dyn MetadataStorage>);
+pub(super) struct Unbroken {
+    pub(super) store: Arc<dyn MetadataStorage>,
+    pub(super) names: Names,
+}
 
 /// Where a search puts what it finds; never refuses.
 struct Found(mpsc::Sender<Bundle>);
@@ -48,7 +53,7 @@ impl Unbroken {
         F: Future<Output = Result<()>> + Send + 'static,
     {
         let (found, mut taken) = mpsc::channel(AHEAD);
-        let searching = tokio::spawn(search(self.0.clone(), Found(found)));
+        let searching = tokio::spawn(search(self.store.clone(), Found(found)));
         while let Some(bundle) = taken.recv().await {
             if stream.send(bundle).await.is_err() {
                 return Ok(());
@@ -60,7 +65,7 @@ impl Unbroken {
     /// What came of changing a bundle: no error if it is gone.
     async fn unless_gone(&self, bundle: &Bundle, changed: Result<()>) -> Result<()> {
         match changed {
-            Err(_) if self.0.get(&bundle.bundle.id).await?.is_none() => Ok(()),
+            Err(_) if self.store.get(&bundle.bundle.id).await?.is_none() => Ok(()),
             changed => changed,
         }
     }
@@ -69,41 +74,48 @@ impl Unbroken {
 #[async_trait]
 impl MetadataStorage for Unbroken {
     async fn get(&self, id: &Id) -> Result<Option<Bundle>> {
-        self.0.get(id).await
+        self.store.get(id).await
     }
 
     async fn insert(&self, bundle: &Bundle) -> Result<bool> {
-        self.0.insert(bundle).await
+        let is_new = self.store.insert(bundle).await?;
+        if is_new || !self.names.is_free(&bundle.bundle.id).await? {
+            return Ok(is_new);
+        }
+        self.store.insert(bundle).await
     }
 
     async fn replace(&self, bundle: &Bundle) -> Result<()> {
-        let replaced = self.0.replace(bundle).await;
+        let replaced = self.store.replace(bundle).await;
         self.unless_gone(bundle, replaced).await
     }
 
     async fn update_status(&self, bundle: &Bundle) -> Result<()> {
-        let updated = self.0.update_status(bundle).await;
+        let updated = self.store.update_status(bundle).await;
         self.unless_gone(bundle, updated).await
     }
 
     async fn tombstone(&self, id: &Id) -> Result<()> {
-        self.0.tombstone(id).await
+        // A life may end in between: as long as the bundle is there, its name is not free, whatever stands there.
+        self.names.keep(id).await?;
+        self.store.tombstone(id).await?;
+        self.names.forget().await
     }
 
     async fn start_recovery(&self) {
-        self.0.start_recovery().await;
+        self.store.start_recovery().await;
     }
 
     async fn confirm_exists(&self, id: &Id) -> Result<Option<BundleMetadata>> {
-        self.0.confirm_exists(id).await
+        self.store.confirm_exists(id).await
     }
 
     async fn remove_unconfirmed(&self, stream: &dyn Sender<Bundle>) -> Result<()> {
-        self.0.remove_unconfirmed(stream).await
+        self.store.remove_unconfirmed(stream).await
     }
 
     async fn reset_peer_queue(&self, peer: u32) -> Result<u64> {
-        self.0.reset_peer_queue(peer).await
+        self.store.reset_peer_queue(peer).await
     }
 
     async fn poll_expiry(&self, stream: &dyn Sender<Bundle>, limit: usize) -> Result<()> {

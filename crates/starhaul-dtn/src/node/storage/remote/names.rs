@@ -1,0 +1,100 @@
+//! The names of bundles that are gone, which version 0.2 of the PostgreSQL store keeps for ever: its table would grow without a bound, and
+//! a node without a clock, which uses its names again after each start, would never be heard again.
+//!
+//! Until when each name is to be kept stands in a table of its own beside those of the store.
+
+use std::time::{Duration, Instant};
+
+use hardy_bpa::storage::Result;
+use hardy_bpv7::bundle::Id;
+use parking_lot::Mutex;
+use sqlx::{PgPool, postgres::PgPoolOptions};
+use time::OffsetDateTime;
+
+/// Connections: the store has its own.
+const CONNECTIONS: u32 = 4;
+/// How often names are forgotten.
+const FORGET_EVERY: Duration = Duration::from_secs(60);
+/// How long names are kept of which nothing is known, as those of earlier versions.
+const UNKNOWN: time::Duration = time::Duration::days(365);
+
+const TABLE: &str = "CREATE TABLE IF NOT EXISTS starhaul_gone (bundle_id TEXT PRIMARY KEY, until TIMESTAMPTZ NOT NULL)";
+const INDEX: &str = "CREATE INDEX IF NOT EXISTS starhaul_gone_until ON starhaul_gone (until ASC)";
+const ADD_UNKNOWN: &str = "INSERT INTO starhaul_gone (bundle_id, until)
+    SELECT b.bundle_id, $1 FROM bundles b
+    WHERE NOT EXISTS (SELECT 1 FROM metadata m WHERE m.id = b.id)
+    ON CONFLICT (bundle_id) DO NOTHING";
+/// As in the log: a copy of a bundle without a clock may live longer, by what was left of its lifetime when it came, an hour at most.
+const KEEP: &str = "INSERT INTO starhaul_gone (bundle_id, until)
+    SELECT b.bundle_id, m.expiry + CASE WHEN $2 THEN INTERVAL '0'
+        ELSE LEAST(INTERVAL '1 hour', GREATEST(INTERVAL '0', m.expiry - m.received_at)) END
+    FROM bundles b JOIN metadata m ON m.id = b.id WHERE b.bundle_id = $1
+    ON CONFLICT (bundle_id) DO UPDATE SET until = EXCLUDED.until";
+const FORGET_ALL: &str =
+    "WITH old AS (DELETE FROM starhaul_gone WHERE until < $1 RETURNING bundle_id)
+    DELETE FROM bundles b USING old WHERE b.bundle_id = old.bundle_id
+    AND NOT EXISTS (SELECT 1 FROM metadata m WHERE m.id = b.id)";
+const FORGET_ONE: &str = "WITH old AS (DELETE FROM starhaul_gone WHERE until < $1 AND bundle_id = $2 RETURNING bundle_id)
+    DELETE FROM bundles b USING old WHERE b.bundle_id = old.bundle_id
+    AND NOT EXISTS (SELECT 1 FROM metadata m WHERE m.id = b.id)";
+
+/// Names of bundles that were here.
+pub(super) struct Names {
+    pool: PgPool,
+    forgot: Mutex<Option<Instant>>,
+}
+
+impl Names {
+    /// Those in a database in which the store has made its tables.
+    pub(super) async fn open(url: &str) -> std::result::Result<Self, sqlx::Error> {
+        let pool = PgPoolOptions::new().max_connections(CONNECTIONS);
+        let pool = pool.connect(url).await?;
+        sqlx::query(TABLE).execute(&pool).await?;
+        sqlx::query(INDEX).execute(&pool).await?;
+        let until = OffsetDateTime::now_utc().saturating_add(UNKNOWN);
+        sqlx::query(ADD_UNKNOWN).bind(until).execute(&pool).await?;
+        Ok(Self {
+            pool,
+            forgot: Mutex::default(),
+        })
+    }
+
+    /// Notes until when the name of a bundle is kept that is about to go.
+    pub(super) async fn keep(&self, id: &Id) -> Result<()> {
+        sqlx::query(KEEP)
+            .bind(id.to_key())
+            .bind(id.timestamp.is_clocked())
+            .execute(&self.pool)
+            .await?;
+        Ok(())
+    }
+
+    /// Forgets names that are kept no longer, if that was not done for a while.
+    pub(super) async fn forget(&self) -> Result<()> {
+        let is_due = {
+            let (mut forgot, now) = (self.forgot.lock(), Instant::now());
+            let is_due = forgot.is_none_or(|at| now.saturating_duration_since(at) >= FORGET_EVERY);
+            if is_due {
+                *forgot = Some(now);
+            }
+            is_due
+        };
+        if is_due {
+            sqlx::query(FORGET_ALL)
+                .bind(OffsetDateTime::now_utc())
+                .execute(&self.pool)
+                .await?;
+        }
+        Ok(())
+    }
+
+    /// Whether a name that was kept is free from now on.
+    pub(super) async fn is_free(&self, id: &Id) -> Result<bool> {
+        let forgotten = sqlx::query(FORGET_ONE)
+            .bind(OffsetDateTime::now_utc())
+            .bind(id.to_key())
+            .execute(&self.pool)
+            .await?;
+        Ok(forgotten.rows_affected() > 0)
+    }
+}

@@ -1,0 +1,120 @@
+//! Parts of bundles for applications here that the agent is being given: one at a time of those that overlap.
+
+use std::ops::Range;
+
+use hardy_bpv7::bundle::{FragmentInfo, Id};
+
+use super::{
+    Stock,
+    parts::{Missing, NoPart, range, whole},
+};
+
+/// A part that the agent is being given; others that overlap wait until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Claim<'a> {
+    stock: &'a Stock,
+    id: Id,
+    part: Range<u64>,
+    /// The bytes of the whole that the agent is to get.
+    pub(crate) missing: Missing,
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        self.stock.held().parts.end(&self.id, &self.part);
+        self.stock.part_ended.notify_waiters();
+    }
+}
+
+impl Stock {
+    /// Begins to take a part of so many bytes of a bundle for an application here, when none that overlaps is being taken any more.
+    ///
+    /// # Errors
+    /// [`NoPart::Beyond`] and [`NoPart::Contradiction`].
+    pub(crate) async fn claim(
+        &self,
+        id: &Id,
+        info: &FragmentInfo,
+        bytes: u64,
+    ) -> Result<Claim<'_>, NoPart> {
+        let part = range(info, bytes).ok_or(NoPart::Beyond)?;
+        loop {
+            // From here on, an end is not missed.
+            let ended = self.part_ended.notified();
+            let begun = {
+                let mut held = self.held();
+                // It has been put together, and waits for its application.
+                match held.bundles.contains_key(&whole(id)) {
+                    true => Some(Vec::new()),
+                    false => held.parts.begin(id, &part, info.total_adu_length)?,
+                }
+            };
+            if let Some(missing) = begun {
+                return Ok(Claim {
+                    stock: self,
+                    id: id.clone(),
+                    part,
+                    missing,
+                });
+            }
+            ended.await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use hardy_bpv7::creation_timestamp::CreationTimestamp;
+
+    use super::*;
+    use crate::config::Storage;
+
+    fn id(offset: u64, whole: u64) -> Id {
+        Id {
+            source: "ipn:1.5".parse().unwrap(),
+            timestamp: CreationTimestamp::from_parts(None, 7),
+            fragment_info: Some(FragmentInfo {
+                offset,
+                total_adu_length: whole,
+            }),
+        }
+    }
+
+    fn ends(ranges: &[Range<u64>]) -> Vec<(u64, u64)> {
+        let ends = ranges.iter().map(|range| (range.start, range.end));
+        ends.collect()
+    }
+
+    #[tokio::test]
+    async fn a_part_that_overlaps_waits_for_the_one_that_is_being_taken() {
+        let stock = Stock::new("ipn:2.0".parse().unwrap(), Storage::small());
+        let claim = async |offset, bytes| {
+            let id = id(offset, 100);
+            let info = id.fragment_info.clone().unwrap();
+            stock.claim(&id, &info, bytes).await
+        };
+        assert_eq!(claim(90, 11).await.unwrap_err(), NoPart::Beyond);
+        let first = claim(0, 50).await.unwrap();
+        let beside = claim(50, 10).await.unwrap();
+        assert_eq!(ends(&first.missing), [(0, 50)]);
+        assert_eq!(ends(&beside.missing), [(50, 60)]);
+        let other = id(0, 200);
+        let info = other.fragment_info.clone().unwrap();
+        let contradicts = stock.claim(&other, &info, 10).await;
+        assert_eq!(contradicts.unwrap_err(), NoPart::Contradiction);
+        let second = claim(40, 30);
+        tokio::pin!(second);
+        let early = tokio::time::timeout(Duration::from_millis(50), &mut second);
+        assert!(early.await.is_err(), "both would be taken");
+        stock.held().parts.insert(&id(0, 100), 50);
+        drop((first, beside));
+        let second = tokio::time::timeout(Duration::from_secs(5), second).await;
+        let second = second.expect("it waits for ever").unwrap();
+        assert_eq!(ends(&second.missing), [(50, 70)]);
+        drop(second);
+        stock.held().parts.remove(&id(0, 100));
+        assert!(stock.held().parts.is_empty());
+    }
+}
