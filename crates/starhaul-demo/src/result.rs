@@ -58,10 +58,14 @@ pub struct SystemResult {
 }
 
 /// The result of one path.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PathResult {
     /// Bytes given to the path's links in both directions, IP and UDP headers included.
     pub bytes: u64,
+    /// The congestion controller of the direction towards the receiving applications, as the system names it.
+    pub controller: String,
+    /// Reconfigurations of which that controller was told; `None` where nothing looks for them.
+    pub reconfigurations: Option<u64>,
 }
 
 /// The course of one system's run.
@@ -124,8 +128,9 @@ mod tests {
         };
         let class =
             r#"{"sent":0,"on_time":0,"late":0,"lost":0,"p50_ms":null,"p95_ms":null,"p99_ms":null}"#;
+        let path = r#"{"bytes":0,"controller":"","reconfigurations":null}"#;
         let system = format!(
-            r#"{{"classes":{{"text":{class},"audio":{class},"video":{class}}},"qoe":0.0,"paths":{{"leo":{{"bytes":0}},"geo":{{"bytes":0}}}},"download":{{"bytes":0,"sha256_ok":false,"mbit_per_s":0.0}}}}"#
+            r#"{{"classes":{{"text":{class},"audio":{class},"video":{class}}},"qoe":0.0,"paths":{{"leo":{path},"geo":{path}}},"download":{{"bytes":0,"sha256_ok":false,"mbit_per_s":0.0}}}}"#
         );
         let expected = format!(
             r#"{{"seed":1,"seconds":30,"baseline":"cubic","systems":{{"starhaul":{system},"mpquic":{system}}},"warnings":["mpquic: late"]}}"#

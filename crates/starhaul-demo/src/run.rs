@@ -17,7 +17,7 @@ use tokio::{
 
 use super::{
     Course, DemoOptions, DemoResult, PathResult, Paths, Sample, SystemResult, Systems,
-    system::{LinkCounters, Running},
+    system::{Control, LinkCounters, Running},
 };
 use crate::{
     Error,
@@ -298,16 +298,27 @@ impl Act {
                 late.as_secs_f64() * 1e3
             ));
         }
-        let carried = |now: u64, before: u64| PathResult {
+        let controllers = self.running.controllers();
+        let carried = |now: u64, before: u64, by: Control| PathResult {
             bytes: now.saturating_sub(before),
+            controller: by.name,
+            reconfigurations: by.reconfigurations,
         };
         let classes = Classes::from_fn(|class| self.logs.of(class).lock().score());
         let result = SystemResult {
             qoe: classes.qoe(),
             classes,
             paths: Paths {
-                leo: carried(counters.carried.leo, self.first.carried.leo),
-                geo: carried(counters.carried.geo, self.first.carried.geo),
+                leo: carried(
+                    counters.carried.leo,
+                    self.first.carried.leo,
+                    controllers.leo,
+                ),
+                geo: carried(
+                    counters.carried.geo,
+                    self.first.carried.geo,
+                    controllers.geo,
+                ),
             },
             download,
         };

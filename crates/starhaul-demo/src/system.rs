@@ -34,10 +34,11 @@ pub(super) struct Running {
 #[derive(Debug)]
 enum Ends {
     Starhaul {
-        _field: Box<Gateway>,
-        _ground: Box<Gateway>,
+        field: Box<Gateway>,
+        ground: Box<Gateway>,
     },
     MpQuic {
+        controller: Controller,
         field: Box<Carrier>,
         ground: Box<Carrier>,
     },
@@ -141,6 +142,36 @@ pub(super) struct LinkCounters {
     pub(super) carried: Paths<u64>,
 }
 
+/// By what a path is controlled.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Control {
+    pub(super) name: String,
+    /// Reconfigurations of which it was told; `None` without a prober.
+    pub(super) reconfigurations: Option<u64>,
+}
+
+impl Control {
+    /// As the sending gateway's status tells it; `prober` is the gateway that may have one.
+    fn of(sender: &Gateway, prober: &Gateway, path: &str) -> Self {
+        let known = |gateway: &Gateway| {
+            let status = gateway.status();
+            let paths = status["sessions"][0]["paths"].as_array();
+            let mut paths = paths.into_iter().flatten();
+            paths.find(|known| known["name"] == path).cloned()
+        };
+        let at_sender = known(sender).unwrap_or_default();
+        let probes = known(prober).is_some_and(|path| !path["detector"].is_null());
+        let told = at_sender["reconfigurations"]["count"].as_u64();
+        Self {
+            name: at_sender["controller"]
+                .as_str()
+                .unwrap_or_default()
+                .to_owned(),
+            reconfigurations: told.filter(|_| probes),
+        }
+    }
+}
+
 impl Running {
     /// Two ends of the baseline, which take the same applications.
     pub(super) async fn mpquic(
@@ -171,6 +202,7 @@ impl Running {
             proxy: field.socks().await?,
             links,
             ends: Ends::MpQuic {
+                controller,
                 field: Box::new(field),
                 ground: Box::new(ground),
             },
@@ -216,8 +248,8 @@ impl Running {
             proxy: listens(&field, "proxy")?,
             links,
             ends: Ends::Starhaul {
-                _field: Box::new(field),
-                _ground: Box::new(ground),
+                field: Box::new(field),
+                ground: Box::new(ground),
             },
         })
     }
@@ -235,7 +267,22 @@ impl Running {
         }
         match &self.ends {
             Ends::Starhaul { .. } => None,
-            Ends::MpQuic { field, ground } => field.failure().or_else(|| ground.failure()),
+            Ends::MpQuic { field, ground, .. } => field.failure().or_else(|| ground.failure()),
+        }
+    }
+
+    /// By what each path is controlled towards the field. The prober of the LEO path is the field's, which has the dish.
+    pub(super) fn controllers(&self) -> Paths<Control> {
+        let of = |path| match &self.ends {
+            Ends::Starhaul { field, ground } => Control::of(ground, field, path),
+            Ends::MpQuic { controller, .. } => Control {
+                name: controller.name().to_owned(),
+                reconfigurations: None,
+            },
+        };
+        Paths {
+            leo: of("leo"),
+            geo: of("geo"),
         }
     }
 

@@ -42,6 +42,19 @@ async fn the_demo_runs_both_systems_to_the_end() {
             "{name}: {:?}",
             system.paths
         );
+        let by = [&system.paths.leo, &system.paths.geo].map(|path| path.controller.as_str());
+        // The LEO path is one of `link = "leo"`, and its prober has an answer: it is there, though nothing happens in two seconds.
+        let (expected, probed) = match name {
+            "starhaul" => (["leocc2", "bbr"], true),
+            _ => (["cubic", "cubic"], false),
+        };
+        assert_eq!(by, expected, "{name}");
+        assert_eq!(
+            system.paths.leo.reconfigurations.is_some(),
+            probed,
+            "{name}"
+        );
+        assert_eq!(system.paths.geo.reconfigurations, None, "{name}");
         for class in Class::ALL {
             let score = system.classes.of(class);
             let sent = class.blocks(Duration::from_secs(2)).count() as u64;

@@ -3,7 +3,7 @@
 use starhaul_plot::{Column, Table, Value};
 
 use crate::{
-    DemoResult, SystemResult,
+    DemoResult, PathResult, SystemResult,
     load::Class,
     score::{ClassScore, Tally},
 };
@@ -71,8 +71,22 @@ pub(crate) fn paths(result: &DemoResult) -> Table {
             megabytes(row.1.paths.geo.bytes).into()
         })
         .brief("GEO"),
+        Column::name("leo_by", "LEO by", |row: &Named<'_>| {
+            controller(&row.1.paths.leo).into()
+        }),
+        Column::name("geo_by", "GEO by", |row: &Named<'_>| {
+            controller(&row.1.paths.geo).into()
+        }),
     ];
     Table::of(&columns, &result.systems.named()).coloured("system", colour)
+}
+
+/// The controller, and how many reconfigurations its prober told it.
+fn controller(path: &PathResult) -> String {
+    match path.reconfigurations {
+        Some(told) => format!("{}, told {told}", path.controller),
+        None => path.controller.clone(),
+    }
 }
 
 /// The share on time in percent; 100 only when nothing is missing.

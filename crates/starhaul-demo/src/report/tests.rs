@@ -60,8 +60,16 @@ fn result(courses: &Systems<Course>, seconds: u64) -> DemoResult {
             qoe: classes.qoe(),
             classes,
             paths: Paths {
-                leo: PathResult { bytes: 1_500_000 },
-                geo: PathResult { bytes: 250_000 },
+                leo: PathResult {
+                    bytes: 1_500_000,
+                    controller: "leocc2".to_owned(),
+                    reconfigurations: Some(3),
+                },
+                geo: PathResult {
+                    bytes: 250_000,
+                    controller: "bbr".to_owned(),
+                    reconfigurations: None,
+                },
             },
             download: DownloadScore {
                 bytes: 12_345_678,
