@@ -44,6 +44,8 @@ struct Curve {
 
 #[derive(Clone, Debug)]
 struct Epoch {
+    /// When it began; `start` is later by the time that does not count.
+    began: Instant,
     start: Instant,
     k_secs: f64,
     hastened: bool,
@@ -62,7 +64,7 @@ impl CubicLaw {
     /// Scales the time to regain the window before the decrease by this share, if the epoch began since then.
     pub(crate) fn hasten(&mut self, since: Instant, share: f64) {
         if let Some(epoch) = &mut self.curve.epoch
-            && epoch.start >= since
+            && epoch.began >= since
             && !epoch.hastened
         {
             epoch.hastened = true;
@@ -129,6 +131,13 @@ impl Law for CubicLaw {
         self.underused_since.get_or_insert(now);
     }
 
+    fn on_idle(&mut self, idle: Duration) {
+        // Time without use of the window includes it.
+        if self.underused_since.is_none() {
+            self.pause(idle);
+        }
+    }
+
     fn decrease(&mut self, window: &mut Window) {
         let cwnd = window.cwnd_real();
         // RFC 9438 §4.7: a flow that did not regain its last maximum leaves room for others.
@@ -164,6 +173,7 @@ impl Curve {
     fn epoch(&mut self, now: Instant, cwnd: f64, segment: f64) -> &mut Epoch {
         let origin = self.w_max.map_or(cwnd, |w_max| w_max.max(cwnd));
         self.epoch.get_or_insert_with(|| Epoch {
+            began: now,
             start: now,
             k_secs: ((origin - cwnd) / segment / C).cbrt(),
             hastened: false,

@@ -109,6 +109,11 @@ impl DeliveryRateSampler {
         app_limited: bool,
     ) {
         let idle = bytes_in_flight == 0;
+        if idle && self.in_flight_bytes > 0 {
+            // Their sender gave them up, as those to a peer whose port changed: none will have a fate.
+            self.sent = SentPackets::new();
+            self.in_flight_bytes = 0;
+        }
         let (first_sent, delivered_at) = match (self.first_sent, self.delivered_at) {
             (Some(first_sent), Some(delivered_at)) if !idle => (first_sent, delivered_at),
             _ => (now, now),
@@ -349,6 +354,22 @@ mod tests {
         path.send(61, 10, false);
         let sample = path.ack(90, 61, &[10]).unwrap();
         assert_eq!((sample.lost_since_sent_bytes, sample.lost_bytes), (0, 0));
+    }
+
+    /// The peer's port changed, after which the sender hears of no packet that left before.
+    #[test]
+    fn packets_that_were_given_up_are_in_no_later_flight() {
+        let mut path = Path::new();
+        for n in 0..10 {
+            path.send(n, u64::from(n), false);
+        }
+        let now = path.start + MS * 20;
+        path.sampler.on_packet_sent(now, 10, 1000, 0, false);
+        assert_eq!(path.sampler.in_flight_bytes(), 1000);
+        path.send(21, 11, false);
+        let sample = path.ack(70, 21, &[11]).unwrap();
+        assert_eq!(sample.tx_in_flight_bytes, 2000);
+        assert!(path.ack(71, 9, &[9]).is_none());
     }
 
     #[test]

@@ -29,6 +29,12 @@ const SCHEDULE_MARGIN: Duration = Duration::from_millis(400);
 const SCHEDULED_THRESHOLD_SHARE: f64 = 0.7;
 /// Confidence in a silence of the threshold's length, and in one of twice that length or more.
 const CONFIDENCE: (f64, f64) = (0.6, 0.95);
+/// More reconfigurations than this in so long are none: no operator moves a terminal each three seconds (OneWeb's 11 s are the least), while
+/// bursts of other traffic before a slow link, or a link that delivers in bursts, are as silent again and again.
+const MOST_PLAUSIBLE: usize = 20;
+const PLAUSIBLE_IN: Duration = Duration::from_secs(60);
+/// The confidence in one more is this part of what it would be: then it is no news to a controller.
+const IMPLAUSIBLE_SHARE: f64 = 0.5;
 
 /// Parameters of a [`Detector`].
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -88,7 +94,8 @@ pub struct Detector {
     newest_answered: Option<u64>,
     rtts: VecDeque<Duration>,
     chance: ChanceLoss,
-    last_found: Option<Instant>,
+    /// The last ones found, up to [`MOST_PLAUSIBLE`], in order.
+    found: VecDeque<Instant>,
 }
 
 impl Detector {
@@ -105,7 +112,7 @@ impl Detector {
             newest_answered: None,
             rtts: VecDeque::new(),
             chance: ChanceLoss::default(),
-            last_found: None,
+            found: VecDeque::new(),
         }
     }
 
@@ -159,6 +166,11 @@ impl Detector {
         let number = f64::from(u16::try_from(self.next_sequence % 4_096).unwrap_or(0));
         let share = DITHER * (number * GOLDEN_RATIO).fract();
         self.config.probe_interval.mul_f64(share)
+    }
+
+    /// The far end did not know this prober for a while, and does now: the silence so far is none of the path.
+    pub fn excuse_silence(&mut self) {
+        self.forget_answers();
     }
 
     /// Discards outstanding probes and the response times; RTTs are kept.
@@ -298,19 +310,20 @@ impl Detector {
         } else {
             self.config.outage_threshold
         };
-        let refractory = self.last_found.is_some_and(|found| {
-            received.saturating_duration_since(found) < self.config.refractory
+        let refractory = self.found.back().is_some_and(|found| {
+            received.saturating_duration_since(*found) < self.config.refractory
         });
         if silence.saturating_sub(by_chance) <= threshold || refractory {
             return None;
         }
-        self.last_found = Some(received);
+        let is_plausible = self.note_found(received);
         let excess = silence.as_secs_f64() / threshold.as_secs_f64() - 1.0;
         let (least, most) = CONFIDENCE;
-        let confidence = if scheduled {
-            most
-        } else {
-            least + (most - least) * excess.min(1.0)
+        let by_length = least + (most - least) * excess.min(1.0);
+        let confidence = match (scheduled, is_plausible) {
+            (true, _) => most,
+            (false, true) => by_length,
+            (false, false) => by_length * IMPLAUSIBLE_SHARE,
         };
         Some(Reconfiguration {
             at: received,
@@ -318,6 +331,19 @@ impl Detector {
             source: ReconfigurationSource::Probe,
             confidence,
         })
+    }
+
+    /// Returns whether there were not too many of them of late.
+    fn note_found(&mut self, received: Instant) -> bool {
+        let is_full = self.found.len() >= MOST_PLAUSIBLE;
+        let first = self.found.front().filter(|_| is_full);
+        let is_plausible =
+            first.is_none_or(|first| received.saturating_duration_since(*first) > PLAUSIBLE_IN);
+        if is_full {
+            self.found.pop_front();
+        }
+        self.found.push_back(received);
+        is_plausible
     }
 
     /// Drops probes too old for their response to matter.

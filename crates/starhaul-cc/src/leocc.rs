@@ -265,7 +265,7 @@ impl LeoCc {
                     self.mode = Mode::Cruise { phase };
                 }
                 self.look_for_competition(now);
-                if self.needs_adaptation(now, sample.rtt) {
+                if self.is_signal_due(now) || self.needs_adaptation(now, sample.rtt) {
                     self.enter_adaptation(now);
                     self.estimate.discard_rtt(now);
                 }

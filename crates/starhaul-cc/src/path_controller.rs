@@ -47,6 +47,9 @@ pub struct PathController {
     reconfigurations: Reconfigurations,
     segments: Segments,
     rate_limit: Option<Bandwidth>,
+    wish: QueueWish,
+    /// When this end came to another network: packets that left before say nothing of its path.
+    arrived_at: Option<Instant>,
     /// The window with which the controller began.
     start_bytes: u64,
 }
@@ -62,6 +65,8 @@ impl PathController {
             reconfigurations: Reconfigurations::default(),
             segments: Segments::default(),
             rate_limit: None,
+            wish: QueueWish::default(),
+            arrived_at: None,
         }
     }
 
@@ -69,6 +74,7 @@ impl PathController {
     pub fn replace(&mut self, controller: Box<dyn Controller>) {
         self.start_bytes = controller.cwnd();
         self.controller = controller;
+        self.controller.prefer_short_queue(self.wish.short);
     }
 
     /// Runs another controller after a migration to another network: RTTs and queue are measured anew, the record of
@@ -76,12 +82,16 @@ impl PathController {
     pub fn restart(&mut self, controller: Box<dyn Controller>) {
         self.replace(controller);
         self.rtt_floor = RttFloor::default();
-        self.guard = QueueGuard::default();
+        self.guard = QueueGuard {
+            bound: self.wish.bound,
+            ..QueueGuard::default()
+        };
     }
 
     /// After [`PathController::restart`], where packets of the former network may still be acknowledged: they left before `now`.
     pub fn on_other_network(&mut self, now: Instant) {
         self.rtt_floor.restart(now);
+        self.arrived_at = Some(now);
     }
 
     /// The controller, to read its state.
@@ -96,6 +106,7 @@ impl PathController {
 
     /// Sets what is asked of the path's queue.
     pub fn set_queue_wish(&mut self, wish: QueueWish) {
+        self.wish = wish;
         self.guard.bound = wish.bound;
         self.controller.prefer_short_queue(wish.short);
     }
@@ -138,6 +149,11 @@ impl PathController {
 
     /// Measures the path by an acknowledged packet that the controller must not see, as those of a handshake.
     pub fn on_rtt(&mut self, now: Instant, rtt: Duration, bytes: u64) {
+        let left = now.checked_sub(rtt);
+        let is_of_former = |since| left.is_none_or(|left| left < since);
+        if self.arrived_at.is_some_and(is_of_former) {
+            return;
+        }
         self.rtt_floor.update(now, rtt);
         let floor = self.rtt_floor.get().unwrap_or(rtt);
         let estimate = self.controller.bandwidth_estimate();
@@ -264,5 +280,54 @@ mod tests {
         assert!(!path.is_rate_limited(100_000, Some(rtt)));
         path.set_rate_limit(Some(Bandwidth::from_mbit(200)));
         assert!(!path.is_rate_limited(50_000, Some(rtt)));
+    }
+
+    /// From a satellite of 600 ms to a fixed line of 30: what was under way over the satellite is acknowledged over the line.
+    #[test]
+    fn late_packets_of_a_former_network_are_no_queue_in_this_one() {
+        let ms = Duration::from_millis;
+        let start = Instant::now() + Duration::from_secs(60);
+        let bbr = || ControllerConfig::Bbr.build(start, 1500);
+        let mut path = PathController::new(bbr());
+        let bound = Some(ms(50));
+        path.set_queue_wish(QueueWish {
+            bound,
+            short: false,
+        });
+        path.restart(bbr());
+        path.on_other_network(start);
+        path.controller_mut()
+            .on_packet_sent(start, 0, 1500, 0, false);
+        let now = start + ms(30);
+        path.on_ack(AckedPacket {
+            now,
+            sent: start,
+            packet_number: 0,
+            bytes: 1500,
+        });
+        path.controller_mut().on_end_of_acks(now, 0);
+        (1..=60).for_each(|step| path.on_rtt(now + ms(step), ms(400), 1500));
+        assert_eq!(path.controller().state(), "startup");
+        assert_eq!(path.window(1500), path.controller().cwnd());
+    }
+
+    /// A controller that follows another, or begins in another network, is asked for as short a queue.
+    #[test]
+    fn what_is_asked_of_the_queue_outlives_the_controller() {
+        let now = Instant::now() + Duration::from_secs(60);
+        let ours: ControllerConfig = "leocc2".parse().unwrap();
+        let mut path = PathController::new(ours.build(now, 1500));
+        let wish = QueueWish {
+            bound: Some(Duration::from_millis(50)),
+            short: true,
+        };
+        path.set_queue_wish(wish);
+        path.replace(ours.build(now, 1500));
+        let asked = format!("{:?}", path.controller());
+        assert!(asked.contains("prefers_short_queue: true"), "{asked}");
+        path.restart(ours.build(now, 1500));
+        let asked = format!("{:?}", path.controller());
+        assert!(asked.contains("prefers_short_queue: true"), "{asked}");
+        assert_eq!(path.guard.bound, wish.bound);
     }
 }

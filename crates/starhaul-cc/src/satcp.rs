@@ -55,6 +55,10 @@ impl Law for SaTcpLaw {
         self.cubic.on_underused(now);
     }
 
+    fn on_idle(&mut self, idle: Duration) {
+        self.cubic.on_idle(idle);
+    }
+
     fn decrease(&mut self, window: &mut Window) {
         self.cubic.decrease(window);
     }
@@ -87,6 +91,42 @@ impl Law for SaTcpLaw {
 mod tests {
     use super::*;
     use crate::ReconfigurationSource;
+
+    /// The window fell long before the disturbance, and was not used for most of the time since.
+    #[test]
+    fn a_decrease_before_an_idle_time_is_none_of_a_reconfiguration() {
+        let start = Instant::now() + Duration::from_secs(60);
+        let ms = Duration::from_millis;
+        let mut window = Window::new(1_000);
+        let mut law = SaTcpLaw::default();
+        let acked = |law: &mut SaTcpLaw, window: &mut Window, now: Instant, bytes: u32| {
+            let packet = AckedPacket {
+                now,
+                sent: now,
+                packet_number: 0,
+                bytes: bytes.into(),
+            };
+            law.on_acked(window, &packet, bytes.into());
+        };
+        window.set_cwnd(1e6);
+        law.decrease(&mut window);
+        acked(&mut law, &mut window, start, 1_000);
+        law.on_idle(ms(9_900));
+        let now = start + ms(10_000);
+        let event = Reconfiguration {
+            at: now,
+            outage: ms(100),
+            source: ReconfigurationSource::GroundTruth,
+            confidence: 1.0,
+        };
+        law.on_reconfiguration(now, &event);
+        acked(&mut law, &mut window, now, 1_000);
+        let before = window.cwnd_real();
+        // A whole window: if the time to regain it were a ninth, it would be regained by now.
+        acked(&mut law, &mut window, now, 700_000);
+        let grown = window.cwnd_real() / before;
+        assert!(grown < 1.05, "{grown}");
+    }
 
     #[test]
     fn what_was_told_since_a_decrease_outlives_its_undoing() {

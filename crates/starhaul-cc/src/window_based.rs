@@ -24,6 +24,8 @@ pub(crate) trait Law: Clone + fmt::Debug + Default + Send + Sync + 'static {
     fn on_feedback(&mut self, _window: &mut Window, _packet: &AckedPacket) {}
     /// A packet was acknowledged that did not need the window.
     fn on_underused(&mut self, _now: Instant) {}
+    /// Sending begins again after nothing was in flight for this time, longer than a round trip.
+    fn on_idle(&mut self, _idle: Duration) {}
     /// Decreases the window after a loss or mark outside the recovery period.
     fn decrease(&mut self, window: &mut Window);
     /// Persistent congestion; the window is about to restart.
@@ -54,6 +56,8 @@ pub(crate) struct WindowBased<L> {
     window: Window,
     law: L,
     before_decrease: Option<Box<BeforeDecrease<L>>>,
+    /// When a packet was last sent or acknowledged.
+    active_at: Option<Instant>,
 }
 
 #[derive(Clone, Debug)]
@@ -70,6 +74,18 @@ impl<L: Law> WindowBased<L> {
             window: Window::new(mtu_bytes),
             law: L::default(),
             before_decrease: None,
+            active_at: None,
+        }
+    }
+
+    /// A packet leaves while nothing is in flight. The next one of a small window waits for its turn as well, but for less than a
+    /// round trip.
+    fn on_resumed(&mut self, now: Instant) {
+        let idle = self
+            .active_at
+            .map_or(Duration::ZERO, |at| now.saturating_duration_since(at));
+        if self.window.smoothed_rtt().is_some_and(|rtt| idle > rtt) {
+            self.law.on_idle(idle);
         }
     }
 
@@ -86,12 +102,16 @@ impl<L: Law> WindowBased<L> {
 impl<L: Law> Controller for WindowBased<L> {
     fn on_packet_sent(
         &mut self,
-        _now: Instant,
+        now: Instant,
         packet_number: u64,
         bytes: u64,
         bytes_in_flight: u64,
         app_limited: bool,
     ) {
+        if bytes_in_flight == 0 {
+            self.on_resumed(now);
+        }
+        self.active_at = self.active_at.max(Some(now));
         self.window
             .on_packet_sent(packet_number, bytes, bytes_in_flight, app_limited);
     }
@@ -101,6 +121,7 @@ impl<L: Law> Controller for WindowBased<L> {
         if growth == Growth::Unknown {
             return;
         }
+        self.active_at = self.active_at.max(Some(packet.now));
         self.law.on_feedback(&mut self.window, &packet);
         match growth {
             Growth::Bytes(bytes) => self.law.on_acked(&mut self.window, &packet, bytes),

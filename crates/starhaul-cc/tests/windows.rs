@@ -270,6 +270,26 @@ fn cubic_does_not_jump_after_the_window_was_unused() {
     assert_near(flow.cwnd(), w_max, 0.01);
 }
 
+/// RFC 9438 §5.8: nor does a time without any packet count as growth, which no acknowledgement tells of.
+#[test]
+fn cubic_does_not_jump_after_nothing_was_sent() {
+    for name in ["cubic", "satcp"] {
+        let mut flow = Flow::new(name);
+        let w_max = flow.slow_start_to(1000.0);
+        flow.lose(false);
+        flow.rounds_for(1.0);
+        let before = flow.cwnd();
+        for _ in 0..3 {
+            flow.now += Duration::from_secs(60);
+            flow.round();
+        }
+        assert_near(flow.cwnd(), before, 0.1);
+        let k = (0.3 * w_max / 0.4).cbrt();
+        flow.rounds_for(k - 1.3);
+        assert_near(flow.cwnd(), w_max, 0.01);
+    }
+}
+
 /// After a loss BBR's window is what was in flight for a round, however little that was: the sender fills it, but not the path.
 #[test]
 fn the_full_window_of_bbr_is_that_without_a_recovery() {

@@ -404,3 +404,50 @@ fn a_detector_that_rests_probes_seldom_and_what_it_missed_is_no_outage() {
     let (found, _) = round(&mut detector, start + 24_000 * MS, &|_| true);
     assert_eq!(found.len(), 1, "and an outage is found as ever: {found:?}");
 }
+
+/// Each second a neighbour's picture takes 60 ms on a slow uplink that the probes share, which is as silent as an outage.
+#[test]
+fn outages_more_frequent_than_any_operators_are_believed_for_a_while_only() {
+    let start = Instant::now();
+    let mut detector = Detector::new(DetectorConfig::default(), start);
+    let mut confidences = Vec::new();
+    // Seconds 0 to 59, and a minute later an outage alone.
+    let is_silent = |ms: u128| {
+        let second = ms / 1000;
+        (1..60).contains(&second) && ms % 1000 < 60 || (130_000..130_060).contains(&ms)
+    };
+    while detector.next_probe() < start + Duration::from_secs(131) {
+        let now = detector.next_probe();
+        let sequence = detector.on_probe_sent(now);
+        if !is_silent((now - start).as_millis()) {
+            let event = detector.on_response(now + 5 * MS, sequence);
+            confidences.extend(event.map(|event| event.confidence));
+        }
+    }
+    assert_eq!(confidences.len(), 60, "{confidences:?}");
+    let believed: Vec<bool> = confidences.iter().map(|share| *share >= 0.5).collect();
+    assert!(believed[..20].iter().all(|is| *is), "{confidences:?}");
+    assert!(!believed[20..59].iter().any(|is| *is), "{confidences:?}");
+    assert!(believed[59], "{confidences:?}");
+}
+
+/// The far end began anew and knows no cookie of before: what it did not answer meanwhile is no outage.
+#[test]
+fn a_silence_of_the_far_end_itself_is_excused() {
+    for excused in [true, false] {
+        let start = Instant::now();
+        let mut detector = Detector::new(DetectorConfig::default(), start);
+        let mut found = 0;
+        for n in 0..300_u32 {
+            let now = start + 10 * MS * n;
+            let sequence = detector.on_probe_sent(now);
+            if n == 200 && excused {
+                detector.excuse_silence();
+            } else if !(50..=200).contains(&n) {
+                found += usize::from(detector.on_response(now + 8 * MS, sequence).is_some());
+            }
+        }
+        assert_eq!(found, usize::from(!excused));
+        assert_eq!(detector.segment_rtt(), Some(8 * MS));
+    }
+}

@@ -13,12 +13,16 @@ use crate::{
 
 /// Minimum length of Adaptation in the published code.
 const CODE_ADAPTATION: Duration = Duration::from_millis(200);
-/// Maximum length of Adaptation, whichever packets are lost.
+/// Maximum length of Adaptation, whichever packets are lost …
 pub(super) const MAX_ADAPTATION: Duration = Duration::from_secs(1);
+/// … or this many RTTs, if that is longer: up to one and a half until the flight has shrunk, and two in which RTTs are sampled.
+const MAX_ADAPTATION_ROUNDS: u32 = 4;
 /// Without a reconfiguration for W_RT the measurements of Adaptation expire: it is then run as BBR probes its RTT.
 const UNTOLD_ADAPTATION: Duration = Duration::from_secs(10);
 /// `leocc2` waits for this many RTTs, if that is longer: such an Adaptation then costs about a hundredth.
 const UNTOLD_ROUNDS: u32 = 100;
+/// The paper's for so many: two or three round trips at half the rate cost a twentieth, as one second in ten does.
+const PAPER_UNTOLD_ROUNDS: u32 = 25;
 /// Adaptation is run also when no RTT was in the band for this many rounds, two cycles.
 const BEYOND_BAND_ROUNDS: u64 = 16;
 /// Rounds with the path half empty in which RTTs are sampled.
@@ -39,10 +43,11 @@ impl LeoCc {
         let high = self.estimate.band().map_or(rtt, |(_, high)| high);
         if rtt <= high {
             self.beyond_band = None;
-            let after = match self.options.target_queue {
-                true => UNTOLD_ADAPTATION.max(rtt.saturating_mul(UNTOLD_ROUNDS)),
-                false => UNTOLD_ADAPTATION,
+            let rounds = match self.options.target_queue {
+                true => UNTOLD_ROUNDS,
+                false => PAPER_UNTOLD_ROUNDS,
             };
+            let after = UNTOLD_ADAPTATION.max(rtt.saturating_mul(rounds));
             return self
                 .last_adaptation
                 .is_some_and(|last| now.saturating_duration_since(last) > after);
@@ -69,6 +74,7 @@ impl LeoCc {
         let cap_bytes = if self.options.target_queue {
             self.begin_emptying(now, bandwidth, low)
         } else {
+            self.emptying.longest = longest(low);
             let cap = real(bandwidth.bytes_in(low)) * ADAPTATION_SHARE;
             window_bytes(cap, self.min_cwnd())
         };
@@ -106,9 +112,11 @@ impl LeoCc {
         } else {
             (Duration::ZERO, ADAPTATION_ROUNDS)
         };
+        // The path may have become longer.
+        let present = longest(self.estimate.least_rtt().unwrap_or_default());
         let over = drained.is_some_and(|at| now.saturating_duration_since(at) >= least)
             && rounds >= least_rounds
-            || now.saturating_duration_since(since) > MAX_ADAPTATION;
+            || now.saturating_duration_since(since) > self.emptying.longest.max(present);
         if over {
             return self.leave_adaptation(now, rate);
         }
@@ -137,10 +145,15 @@ impl LeoCc {
             self.restored_rate = rate;
             self.begin_burst(0);
             if let Some((low, _)) = self.estimate.band() {
-                let (target, told) = (self.target_queue(), self.emptying.was_told());
+                let (target, told) = (self.usual_target(), self.emptying.was_told());
                 self.competition.on_drained(now, low, target, told);
             }
             self.mode = Mode::Cruise { phase: 0 };
         }
     }
+}
+
+/// How long Adaptation may last on a path of this RTT.
+fn longest(rtt: Duration) -> Duration {
+    MAX_ADAPTATION.max(rtt.saturating_mul(MAX_ADAPTATION_ROUNDS))
 }

@@ -27,7 +27,7 @@ const CHEAP_SHARE: u32 = 800;
 /// A rate that fell to this share of what it was while RTTs were beyond the band fell by itself.
 const FALLEN: f64 = 0.85;
 /// Signals that follow the last one sooner than this many times the RTT and [`SAMPLED`], an Adaptation without a queue,
-/// start none. All flows over a path hear the same signals and so empty it together.
+/// start none before that time is over. All flows over a path hear the same signals and so empty it together.
 const SPACING: u32 = 8;
 
 /// What is known while the path is emptied.
@@ -36,7 +36,7 @@ pub(super) struct Emptying {
     /// The least RTT before.
     floor: Duration,
     /// How long Adaptation may last.
-    longest: Duration,
+    pub(super) longest: Duration,
     target: Duration,
     /// The time by which the flight is less than the BDP in the first attempt.
     deficit: Duration,
@@ -44,6 +44,8 @@ pub(super) struct Emptying {
     told: Option<Instant>,
     /// Whether a signal began this one.
     by_signal: bool,
+    /// A signal came so soon after that one that it has started none yet.
+    is_due: bool,
     /// The target rate before RTTs were beyond the band.
     pub(super) before: Bandwidth,
     attempts: u32,
@@ -96,21 +98,50 @@ impl LeoCc {
             target,
             deficit: target.max(since_last / CHEAP_SHARE),
             told: self.emptying.told,
-            by_signal: self.emptying.told == Some(now),
+            by_signal: self.emptying.is_due || self.emptying.told == Some(now),
             ..Emptying::default()
         };
         self.emptied_bytes(rate)
     }
 
-    /// Notes a signal. Returns whether the last one that emptied the path is so recent that doing it again would cost too much
-    /// of the time.
+    /// Notes a signal. Returns whether the last one that emptied the path is so recent that doing it again now would cost too
+    /// much of the time.
     pub(super) fn note_signal(&mut self, now: Instant) -> bool {
-        let told = self.emptying.told;
-        let recent = told.is_some_and(|told| self.is_recent(now, told));
+        let recent = self.was_told_lately(now);
         if !recent {
             self.emptying.told = Some(now);
         }
+        match self.mode {
+            Mode::Adaptation { .. } => self.sample_anew(now),
+            Mode::Cruise { .. } => self.emptying.is_due = recent,
+            Mode::Startup | Mode::Drain { .. } => {}
+        }
         recent
+    }
+
+    /// Whether a signal that came too soon is to be followed now.
+    pub(super) fn is_signal_due(&mut self, now: Instant) -> bool {
+        let is_due = self.emptying.is_due && self.options.adaptation && !self.was_told_lately(now);
+        if is_due {
+            self.emptying.told = Some(now);
+        }
+        is_due
+    }
+
+    fn was_told_lately(&self, now: Instant) -> bool {
+        let told = self.emptying.told;
+        told.is_some_and(|told| self.is_recent(now, told))
+    }
+
+    /// The path became another one while it is emptied: what was sampled so far is of the former one.
+    fn sample_anew(&mut self, now: Instant) {
+        if let Mode::Adaptation { drained, .. } = &mut self.mode {
+            *drained = drained.map(|_| now);
+        }
+        self.emptying.by_signal = true;
+        self.emptying.sampled = None;
+        self.emptying.delivered_before = self.sampler.delivered_bytes();
+        self.estimate.discard(now);
     }
 
     pub(super) fn is_recent(&self, now: Instant, at: Instant) -> bool {

@@ -81,13 +81,18 @@ impl LeoCc {
         window_bytes(real(bytes), self.min_cwnd()).min(MAX_CWND_BYTES)
     }
 
-    /// The queue that keeps the link busy while the RTT moves as it does by itself.
+    /// The queue that this flow aims at.
     pub(super) fn target_queue(&self) -> Duration {
+        self.usual_target() / self.shortening()
+    }
+
+    /// The queue that keeps the link busy while the RTT moves as it does by itself. Other flows leave this one, whatever is preferred here.
+    pub(super) fn usual_target(&self) -> Duration {
         let deviation = self.deviation.get().unwrap_or_default();
         let middle = self.estimate.middle_rtt().unwrap_or_default();
         // Adaptation gives up no more than half the BDP: it could not drain a longer target.
         let target = deviation.mul_f64(TARGET_DEVIATIONS).min(middle / 2);
-        LEAST_TARGET.max(target) / self.shortening()
+        LEAST_TARGET.max(target)
     }
 
     fn shortening(&self) -> u32 {
@@ -123,7 +128,7 @@ impl LeoCc {
         {
             let fair = self.restored_rate;
             let fair = fair.time_to_send(self.fair_bytes(fair));
-            let own = self.target_queue().saturating_add(fair);
+            let own = self.usual_target().saturating_add(fair);
             self.competition
                 .on_queue(now, latest, latest.saturating_sub(middle), own);
         }
@@ -137,5 +142,37 @@ impl LeoCc {
         let most = real(FAIR_PACKETS * packet) * faster.max(1.0).sqrt();
         rate.bytes_in(LONGEST_FAIR)
             .clamp(packet, window_bytes(most, packet))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Controller as _, LeoCcOptions};
+
+    /// Whether others are taken for greedy that leave a queue of so many milliseconds, where `leocc2` flows leave 57 and this one half of that.
+    fn is_competing_with(queue_ms: u64) -> bool {
+        let ms = Duration::from_millis;
+        let start = Instant::now();
+        let mut flow = LeoCc::new(LeoCcOptions::TARGET_QUEUE, 1452);
+        flow.prefer_short_queue(true);
+        flow.restored_rate = Bandwidth::from_mbit(40);
+        for step in 0..10_000 {
+            let now = start + ms(step);
+            flow.estimate.on_rtt(now, ms(200), true);
+            flow.deviation.update(now, ms(160 + 80 * (step / 50 % 2)));
+        }
+        for step in 10_000..14_000 {
+            let now = start + ms(step);
+            flow.estimate.on_rtt(now, ms(200 + queue_ms), false);
+            flow.look_for_competition(now);
+        }
+        flow.is_competing()
+    }
+
+    #[test]
+    fn the_usual_queue_of_others_is_no_rival_of_who_prefers_a_shorter_one() {
+        assert!(!is_competing_with(60));
+        assert!(is_competing_with(120));
     }
 }

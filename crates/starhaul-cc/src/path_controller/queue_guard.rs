@@ -39,6 +39,9 @@ const LEAST_SWELLING: Duration = Duration::from_millis(35);
 /// Each interval without a queue may carry so much more than was shown, and after a return of which nothing is known, as in slow start.
 const GROWTH: f64 = 1.25;
 const RETURNED_GROWTH: f64 = 2.0;
+/// What a queue showed counts for so long after it, as the least RTT does: a sender that has less to send than that never shows more, and
+/// the path is seldom the same for longer.
+const SHOWN_FOR: Duration = Duration::from_secs(20);
 /// So many packets in a row without an acknowledgement, the first of which is late, show that the path was away.
 const LOST_IN_A_ROW: usize = 8;
 /// Packets whose fate is not known, at most; earlier ones are forgotten.
@@ -88,6 +91,8 @@ pub(super) struct QueueGuard {
     /// What the path carried while packets queued, and what deliveries have shown since. A controller's estimate, the most of many
     /// round trips, outlives the rate by seconds, and would fill the queue again as soon as it is empty.
     shown: Option<Bandwidth>,
+    /// When packets last waited in a queue, or through a pause, and showed it.
+    shown_at: Option<Instant>,
     /// What is shown is a beginning.
     has_returned: bool,
     /// Since when the sender has had less to send than it might: what it delivers says nothing of what the path carries.
@@ -188,7 +193,8 @@ impl QueueGuard {
         let path_rtt = self.count(now, rtt, bytes, least_rtt);
         self.watch(now, rtt, least_rtt);
         let is_news = |shown: &Bandwidth| estimate.is_none_or(|estimate| *shown < estimate);
-        self.shown = self.shown.filter(is_news).filter(|_| self.bound.is_some());
+        let counts = self.bound.is_some() && !self.is_outdated(now);
+        self.shown = self.shown.filter(is_news).filter(|_| counts);
         self.has_returned &= self.shown.is_some() && !self.is_holding();
         Verdict {
             // A round trip that a pause made long tells nothing of what startup has reached.
@@ -222,6 +228,14 @@ impl QueueGuard {
     /// What the path is known to carry, where that is less than its controller thinks.
     pub(super) const fn shown(&self) -> Option<Bandwidth> {
         self.shown
+    }
+
+    /// Whether the queue that showed what the path carries is long gone. What is a beginning grows as fast as slow start, and needs no end.
+    fn is_outdated(&self, now: Instant) -> bool {
+        let since = |at| now.saturating_duration_since(at);
+        !self.is_holding()
+            && !self.has_returned
+            && self.shown_at.is_some_and(|at| since(at) > SHOWN_FOR)
     }
 
     /// What may be tried: more than is shown.
@@ -262,7 +276,7 @@ impl QueueGuard {
             self.compared.clear();
             (self.holding_since, self.draining, self.rate) = (None, None, None);
             self.interval = Some(Interval::starting(now));
-            self.shown = Some(self.first_rate(least_rtt));
+            (self.shown, self.shown_at) = (Some(self.first_rate(least_rtt)), Some(now));
             self.has_returned = true;
         }
     }
@@ -350,6 +364,9 @@ impl QueueGuard {
         let path_rtt = self.compare(rate, shortest, least_rtt);
         // What waited through the pause kept the path busy.
         let resumes = std::mem::take(&mut self.is_resuming) && self.is_of_pause(now, rtt);
+        if self.is_holding() || resumes {
+            self.shown_at = Some(now);
+        }
         // What asks whether the path lives says nothing of what it carries.
         let is_little = resumes && !was_limited && delivered < FIRST_PACKETS * self.packet_bytes;
         if is_little {

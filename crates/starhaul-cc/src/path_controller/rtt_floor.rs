@@ -30,9 +30,14 @@ impl RttFloor {
             return;
         }
         let since = *self.since.get_or_insert(now);
-        if now.saturating_duration_since(since) >= RTT_FLOOR_WINDOW {
+        let elapsed = now.saturating_duration_since(since);
+        if elapsed >= RTT_FLOOR_WINDOW {
             self.since = Some(now);
-            self.previous = self.current.take();
+            // Before a pause the path may have been another one.
+            self.previous = self
+                .current
+                .take()
+                .filter(|_| elapsed < 2 * RTT_FLOOR_WINDOW);
         }
         self.current = Some(self.current.map_or(rtt, |floor| floor.min(rtt)));
     }
@@ -58,6 +63,18 @@ mod tests {
         assert_eq!(floor.get(), None);
         floor.update(start + ms(110), ms(80));
         assert_eq!(floor.get(), Some(ms(80)));
+    }
+
+    #[test]
+    fn what_was_measured_before_a_pause_is_no_floor_after_it() {
+        let start = Instant::now();
+        let mut floor = RttFloor::default();
+        floor.update(start, Duration::from_millis(20));
+        for second in [60, 61] {
+            let rtt = Duration::from_millis(50);
+            floor.update(start + Duration::from_secs(second), rtt);
+            assert_eq!(floor.get(), Some(rtt), "{second} s");
+        }
     }
 
     #[test]

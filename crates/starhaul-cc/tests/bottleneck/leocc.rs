@@ -100,6 +100,31 @@ fn a_path_that_became_longer_is_used_in_full() {
     }
 }
 
+/// LeoCC §4.2.2: RTTs are sampled for two round trips with the path half empty, however long these are.
+#[test]
+fn a_long_path_is_emptied_before_it_is_measured() {
+    for rtt_ms in [700, 1000] {
+        let run = Path::new(20, rtt_ms).run(&PAPER, 90);
+        // From entering to leaving it, each one that is over.
+        let mut lengths = Vec::new();
+        let mut began = None;
+        for sample in run.between(0.0, 90.0) {
+            match (sample.state == "adaptation", began) {
+                (true, None) => began = Some(sample.at),
+                (false, Some(at)) => {
+                    lengths.push(sample.at - at);
+                    began = None;
+                }
+                _ => {}
+            }
+        }
+        let least = Duration::from_millis(rtt_ms) * 19 / 10;
+        let short = lengths.iter().filter(|length| **length < least).count();
+        assert!(!lengths.is_empty(), "{rtt_ms} ms");
+        assert_eq!(short, 0, "{rtt_ms} ms: {lengths:?}");
+    }
+}
+
 /// Without a signal the paper's variant and `leocc2` detect that no RTT is in the band any more, and measure again.
 #[test]
 fn an_unannounced_longer_path_is_found_out() {

@@ -172,3 +172,21 @@ fn a_rate_that_rose_is_found_within_seconds() {
         );
     }
 }
+
+/// Two signals within the time in which one Adaptation is enough, and the path became longer with the second: it is followed a little later,
+/// and what the path has become is no rival.
+#[test]
+fn a_signal_soon_after_another_is_followed() {
+    let mut path = Path::new(40, 150).queue_bdp(4.0);
+    path.later_rtt = Some((21_100 * MS, 250 * MS));
+    path.reconfigured = vec![20 * SECOND, 21_350 * MS];
+    let run = path.run(&OURS, 40);
+    let adapts = |from: f64, to: f64| run.between(from, to).any(|s| s.state == "adaptation");
+    assert!(adapts(20.0, 20.5) && adapts(21.5, 22.5));
+    let rival = run
+        .between(20.0, 40.0)
+        .any(|sample| sample.state == "cruise_competitive");
+    assert!(!rival);
+    let share = run.share(&path, 27.0, 40.0);
+    assert!(share > 0.8, "{share:.3}");
+}

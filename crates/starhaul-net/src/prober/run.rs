@@ -289,6 +289,9 @@ impl Run {
                 tally.answered(at, number);
                 found.extend(detector.on_response(at, number));
             });
+            if channel.take_unknown() {
+                detector.excuse_silence();
+            }
             let now = Instant::now();
             for event in found {
                 self.found(event);
@@ -474,6 +477,14 @@ impl Channel {
         match self {
             Self::Icmp(pinger) => pinger.recv(each),
             Self::Udp(client) => client.recv(each),
+        }
+    }
+
+    /// Whether the far end did not know this prober for a while, and knows it now.
+    fn take_unknown(&mut self) -> bool {
+        match self {
+            Self::Icmp(_) => false,
+            Self::Udp(client) => client.take_unknown(),
         }
     }
 

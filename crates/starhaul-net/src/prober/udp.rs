@@ -31,6 +31,8 @@ pub(super) struct EchoClient {
     remote: SocketAddr,
     token: [u8; 8],
     cookie: Option<Cookie>,
+    /// A silence ended with another cookie, without which there could be no answer.
+    was_unknown: bool,
     next_hello: Instant,
     heard: Instant,
     buffer: StampedBuffer,
@@ -60,6 +62,7 @@ impl EchoClient {
             remote,
             token,
             cookie: None,
+            was_unknown: false,
             next_hello: now,
             heard: now,
             buffer: StampedBuffer::new(),
@@ -74,6 +77,12 @@ impl EchoClient {
     /// Whether there is a cookie for probes.
     pub(super) fn is_welcome(&self) -> bool {
         self.cookie.is_some()
+    }
+
+    /// Whether the responder did not know this prober for a while, as after a restart or where a NAT gave it another address: it answered no
+    /// probe then, whatever the path did. Asked once for each time.
+    pub(super) fn take_unknown(&mut self) -> bool {
+        std::mem::take(&mut self.was_unknown)
     }
 
     /// Sends a hello when it is due.
@@ -126,7 +135,10 @@ impl EchoClient {
                 }
                 match EchoMessage::decode(datagram.payload) {
                     Some(EchoMessage::Welcome { token, cookie }) if token == self.token => {
-                        self.cookie = Some(cookie);
+                        let silence = datagram.arrived.saturating_duration_since(self.heard);
+                        let before = self.cookie.replace(cookie);
+                        self.was_unknown |=
+                            silence > SILENCE && before.is_some_and(|before| before != cookie);
                         self.next_hello = self.next_hello.max(datagram.arrived + RENEWAL);
                         self.heard = self.heard.max(datagram.arrived);
                     }
@@ -180,5 +192,63 @@ impl EchoClient {
 impl AsFd for EchoClient {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::prober::EchoServer;
+
+    const TOKEN: [u8; 8] = *b"a token!";
+    /// Longer than any step here takes, however busy the computer.
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    /// Sends hellos, and probes where there is a cookie, until `is_done`.
+    fn exchange(client: &mut EchoClient, is_done: impl Fn(&EchoClient, u32) -> bool) {
+        let until = Instant::now() + PATIENCE;
+        let mut answers = 0;
+        while !is_done(client, answers) {
+            let now = Instant::now();
+            assert!(now < until, "no answer");
+            client.handle_timeout(now).unwrap();
+            if client.is_welcome() {
+                let _ = client.try_send(now, answers);
+            }
+            std::thread::sleep(Duration::from_millis(5));
+            client.recv(|_, _| answers += 1);
+        }
+    }
+
+    /// The responder has another secret after its restart; one that is only out of reach for as long knows the prober still.
+    #[test]
+    fn a_responder_that_began_anew_is_told_from_a_path_that_was_silent() {
+        for restarted in [true, false] {
+            let server = EchoServer::start((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+            let remote = server.local_addr();
+            let (via, meter) = (Via::default(), WireMeter::default());
+            let now = Instant::now();
+            let mut client = EchoClient::through(remote, TOKEN, &via, now, meter).unwrap();
+            exchange(&mut client, |_, answers| answers > 0);
+            assert!(!client.take_unknown(), "the first cookie");
+            let server = match restarted {
+                true => {
+                    drop(server);
+                    EchoServer::start(remote).unwrap()
+                }
+                false => server,
+            };
+            // What the former one still answered; then as if the silence were that long.
+            client.recv(|_, _| ());
+            client.heard = now.checked_sub(SILENCE * 2).unwrap_or(now);
+            client.next_hello = now;
+            let cookie = client.cookie;
+            exchange(&mut client, |client, answers| {
+                answers > 0 && (client.cookie != cookie) == restarted
+            });
+            assert_eq!(client.take_unknown(), restarted);
+            assert!(!client.take_unknown(), "told once");
+            drop(server);
+        }
     }
 }

@@ -359,6 +359,35 @@ fn what_a_sender_of_little_delivers_is_no_bound() {
     }
 }
 
+/// The path dipped to 2 Mbit/s for a second, and the sender has had less than that to send since: what it then has is not held back for good.
+#[test]
+fn what_a_dip_showed_does_not_outlive_it_by_long() {
+    let mut guard = QueueGuard {
+        bound: Some(50 * MS),
+        ..QueueGuard::default()
+    };
+    let estimate = Bandwidth::from_mbit(20);
+    let mut now = Instant::now();
+    let mut pass = |guard: &mut QueueGuard, count: u32, each_ms: u32, rtt_ms: u32, is_limited| {
+        for _ in 0..count {
+            now += each_ms * MS;
+            guard.on_sent(now, is_limited);
+            guard.on_ack(now, rtt_ms * MS, 1_000, 40 * MS, Some(estimate));
+        }
+        guard.shown()
+    };
+    assert_eq!(pass(&mut guard, 300, 1, 40, false), None);
+    // A packet each 4 ms.
+    let shown = pass(&mut guard, 250, 4, 100, false).unwrap();
+    assert!(shown < Bandwidth::from_mbit(3), "{shown}");
+    // A packet each 10 ms.
+    assert!(pass(&mut guard, 1_000, 10, 40, true).is_some());
+    assert_eq!(pass(&mut guard, 1_100, 10, 40, true), None);
+    assert_eq!(guard.window(1 << 20, 40 * MS, estimate), 1 << 20);
+    // A queue that stands is not forgotten.
+    assert!(pass(&mut guard, 250, 4, 100, false).is_some());
+}
+
 /// The path became longer by more than the bound, and pauses for 300 ms each 0.9 s.
 #[test]
 fn pauses_do_not_end_the_patience_with_a_longer_path() {
