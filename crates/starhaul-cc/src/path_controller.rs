@@ -82,10 +82,8 @@ impl PathController {
     pub fn restart(&mut self, controller: Box<dyn Controller>) {
         self.replace(controller);
         self.rtt_floor = RttFloor::default();
-        self.guard = QueueGuard {
-            bound: self.wish.bound,
-            ..QueueGuard::default()
-        };
+        self.guard = QueueGuard::default();
+        self.guard.bound = self.wish.bound;
     }
 
     /// After [`PathController::restart`], where packets of the former network may still be acknowledged: they left before `now`.
