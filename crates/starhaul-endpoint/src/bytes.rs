@@ -39,7 +39,7 @@ pub struct ByteStream {
 /// Dropping it before the end asks the peer to stop.
 #[derive(Debug)]
 pub struct ByteReader {
-    half: Half,
+    held: Arc<Held>,
     ended: bool,
 }
 
@@ -47,39 +47,32 @@ pub struct ByteReader {
 /// When the peer no longer reads, writing is an error of kind `BrokenPipe`.
 #[derive(Debug)]
 pub struct ByteWriter {
-    half: Half,
+    held: Arc<Held>,
     ended: bool,
     stopped: watch::Receiver<Option<u32>>,
 }
 
 impl ByteStream {
-    /// The stream `id`, which the session's entry must have already.
+    /// The stream `id`, which the session's entry must have already, and which has `stopped` of it.
     pub(crate) fn new(
         shared: Arc<Shared>,
         session: Arc<SessionShared>,
         id: StreamId,
         label: Bytes,
+        stopped: watch::Receiver<Option<u32>>,
     ) -> Self {
-        let stopped = {
-            let state = shared.lock();
-            let entry = state.sessions.get(&session.handle);
-            match entry.and_then(|entry| entry.bytes.get(&id)) {
-                Some(bytes) => bytes.stopped.subscribe(),
-                None => watch::Sender::new(None).subscribe(),
-            }
-        };
-        let half = || Half {
-            shared: shared.clone(),
-            session: session.clone(),
+        let held = Arc::new(Held {
+            shared,
+            session,
             id,
-        };
+        });
         Self {
             reader: ByteReader {
-                half: half(),
+                held: held.clone(),
                 ended: false,
             },
             writer: ByteWriter {
-                half: half(),
+                held,
                 ended: false,
                 stopped,
             },
@@ -94,7 +87,7 @@ impl ByteStream {
 
     /// The stream's number in its session.
     pub fn id(&self) -> StreamId {
-        self.reader.half.id
+        self.reader.held.id
     }
 
     /// Two halves that different tasks may own.
@@ -109,7 +102,7 @@ impl ByteReader {
         self.ended = true;
         // Fails when there is nothing left to stop.
         let _ = self
-            .half
+            .held
             .with(|machine, _, now, id| Poll::Ready(machine.stop(now, id, code)));
     }
 }
@@ -134,32 +127,20 @@ impl ByteReader {
         &mut self,
         context: &Context<'_>,
         max: usize,
-        mut take: impl FnMut(Bytes),
+        take: impl FnMut(Bytes),
     ) -> Poll<io::Result<()>> {
         if self.ended {
             return Poll::Ready(Ok(()));
         }
-        let taken = self.half.with(|machine, entry, now, id| {
-            let mut taken = 0;
-            loop {
-                let result = match machine.read(now, id, max - taken) {
-                    // The session forgets a stream once its reset was read.
-                    _ if entry.reset.is_some() => Err(io::ErrorKind::ConnectionReset.into()),
-                    Ok(Some(data)) if data.is_empty() => Ok(true),
-                    Ok(Some(data)) => {
-                        taken += data.len();
-                        take(data);
-                        match taken < max {
-                            true => continue,
-                            false => Ok(false),
-                        }
-                    }
-                    Ok(None) if taken == 0 => return wait(&mut entry.reader, context),
-                    Ok(None) => Ok(false),
-                    Err(error) => Err(stream_error(&error)),
-                };
-                return Poll::Ready(result);
-            }
+        let taken = self.held.with(|machine, entry, now, id| {
+            let result = match machine.read_chunks(now, id, max, take) {
+                // The session forgets a stream once its reset was read.
+                _ if entry.reset.is_some() => Err(io::ErrorKind::ConnectionReset.into()),
+                Ok((0, false)) => return wait(&mut entry.reader, context),
+                Ok((_, is_end)) => Ok(is_end),
+                Err(error) => Err(stream_error(&error)),
+            };
+            Poll::Ready(result)
         });
         taken.map(|result| {
             self.ended = result??;
@@ -174,7 +155,7 @@ impl ByteWriter {
         self.ended = true;
         // Fails when all has been delivered already.
         let _ = self
-            .half
+            .held
             .with(|machine, _, now, id| Poll::Ready(machine.reset(now, id, code)));
     }
 
@@ -216,7 +197,7 @@ impl AsyncWrite for ByteWriter {
         if data.is_empty() {
             return Poll::Ready(Ok(0));
         }
-        let written = self.half.with(|machine, entry, now, id| {
+        let written = self.held.with(|machine, entry, now, id| {
             if entry.stopped.borrow().is_some() {
                 return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
             }
@@ -240,7 +221,7 @@ impl AsyncWrite for ByteWriter {
         }
         self.ended = true;
         let finished = self
-            .half
+            .held
             .with(|machine, _, now, id| Poll::Ready(machine.finish(now, id)));
         finished.map(|result| result?.map_err(|error| stream_error(&error)))
     }
@@ -291,14 +272,14 @@ impl Drop for ByteWriter {
 }
 
 /// The part that both halves share; the session forgets the wakers when both are gone.
-struct Half {
+struct Held {
     shared: Arc<Shared>,
     session: Arc<SessionShared>,
     id: StreamId,
 }
 
-impl Half {
-    /// Runs `operation` on the locked session; the driver is woken unless the operation has to wait.
+impl Held {
+    /// Runs `operation` on the locked session; the driver is woken if that leaves it something to do. Most reads do not.
     fn with<T>(
         &self,
         operation: impl FnOnce(&mut Session, &mut ByteEntry, Instant, StreamId) -> Poll<T>,
@@ -314,31 +295,29 @@ impl Half {
             let ended = self.session.ended_error();
             return Poll::Ready(Err(io::Error::new(io::ErrorKind::ConnectionAborted, ended)));
         };
+        let requests = machine.poll_requests();
         let result = operation(machine, bytes, Instant::now(), self.id);
+        let is_due = machine.poll_requests() != requests;
         drop(state);
-        if result.is_ready() {
+        if is_due {
             self.shared.wake_driver();
         }
         result.map(Ok)
     }
 }
 
-impl Drop for Half {
+impl Drop for Held {
     fn drop(&mut self) {
         let mut state = self.shared.lock();
         let entry = state.sessions.get_mut(&self.session.handle);
-        if let Some(entry) = entry
-            && let Some(bytes) = entry.bytes.get_mut(&self.id)
-        {
-            bytes.halves = bytes.halves.saturating_sub(1);
-            if bytes.halves == 0 {
-                entry.bytes.remove(&self.id);
-            }
-        }
+        let bytes = entry.and_then(|entry| entry.bytes.remove(&self.id));
+        drop(state);
+        // Its wakers may drop tasks.
+        drop(bytes);
     }
 }
 
-impl std::fmt::Debug for Half {
+impl std::fmt::Debug for Held {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.id.fmt(f)
     }
@@ -359,4 +338,103 @@ fn stream_error(error: &StreamError) -> io::Error {
         _ => io::ErrorKind::BrokenPipe,
     };
     io::Error::new(kind, error.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::atomic::Ordering, time::Duration};
+
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    use super::*;
+    use crate::{Endpoint, EndpointConfig, Identity, IncomingStream, PathSpec};
+
+    /// Two endpoints, and the session as each of them sees it.
+    async fn pair() -> ([Endpoint; 2], [crate::Session; 2]) {
+        let [ours, theirs] = [1, 2].map(|secret| Identity::from_secret([secret; 32]));
+        let config = EndpointConfig {
+            trusted: vec![ours.public_key()],
+            listen: vec!["127.0.0.1:0".parse().unwrap()],
+            ..EndpointConfig::new(theirs.clone())
+        };
+        let server = Endpoint::bind(config).await.unwrap();
+        let client = Endpoint::bind(EndpointConfig::new(ours)).await.unwrap();
+        let path = PathSpec::new("loopback", server.listen_addresses()[0]);
+        let near = client.connect(theirs.public_key(), vec![path]);
+        let near = near.await.unwrap();
+        let far = server.accept().await.unwrap();
+        ([client, server], [near, far])
+    }
+
+    async fn accept(session: &crate::Session) -> ByteStream {
+        match session.accept_stream().await {
+            Some(IncomingStream::Bytes(stream)) => stream,
+            other => panic!("expected a byte stream, got {other:?}"),
+        }
+    }
+
+    fn wakes(endpoint: &Endpoint) -> u64 {
+        endpoint.shared().wakes.load(Ordering::Relaxed)
+    }
+
+    /// Each wake costs the driver a turn of system calls.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn who_reads_what_has_come_does_not_wake_the_driver() {
+        let ([_client, server], [near, far]) = pair().await;
+        let mut writer = near.open_bytes(3, Bytes::new()).await.unwrap();
+        writer.write_all(&[7; 40_000]).await.unwrap();
+        let mut reader = accept(&far).await;
+        while near.held_bytes().0 > 0 {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        let before = wakes(&server);
+        let mut part = [0; 1000];
+        for _ in 0..40 {
+            reader.read_exact(&mut part).await.unwrap();
+        }
+        assert_eq!(wakes(&server), before, "no credit is due for so little");
+        // Of more than a megabyte some is.
+        let writing = tokio::spawn(async move {
+            writer.write_all(&vec![7; 3_000_000]).await.unwrap();
+            writer
+        });
+        reader.read_exact(&mut vec![0; 3_000_000]).await.unwrap();
+        drop(writing.await.unwrap());
+        assert!(wakes(&server) > before, "nobody told the sender of room");
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_short_connection_wakes_each_driver_for_what_it_sends() {
+        let (ends, [near, far]) = pair().await;
+        let before = ends.each_ref().map(wakes);
+        let serving = tokio::spawn(async move {
+            let mut stream = accept(&far).await;
+            let mut request = [0; 200];
+            stream.read_exact(&mut request).await.unwrap();
+            stream.write_all(&[8; 10_000]).await.unwrap();
+            let end = stream.read_to_end(&mut Vec::new()).await.unwrap();
+            assert_eq!(end, 0);
+            stream.shutdown().await.unwrap();
+            far
+        });
+        let mut stream = near.open_bytes(3, Bytes::new()).await.unwrap();
+        stream.write_all(&[7; 200]).await.unwrap();
+        let mut answer = [0; 10_000];
+        stream.read_exact(&mut answer).await.unwrap();
+        stream.shutdown().await.unwrap();
+        let end = stream.read_to_end(&mut Vec::new()).await.unwrap();
+        assert_eq!(end, 0);
+        drop(stream);
+        let far = serving.await.unwrap();
+        let after = ends.each_ref().map(wakes);
+        let [ours, theirs] = [0, 1].map(|end| after[end] - before[end]);
+        assert!(ours <= 3, "{ours}: it opens, asks and ends");
+        assert!(theirs <= 2, "{theirs}: it answers and ends");
+        for session in [near, far] {
+            let state = session.shared.lock();
+            let entries = state.sessions.values();
+            let held: usize = entries.map(|entry| entry.bytes.len()).sum();
+            assert_eq!(held, 0, "both halves are gone");
+        }
+    }
 }

@@ -31,8 +31,9 @@ use crate::{
 const INPUT_BATCH: usize = 64;
 /// Transmits (of up to 64 datagrams each) collected while the stack is locked.
 const OUTPUT_BATCH: usize = 8;
-/// Greatest number of batches of transmits before the sockets get a turn.
+/// Greatest number of batches of transmits before the sockets get a turn. A smaller batch leaves less for the next, and counts as four.
 const OUTPUT_TURNS: usize = 8;
+const SMALL_BATCH_TURNS: usize = 4;
 /// Greatest number of receive calls per socket before the timers get a turn.
 const RECEIVE_TURNS: usize = 4;
 
@@ -80,15 +81,13 @@ impl Driver {
     fn run(mut self) {
         sharpen_timers();
         let mut buffer = RecvBuffer::new();
-        while let Some(timeout) = self.drive(|_, _| ()) {
-            let ready = match self.wait(timeout) {
-                Ok(ready) => ready,
-                Err(error) => {
-                    tracing::error!(%error, "the driver cannot go on");
-                    return;
-                }
-            };
-            for local in ready {
+        let mut readable = Vec::new();
+        while let Some(timeout) = self.drive_until_idle() {
+            if let Err(error) = self.wait(timeout, &mut readable) {
+                tracing::error!(%error, "the driver cannot go on");
+                return;
+            }
+            for local in readable.drain(..) {
                 self.receive(local, &mut buffer);
             }
             self.check_network();
@@ -107,65 +106,94 @@ impl Driver {
         }
     }
 
-    /// Gives the stack the inputs of the inbox, then received datagrams, then the time; sends what follows and passes on events.
-    /// Returns the time of the next call at the latest, at once if more waits to be sent, or `None` when the endpoint has ended.
-    fn drive(&mut self, datagrams: impl FnOnce(&mut Node, Instant)) -> Option<Option<Instant>> {
-        let mut datagrams = Some(datagrams);
-        let mut turns = 0;
-        loop {
-            let shared = self.shared.clone();
-            let mut state = shared.lock();
-            let now = Instant::now();
-            while let Ok(input) = self.inputs.try_recv() {
-                self.handle_input(&mut state, input, now);
+    /// Gives the stack received datagrams, and sends what follows.
+    fn drive(&mut self, datagrams: impl FnOnce(&mut Node, Instant)) {
+        let mut round = self.round(false, datagrams);
+        for _ in 1..OUTPUT_TURNS {
+            if !round.has_more() {
+                return;
             }
-            if let Some(datagrams) = datagrams.take() {
-                datagrams(&mut state.node, now);
-            }
-            if state
-                .node
-                .poll_timeout()
-                .is_some_and(|timeout| timeout <= now)
-            {
-                state.node.handle_timeout(now);
-            }
-            while self.outbox.len() < OUTPUT_BATCH
-                && let Some(transmit) = state.node.poll_transmit(now)
-            {
-                self.outbox.push(transmit);
-            }
-            dispatch(&mut state, now);
-            let more = self.outbox.len() == OUTPUT_BATCH;
-            let flushed = match more {
-                true => Vec::new(),
-                false => std::mem::take(&mut state.flush_waiters),
-            };
-            let timeout = state.node.poll_timeout();
-            let woken = std::mem::take(&mut state.woken);
-            if state.closing && self.ends_at.is_none() {
-                self.ends_at = Some(now + LINGER);
-            }
-            drop(state);
-            woken.into_iter().for_each(std::task::Waker::wake);
-            self.send_outbox();
-            for waiter in flushed {
-                let _ = waiter.send(());
-            }
-            if !more {
-                let ended = self
-                    .ends_at
-                    .is_some_and(|end| end <= now || timeout.is_none());
-                return (!ended).then_some(timeout);
-            }
-            turns += 1;
-            if turns == OUTPUT_TURNS {
-                return Some(Some(now));
-            }
+            round = self.round(false, |_, _| ());
         }
     }
 
-    /// Waits for a datagram, room to send, an application's call, or the time; returns the sockets to read.
-    fn wait(&mut self, timeout: Option<Instant>) -> Result<Vec<LocalId>, starhaul_net::Error> {
+    /// Sends until there is nothing to send, also of what applications have done meanwhile: they need not wake this thread then. Returns the
+    /// time of the next call at the latest, at once if the sockets must get a turn before, or `None` when the endpoint has ended.
+    fn drive_until_idle(&mut self) -> Option<Option<Instant>> {
+        let mut turns = 0;
+        while turns < OUTPUT_TURNS {
+            let round = self.round(true, |_, _| ());
+            if round.has_more() {
+                turns += 1;
+                continue;
+            }
+            let is_over = |end: Instant| end <= round.now || round.timeout.is_none();
+            if self.ends_at.is_some_and(is_over) {
+                return None;
+            }
+            if round.sent == 0 {
+                return Some(round.timeout);
+            }
+            turns += SMALL_BATCH_TURNS;
+        }
+        Some(Some(Instant::now()))
+    }
+
+    /// Gives the stack the inputs of the inbox, then received datagrams, then the time; sends some of what follows and passes on events.
+    /// Where nothing follows and this thread may rest, it says that it does.
+    fn round(&mut self, may_rest: bool, datagrams: impl FnOnce(&mut Node, Instant)) -> Round {
+        let shared = self.shared.clone();
+        let mut state = shared.lock();
+        let now = Instant::now();
+        while let Ok(input) = self.inputs.try_recv() {
+            self.handle_input(&mut state, input, now);
+        }
+        datagrams(&mut state.node, now);
+        if state
+            .node
+            .poll_timeout()
+            .is_some_and(|timeout| timeout <= now)
+        {
+            state.node.handle_timeout(now);
+        }
+        while self.outbox.len() < OUTPUT_BATCH
+            && let Some(transmit) = state.node.poll_transmit(now)
+        {
+            self.outbox.push(transmit);
+        }
+        dispatch(&mut state, now);
+        let mut round = Round {
+            now,
+            sent: self.outbox.len(),
+            timeout: None,
+        };
+        let flushed = match round.has_more() {
+            true => Vec::new(),
+            false => std::mem::take(&mut state.flush_waiters),
+        };
+        round.timeout = state.node.poll_timeout();
+        let woken = std::mem::take(&mut state.woken);
+        if state.closing && self.ends_at.is_none() {
+            self.ends_at = Some(now + LINGER);
+        }
+        if may_rest && round.sent == 0 {
+            shared.rest(&state);
+        }
+        drop(state);
+        woken.into_iter().for_each(std::task::Waker::wake);
+        self.send_outbox();
+        for waiter in flushed {
+            let _ = waiter.send(());
+        }
+        round
+    }
+
+    /// Waits for a datagram, room to send, an application's call, or the time; `readable` becomes the sockets to read.
+    fn wait(
+        &mut self,
+        timeout: Option<Instant>,
+        readable: &mut Vec<LocalId>,
+    ) -> Result<(), starhaul_net::Error> {
         let now = Instant::now();
         self.forget_removed(now);
         for (id, local) in &mut self.sockets {
@@ -180,35 +208,29 @@ impl Driver {
             .chain(self.ends_at)
             .chain(self.network.deadline())
             .min();
-        let (locals, mut polled): (Vec<_>, Vec<_>) = self
-            .sockets
-            .iter()
-            .filter_map(|(id, local)| {
-                let socket = local.socket()?;
-                Some((*id, (socket.as_fd(), local.is_blocked())))
-            })
-            .unzip();
+        let sockets = self.sockets.values();
+        let mut polled: Vec<_> = sockets
+            .filter_map(|local| Some((local.socket()?.as_fd(), local.is_blocked())))
+            .collect();
+        let monitor_at = polled.len();
         polled.extend(self.network.monitor().map(|monitor| (monitor, false)));
-        let readiness = self.poller.wait_fds(&polled, deadline)?.to_vec();
-        drop(polled);
-        if readiness
-            .get(locals.len())
-            .is_some_and(|news| news.readable)
-        {
+        let readiness = self.poller.wait_fds(&polled, deadline)?;
+        self.shared.rise();
+        if readiness.get(monitor_at).is_some_and(|news| news.readable) {
             self.network.read();
         }
-        let mut readable = Vec::new();
-        for (id, ready) in locals.into_iter().zip(readiness) {
+        readable.clear();
+        let sockets = self.sockets.iter_mut();
+        let open = sockets.filter(|(_, local)| local.socket().is_some());
+        for ((id, local), ready) in open.zip(readiness) {
             if ready.readable {
-                readable.push(id);
+                readable.push(*id);
             }
-            if ready.writable
-                && let Some(local) = self.sockets.get_mut(&id)
-            {
+            if ready.writable {
                 local.send_backlog();
             }
         }
-        Ok(readable)
+        Ok(())
     }
 
     /// Closes the sockets of removed paths, also in the stack.
@@ -306,6 +328,22 @@ impl Driver {
             Input::Network(id, Impact::Better) => node.retry_paths(now, id),
             Input::Prober(id, event) => probers.on_event(now, id, event, node),
         }
+    }
+}
+
+/// What one look at the stack brought.
+struct Round {
+    now: Instant,
+    /// Transmits that left.
+    sent: usize,
+    /// When the stack wants the time next.
+    timeout: Option<Instant>,
+}
+
+impl Round {
+    /// Whether more waits to be sent.
+    const fn has_more(&self) -> bool {
+        self.sent == OUTPUT_BATCH
     }
 }
 

@@ -9,7 +9,7 @@ use crate::{
     Block, Error,
     paths::prober,
     queue::{Bounds, Queue},
-    state::{OpenedStream, SessionEntry, SessionShared, State},
+    state::{ByteEntry, OpenedContent, OpenedStream, SessionEntry, SessionShared, State},
 };
 
 /// The code with which streams are refused if the application is too slow to accept them.
@@ -239,23 +239,32 @@ fn session_event(state: &mut State, session: SessionHandle, event: Event, now: I
 
 /// Queues a stream of the peer for the application; returns `false` if too many wait already.
 fn opened(entry: &mut SessionEntry, bounds: Bounds, id: StreamId, config: StreamConfig) -> bool {
-    let blocks = match config.mode {
-        Mode::Reliable => None,
-        _ => Some(Arc::new(Queue::new(bounds, entry.shared.budget.clone()))),
+    let push = |config, content| {
+        let opened = OpenedStream {
+            id,
+            config,
+            content,
+        };
+        entry.shared.incoming.try_push(opened, 0).is_ok()
     };
-    let opened = OpenedStream {
-        id,
-        config,
-        blocks: blocks.clone(),
-    };
-    if entry.shared.incoming.try_push(opened, 0).is_err() {
-        return false;
+    match config.mode {
+        Mode::Reliable => {
+            let (bytes, stopped) = ByteEntry::new();
+            let is_taken = push(config, OpenedContent::Bytes(stopped));
+            if is_taken {
+                entry.bytes.insert(id, bytes);
+            }
+            is_taken
+        }
+        _ => {
+            let blocks = Arc::new(Queue::new(bounds, entry.shared.budget.clone()));
+            let is_taken = push(config, OpenedContent::Blocks(blocks.clone()));
+            if is_taken {
+                entry.blocks.insert(id, blocks);
+            }
+            is_taken
+        }
     }
-    match blocks {
-        Some(blocks) => _ = entry.blocks.insert(id, blocks),
-        None => entry.add_bytes(id),
-    }
-    true
 }
 
 fn end_blocks(entry: &mut SessionEntry, stream: StreamId) {

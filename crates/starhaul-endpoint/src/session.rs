@@ -18,7 +18,7 @@ use tokio::sync::oneshot;
 
 use crate::{
     ByteStream, Error, IncomingStream, RecvStream, SendStream,
-    state::{SessionEntry, SessionShared, Shared, State},
+    state::{OpenedContent, SessionEntry, SessionShared, Shared, State},
 };
 
 /// How long a call waits until the peer accepts another stream, and the least and greatest interval of its attempts.
@@ -84,23 +84,18 @@ impl Session {
         };
         let open = |machine: &mut Machine, entry: &mut SessionEntry, now| {
             let id = machine.open_stream(now, config.clone())?;
-            entry.add_bytes(id);
-            Ok(id)
+            Ok((id, entry.add_bytes(id)))
         };
-        let id = self.open_in_time(open).await?;
-        Ok(ByteStream::new(
-            self.shared.clone(),
-            self.session.clone(),
-            id,
-            label,
-        ))
+        let (id, stopped) = self.open_in_time(open).await?;
+        let (shared, session) = (self.shared.clone(), self.session.clone());
+        Ok(ByteStream::new(shared, session, id, label, stopped))
     }
 
     /// Opens a stream; waits for a limited time if the peer accepts no more before its application has read others to their end.
-    async fn open_in_time(
+    async fn open_in_time<T>(
         &self,
-        mut open: impl FnMut(&mut Machine, &mut SessionEntry, Instant) -> Result<StreamId, Error>,
-    ) -> Result<StreamId, Error> {
+        mut open: impl FnMut(&mut Machine, &mut SessionEntry, Instant) -> Result<T, Error>,
+    ) -> Result<T, Error> {
         let until = Instant::now() + PEER_PATIENCE;
         let [mut interval, longest] = PEER_INTERVALS;
         loop {
@@ -118,19 +113,20 @@ impl Session {
     pub async fn accept_stream(&self) -> Option<IncomingStream> {
         let opened = self.session.incoming.pop().await?;
         let (shared, session) = (self.shared.clone(), self.session.clone());
-        Some(match opened.blocks {
-            Some(blocks) => IncomingStream::Blocks(RecvStream {
+        Some(match opened.content {
+            OpenedContent::Blocks(blocks) => IncomingStream::Blocks(RecvStream {
                 shared,
                 session,
                 id: opened.id,
                 config: opened.config,
                 blocks,
             }),
-            None => IncomingStream::Bytes(ByteStream::new(
+            OpenedContent::Bytes(stopped) => IncomingStream::Bytes(ByteStream::new(
                 shared,
                 session,
                 opened.id,
                 opened.config.label,
+                stopped,
             )),
         })
     }

@@ -1,11 +1,14 @@
 //! The state that the driver and the application share behind one lock: the protocol stack, and the tasks that wait for it.
 //!
-//! An application call changes the stack at once and wakes the driver, which sends and passes on events.
+//! An application call changes the stack at once and, where that leaves something to do, wakes the driver, which sends and passes on events.
 
 use std::{
     collections::{BTreeMap, HashMap},
     net::SocketAddr,
-    sync::{Arc, OnceLock},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
     task::Waker,
     time::Instant,
 };
@@ -37,6 +40,11 @@ const MAX_UNACCEPTED_STREAMS: usize = 1024;
 pub(crate) struct Shared {
     state: Mutex<State>,
     inbox: Inbox,
+    /// The driver has looked at the state and found nothing to do. Set under the lock, see [`Shared::wake_driver`].
+    rests: AtomicBool,
+    /// How often the driver was to be woken, whether it rested or not.
+    #[cfg(test)]
+    pub(crate) wakes: std::sync::atomic::AtomicU64,
     pub(crate) incoming: Arc<Queue<Arc<SessionShared>>>,
 }
 
@@ -66,8 +74,15 @@ pub(crate) struct SessionEnd {
 pub(crate) struct OpenedStream {
     pub(crate) id: StreamId,
     pub(crate) config: StreamConfig,
-    /// `None` for byte streams, which are read from the session itself.
-    pub(crate) blocks: Option<Arc<Queue<Block>>>,
+    pub(crate) content: OpenedContent,
+}
+
+/// What the application needs of such a stream besides the session.
+#[derive(Debug)]
+pub(crate) enum OpenedContent {
+    Blocks(Arc<Queue<Block>>),
+    /// Whether the peer has stopped reading; the bytes are read from the session itself.
+    Bytes(watch::Receiver<Option<u32>>),
 }
 
 /// The state behind the lock.
@@ -153,8 +168,6 @@ pub(crate) struct ByteEntry {
     pub(crate) writer: Option<Waker>,
     pub(crate) reset: Option<u32>,
     pub(crate) stopped: watch::Sender<Option<u32>>,
-    /// Halves that the application still holds.
-    pub(crate) halves: u8,
 }
 
 impl Shared {
@@ -189,6 +202,9 @@ impl Shared {
         Self {
             state: Mutex::new(state),
             inbox,
+            rests: AtomicBool::new(false),
+            #[cfg(test)]
+            wakes: Default::default(),
             incoming,
         }
     }
@@ -201,8 +217,26 @@ impl Shared {
         &self.inbox
     }
 
+    /// Lets the driver act on what the caller has changed under the lock; call it when the lock is free again.
+    ///
+    /// A driver that does not rest looks at the state once more before it does, and so sees the change: it says that it rests under the
+    /// lock under which it looked, and the caller, who changed the state later, cannot miss that. The system call is saved.
     pub(crate) fn wake_driver(&self) {
-        self.inbox.wake();
+        #[cfg(test)]
+        self.wakes.fetch_add(1, Ordering::Relaxed);
+        if self.rests.load(Ordering::Acquire) {
+            self.inbox.wake();
+        }
+    }
+
+    /// The driver will wait for a wake. It holds the lock, and has found nothing to do since it took it.
+    pub(crate) fn rest(&self, _state: &MutexGuard<'_, State>) {
+        self.rests.store(true, Ordering::Release);
+    }
+
+    /// The driver has waited, and will look at the state before it rests again.
+    pub(crate) fn rise(&self) {
+        self.rests.store(false, Ordering::Release);
     }
 
     /// Changes a session and lets the driver act on it.
@@ -388,15 +422,24 @@ impl SessionEntry {
         }
     }
 
-    /// Adds a byte stream that the application holds.
-    pub(crate) fn add_bytes(&mut self, stream: StreamId) {
-        let entry = ByteEntry {
+    /// Adds a byte stream that the application holds; returns what tells it that the peer has stopped reading.
+    pub(crate) fn add_bytes(&mut self, stream: StreamId) -> watch::Receiver<Option<u32>> {
+        let (entry, stopped) = ByteEntry::new();
+        self.bytes.insert(stream, entry);
+        stopped
+    }
+}
+
+impl ByteEntry {
+    /// An entry, and what tells that the peer has stopped reading.
+    pub(crate) fn new() -> (Self, watch::Receiver<Option<u32>>) {
+        let (stopped, is_stopped) = watch::channel(None);
+        let entry = Self {
             reader: None,
             writer: None,
             reset: None,
-            stopped: watch::Sender::new(None),
-            halves: 2,
+            stopped,
         };
-        self.bytes.insert(stream, entry);
+        (entry, is_stopped)
     }
 }

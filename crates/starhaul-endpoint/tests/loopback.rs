@@ -541,3 +541,47 @@ async fn a_sender_faster_than_its_processor_still_reads_its_socket() {
     println!("{heard} blocks heard");
     assert!(heard >= 10, "{heard} blocks in {SENDING:?}");
 }
+
+/// A driver is woken only when it rests, and only if there is something to send. Where one is missed, an exchange stands still until some
+/// timer of its session.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn short_exchanges_follow_each_other_without_standing_still() {
+    const EXCHANGES: usize = 1000;
+    let pair = pair().await;
+    let theirs = pair.theirs.clone();
+    let serving = tokio::spawn(async move {
+        while let Some(IncomingStream::Bytes(mut stream)) = theirs.accept_stream().await {
+            tokio::spawn(async move {
+                let mut request = Vec::new();
+                stream.read_to_end(&mut request).await.unwrap();
+                assert_eq!(request.len(), 200);
+                let answer = pattern(10_000, request[0]);
+                stream.write_all(&answer).await.unwrap();
+                stream.shutdown().await.unwrap();
+            });
+        }
+    });
+    for clients in [1, 50] {
+        let mut exchanges = tokio::task::JoinSet::new();
+        for client in 0..clients {
+            let ours = pair.ours.clone();
+            exchanges.spawn(async move {
+                for number in 0..EXCHANGES / clients {
+                    let seed = u8::try_from((client + number) % 256).unwrap();
+                    let mut stream = ours.open_bytes(3, Bytes::new()).await.unwrap();
+                    stream.write_all(&[seed; 200]).await.unwrap();
+                    stream.shutdown().await.unwrap();
+                    let mut answer = Vec::new();
+                    stream.read_to_end(&mut answer).await.unwrap();
+                    assert!(answer == pattern(10_000, seed), "{} bytes", answer.len());
+                }
+            });
+        }
+        // A second for each that is missed.
+        let all = tokio::time::timeout(Duration::from_secs(60), exchanges.join_all());
+        let done = all.await.map(|done| done.len());
+        assert_eq!(done, Ok(clients), "{EXCHANGES} exchanges stand still");
+    }
+    pair.ours.close("done").await;
+    serving.await.unwrap();
+}

@@ -112,9 +112,10 @@ impl LeoCc {
             self.emptying.told = Some(now);
         }
         match self.mode {
-            Mode::Adaptation { .. } => self.sample_anew(now),
+            // The first of several is what flows hear together, most of which cruise: those that happen to sample keep in step.
+            Mode::Adaptation { .. } if recent => self.sample_anew(now),
             Mode::Cruise { .. } => self.emptying.is_due = recent,
-            Mode::Startup | Mode::Drain { .. } => {}
+            Mode::Adaptation { .. } | Mode::Startup | Mode::Drain { .. } => {}
         }
         recent
     }

@@ -21,7 +21,7 @@ const LEADING_PART: u64 = 32;
 const MAX_FIRST_WINDOW: u64 = 1 << 20;
 
 /// How much memory the reliable streams of a session have left for one of them.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Share {
     /// Memory of all.
     pub(crate) all: u64,
@@ -38,6 +38,14 @@ impl Share {
     const fn for_everybody(&self) -> u64 {
         self.free.saturating_sub(self.all / 4 * 3)
     }
+}
+
+/// What the sums over all streams of a session have of one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Counted {
+    pub(super) granted: u64,
+    /// When its round of reading began, and what it asks for since.
+    pub(super) reading: Option<(Instant, u64)>,
 }
 
 #[derive(Debug)]
@@ -66,6 +74,8 @@ pub(crate) struct ReceiveBytes {
     pub(crate) stopped: bool,
     /// The end, or the reset, was handed to the application.
     pub(crate) is_done: bool,
+    /// What the sums of the session have of it.
+    pub(super) counted: Option<Counted>,
 }
 
 impl ReceiveBytes {
@@ -84,6 +94,7 @@ impl ReceiveBytes {
             announced: false,
             stopped: false,
             is_done: false,
+            counted: None,
         }
     }
 
@@ -232,13 +243,22 @@ impl ReceiveBytes {
 
     /// What the application asks for, if it has read within the last two round trips.
     pub(crate) fn demand(&self, now: Instant, round_trip: Duration) -> u64 {
-        let reading = self.round.filter(|(since, _)| {
-            now.saturating_duration_since(*since) <= round_trip.saturating_mul(2)
-        });
-        reading.map_or(0, |(_, from)| {
-            let twice = (self.read - from).saturating_mul(2);
-            twice.max(self.wanted.unwrap_or_default())
-        })
+        let reading = self.reading();
+        reading
+            .filter(|(since, _)| Self::is_lately(*since, now, round_trip))
+            .map_or(0, |(_, asks)| asks)
+    }
+
+    /// When the round of reading began, and what the application asks for since.
+    pub(super) fn reading(&self) -> Option<(Instant, u64)> {
+        let (since, from) = self.round?;
+        let twice = (self.read - from).saturating_mul(2);
+        Some((since, twice.max(self.wanted.unwrap_or_default())))
+    }
+
+    /// Whether who reads in a round since then still counts as reading.
+    pub(super) fn is_lately(since: Instant, now: Instant, round_trip: Duration) -> bool {
+        now.saturating_duration_since(since) <= round_trip.saturating_mul(2)
     }
 
     /// The first window: the more memory is left, the more, but never what is kept for those who read.

@@ -4,3 +4,4 @@ pub(crate) mod blocks;
 pub(crate) mod bytes;
 pub(crate) mod inbound;
 mod pages;
+pub(crate) mod shares;

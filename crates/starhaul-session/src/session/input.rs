@@ -105,7 +105,9 @@ impl Session {
         let readable = pair
             .receive
             .insert(stream, frame.offset, frame.fin, frame.payload)?;
+        self.shares.count(stream, &mut pair.receive);
         let has_grown = pair.receive.widen(largest);
+        let is_ended = pair.receive.is_ended();
         if readable && !pair.receive.announced {
             pair.receive.announced = true;
             self.emit(Event::Readable(stream));
@@ -113,7 +115,9 @@ impl Session {
         if has_grown {
             self.offer_credit(stream);
         }
-        self.forget_if_done(stream);
+        if is_ended {
+            self.forget_if_done(stream);
+        }
         Ok(())
     }
 
@@ -166,6 +170,7 @@ impl Session {
                     pair.receive.on_reset(code);
                     !pair.receive.stopped
                 });
+                self.count_share(stream);
                 if told {
                     self.emit(Event::Reset { stream, code });
                 }

@@ -24,7 +24,7 @@ use crate::{
     item::Item,
     numbers::StreamNumbers,
     paths::{Clocks, LAST_RESORT, Paths},
-    receive::{blocks::ReceiveBlocks, bytes::ReceiveBytes, inbound::Inbound},
+    receive::{blocks::ReceiveBlocks, bytes::ReceiveBytes, inbound::Inbound, shares::Shares},
     received::AckSchedule,
     scheduler::{Scheduler, SchedulerStatus},
     send::{BlocksOut, bytes::SendBytes, bytes_out::BytesOut},
@@ -66,6 +66,7 @@ pub struct Session {
     blocks_out: BlocksOut,
     bytes_out: BytesOut,
     inbound: Inbound,
+    shares: Shares,
     control: ControlStream,
     acks: AckSchedule,
     /// The path by which the peer acknowledged last.
@@ -82,6 +83,8 @@ pub struct Session {
     unbounded_events: usize,
     observers: Observers,
     recheck_at: Option<Instant>,
+    /// See [`Session::poll_requests`].
+    poll_requests: u64,
     overload_at: Option<Instant>,
     /// Empty between two calls: datagrams whose fate became known.
     fated: Vec<Fated<Item>>,
@@ -153,6 +156,7 @@ impl Session {
             blocks_out,
             bytes_out: BytesOut::default(),
             inbound: Inbound::default(),
+            shares: Shares::default(),
             control: ControlStream::new(),
             acks: AckSchedule::default(),
             answers_over: None,
@@ -164,6 +168,7 @@ impl Session {
             unbounded_events: 0,
             observers: Observers::default(),
             recheck_at: None,
+            poll_requests: 0,
             overload_at: None,
             fated: Vec::new(),
             slab: BytesMut::new(),

@@ -320,6 +320,30 @@ impl Session {
         stream: StreamId,
         max: usize,
     ) -> Result<Option<Bytes>, StreamError> {
+        let mut read = None;
+        let (_, is_end) = self.take_chunks(now, stream, [max, 1], |bytes| read = Some(bytes))?;
+        Ok(read.or_else(|| is_end.then(Bytes::new)))
+    }
+
+    /// Passes up to `max` bytes in order to `take`, in chunks as they are kept, at less cost than one [`Session::read`] for each. Returns how
+    /// many bytes that were, and whether the stream ends after them.
+    pub fn read_chunks(
+        &mut self,
+        now: Instant,
+        stream: StreamId,
+        max: usize,
+        take: impl FnMut(Bytes),
+    ) -> Result<(usize, bool), StreamError> {
+        self.take_chunks(now, stream, [max, usize::MAX], take)
+    }
+
+    fn take_chunks(
+        &mut self,
+        now: Instant,
+        stream: StreamId,
+        [max, most_chunks]: [usize; 2],
+        mut take: impl FnMut(Bytes),
+    ) -> Result<(usize, bool), StreamError> {
         self.advance(now);
         let entry = self
             .streams
@@ -328,23 +352,38 @@ impl Session {
         let Kind::Bytes(pair) = &mut entry.kind else {
             return Err(StreamError::WrongKind(stream));
         };
-        if let Some(code) = pair.receive.reset {
-            pair.receive.is_done = true;
+        let receive = &mut pair.receive;
+        if let Some(code) = receive.reset {
+            receive.is_done = true;
             self.forget_if_done(stream);
             return Err(StreamError::Reset { stream, code });
         }
-        let read = pair.receive.read(max);
-        if let Some(bytes) = &read {
-            entry.stats.bytes_received += bytes.len() as u64;
-            let largest = self.config.largest_window();
-            pair.receive
-                .measure(self.now, self.paths.read_round(), largest);
-            if pair.receive.wants_credit() {
+        let (round, largest) = (self.paths.read_round(), self.config.largest_window());
+        let (mut taken, mut chunks, mut is_end) = (0, 0, false);
+        while let Some(bytes) = receive.read(max - taken) {
+            receive.measure(self.now, round, largest);
+            taken += bytes.len();
+            chunks += 1;
+            is_end = bytes.is_empty();
+            if is_end {
+                break;
+            }
+            take(bytes);
+            if taken >= max || chunks >= most_chunks {
+                break;
+            }
+        }
+        if chunks > 0 {
+            entry.stats.bytes_received += taken as u64;
+            self.shares.count(stream, receive);
+            if receive.wants_credit() {
                 self.offer_credit(stream);
             }
+        }
+        if is_end {
             self.forget_if_done(stream);
         }
-        Ok(read)
+        Ok((taken, is_end))
     }
 
     /// Abandons our direction of a reliable stream; the peer sees [`Event::Reset`].
@@ -367,6 +406,7 @@ impl Session {
         let pair = self.pair(stream)?;
         if !pair.receive.stopped {
             pair.receive.stop();
+            self.count_share(stream);
             self.tell(&Control::Stop { stream, code });
             self.forget_if_done(stream);
         }
@@ -392,6 +432,14 @@ impl Session {
     /// Queues a control message.
     pub(super) fn tell(&mut self, message: &Control) {
         self.control.send.push(&message.encode());
+        self.poll_requests += 1;
+    }
+
+    /// Grows with each call that leaves something to send for which the session may not be polled by itself. Of the calls for byte streams
+    /// ([`Session::read`], [`Session::write`], [`Session::finish`], [`Session::reset`], [`Session::stop`]) those after which it is the same
+    /// need no poll: there is nothing to send, or what was there before is waiting for a path, and no timer is due sooner.
+    pub const fn poll_requests(&self) -> u64 {
+        self.poll_requests
     }
 
     /// How much of a stream may wait unsent; a quarter of it is always less than what a stream may hold.
@@ -452,6 +500,11 @@ impl Session {
         let Kind::Bytes(pair) = &mut entry.kind else {
             return;
         };
+        // A path that was left to a better one may be taken for more bytes.
+        let is_news = pair.turn.is_none() || self.recheck_at.is_some();
+        if is_news && pair.send.has_something_to_send() {
+            self.poll_requests += 1;
+        }
         if pair.turn.is_none() {
             let priority = entry.config.priority;
             pair.turn = Some(self.bytes_out.enqueue(priority, stream));
@@ -460,9 +513,11 @@ impl Session {
 
     /// Tells the sender of a new reliable stream how much it may send.
     pub(super) fn open_window(&mut self, stream: StreamId) {
-        let share = self.share_of(stream);
-        let Ok(pair) = self.pair(stream) else { return };
-        pair.receive.open_window(share);
+        let Some((share, receive)) = self.share_of(stream) else {
+            return;
+        };
+        receive.open_window(share);
+        self.count_share(stream);
         self.offer_credit(stream);
     }
 
@@ -473,11 +528,13 @@ impl Session {
             self.control.crediting.insert(stream);
             return;
         }
-        let share = self.share_of(stream);
         let (now, round) = (self.now, self.paths.read_round());
-        let Ok(pair) = self.pair(stream) else { return };
-        let demand = pair.receive.demand(now, round);
-        if let Some(limit) = pair.receive.next_credit(demand, share) {
+        let Some((share, receive)) = self.share_of(stream) else {
+            return;
+        };
+        let demand = receive.demand(now, round);
+        if let Some(limit) = receive.next_credit(demand, share) {
+            self.count_share(stream);
             self.tell(&Control::Credit { stream, limit });
         }
     }
@@ -493,23 +550,24 @@ impl Session {
         }
     }
 
-    fn share_of(&self, stream: StreamId) -> Share {
-        let others = self.streams.iter().filter(|(id, _)| **id != stream);
-        let pairs = others.filter_map(|(_, entry)| entry.pair());
-        let (now, round) = (self.now, self.paths.read_round());
+    /// What the other reliable streams leave to one, and its receiving direction.
+    fn share_of(&mut self, stream: StreamId) -> Option<(Share, &mut ReceiveBytes)> {
+        let lately = (self.now, self.paths.read_round());
         let all = (self.config.max_receive_bytes / 2) as u64;
-        let alone = Share {
-            all,
-            free: all,
-            streams: 1,
-            demand: 0,
+        let Kind::Bytes(pair) = &mut self.streams.get_mut(&stream)?.kind else {
+            return None;
         };
-        pairs.fold(alone, |share, pair| Share {
-            free: share.free.saturating_sub(pair.receive.granted()),
-            streams: share.streams + 1,
-            demand: share.demand + pair.receive.demand(now, round),
-            ..share
-        })
+        let receive = &mut pair.receive;
+        let share = self.shares.left_to(stream, receive, lately, all);
+        Some((share, receive))
+    }
+
+    /// A reliable stream reads, ends or was granted more.
+    pub(super) fn count_share(&mut self, stream: StreamId) {
+        let entry = self.streams.get_mut(&stream);
+        if let Some(Kind::Bytes(pair)) = entry.map(|entry| &mut entry.kind) {
+            self.shares.count(stream, &mut pair.receive);
+        }
     }
 
     /// Hands out what has ended, and tells the peer of blocks it need not wait for.
@@ -589,6 +647,7 @@ impl Session {
             }) => {
                 let turn = pair.turn.map(|turn| (config.priority, turn));
                 self.bytes_out.forget(stream, turn);
+                self.shares.forget(stream, &pair.receive);
                 self.ended.push(stats);
             }
             Some(Stream { stats, .. }) => self.ended.push_blocks(stats),
@@ -642,3 +701,6 @@ impl Stream {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -459,3 +459,101 @@ fn a_waiting_stream_keeps_a_share_beside_deadline_data_that_fills_the_paths() {
         transfer.read.len()
     );
 }
+
+/// Sends `bytes` on a stream that both sides know, from `side`; returns how long it takes until they were read.
+fn time_to_send(pair: &mut Pair, side: usize, stream: StreamId, bytes: usize) -> Duration {
+    let (begin, data) = (pair.elapsed(), vec![5; bytes]);
+    let (mut written, mut read) = (0, 0);
+    while read < bytes && pair.elapsed() - begin < ms(5000) {
+        written += pair.sessions[side]
+            .write(pair.now, stream, &data[written..])
+            .unwrap();
+        pair.run_for(ms(2));
+        let reader = &mut pair.sessions[1 - side];
+        while let Some(part) = reader.read(pair.now, stream, usize::MAX).unwrap() {
+            read += part.len();
+        }
+    }
+    pair.elapsed() - begin
+}
+
+/// Each side tells its first credit when the stream opens. Told once a part of the first 64 KiB was read, it would come a round trip after
+/// they had left.
+#[test]
+fn a_fast_transfer_over_a_long_path_does_not_wait_for_credit() {
+    let mut pair = Pair::new(SessionConfig::default());
+    pair.lane(0, 100.0, 150, 0.0, 0.0, 1);
+    pair.run_for(ms(2000));
+    let bytes = 1_000_000;
+    let on_the_wire = bytes as f64 * (1320.0 + 66.0) / (1320.0 - 22.0);
+    let most = ms(150 + 10) + Duration::from_secs_f64(on_the_wire * 8.0 / 100e6);
+    let stream = pair.open(reliable());
+    pair.sessions[0]
+        .write(pair.now, stream, b"a request")
+        .unwrap();
+    pair.run_for(ms(155));
+    assert_eq!(read(&mut pair, 1, stream), b"a request"[..]);
+    let answer = time_to_send(&mut pair, 1, stream, bytes);
+    assert!(answer <= most, "{answer:?} for an answer, not {most:?}");
+
+    let stream = pair.open(reliable());
+    pair.sessions[0]
+        .write(pair.now, stream, b"what goes before")
+        .unwrap();
+    pair.run_for(ms(310));
+    assert_eq!(read(&mut pair, 1, stream), b"what goes before"[..]);
+    let upload = time_to_send(&mut pair, 0, stream, bytes);
+    assert!(upload <= most, "{upload:?} for what follows, not {most:?}");
+}
+
+/// Each datagram of a short connection costs its part of it.
+#[test]
+fn a_short_connection_takes_no_datagram_that_it_does_not_need() {
+    let mut pair = Pair::new(SessionConfig::default());
+    pair.lane(0, 100.0, 5, 0.0, 0.0, 1);
+    pair.run_for(ms(100));
+    let begun = [0, 1].map(|side| pair.sent[side].len());
+    let stream = pair.open(reliable());
+    let request = pair.sessions[0].write(pair.now, stream, &[1; 200]);
+    assert_eq!(request, Ok(200));
+    pair.sessions[0].finish(pair.now, stream).unwrap();
+    pair.run_for(ms(10));
+    let part = pair.sessions[1].read(pair.now, stream, 200).unwrap();
+    assert_eq!(part.unwrap().len(), 200);
+    let answer = pair.sessions[1].write(pair.now, stream, &[2; 10_000]);
+    assert_eq!(answer, Ok(10_000));
+    pair.sessions[1].finish(pair.now, stream).unwrap();
+    pair.run_for(ms(50));
+    for side in [0, 1] {
+        while !read_all(&mut pair, side, stream).is_empty() {}
+    }
+    pair.run_for(ms(100));
+    assert_forgotten(&pair);
+    let frames = |side: usize, is_control: bool| {
+        let sent = pair.sent[side].iter().skip(begun[side]);
+        let streams = sent.filter_map(|sent| Some(sent.frame()?.0));
+        streams
+            .filter(|stream| (*stream == 0) == is_control)
+            .count()
+    };
+    let control = [0, 1].map(|side| frames(side, true));
+    let data = [0, 1].map(|side| frames(side, false));
+    assert_eq!(control, [1, 1], "an opening with its credit, and a credit");
+    // 1298 bytes in each.
+    assert_eq!(
+        data,
+        [1, 8],
+        "the request and the answer, each with its end"
+    );
+}
+
+/// What `side` reads next, as much as there is; empty at the end, or when the stream is forgotten.
+fn read_all(pair: &mut Pair, side: usize, stream: StreamId) -> Bytes {
+    match pair.sessions[side].read(pair.now, stream, usize::MAX) {
+        Ok(part) => part.expect("the end has not come"),
+        Err(error) => {
+            assert_eq!(error, StreamError::Unknown(stream));
+            Bytes::new()
+        }
+    }
+}
