@@ -167,6 +167,8 @@ proptest! {
             two.run_ms(wait);
             prop_assert!(two.sums_agree(), "after what followed from step {step}");
         }
+        // Both sides know them by then.
+        two.run_ms(200);
         for stream in streams {
             for side in 0..2 {
                 let (session, now) = (&mut two.sessions[side], two.now);
