@@ -26,7 +26,7 @@ use crate::{
     schedule::{Fit, Schedule},
     steady::{self, Became, Fault},
     stock::{NoPart, NoRoom, Stock},
-    trail::Mark,
+    trail::{Mark, Marks},
 };
 
 /// Bundles that a neighbour over TCPCLv4 is given at a time. A session carries one, and the others are there only so that it goes on with
@@ -369,11 +369,15 @@ impl Door {
     async fn forget(&self, address: &ClaAddress) -> Result<bool> {
         let _only_one = self.telling.lock().await;
         let _change = self.stock.changes.begin();
-        let removed = self.neighbours().remove(address);
-        if let Some(neighbour) = &removed {
-            neighbour.turns.close();
-            self.left(&neighbour.node, address);
-        }
+        let removed = {
+            let mut neighbours = self.neighbours();
+            let removed = neighbours.remove(address);
+            if let Some(neighbour) = &removed {
+                neighbour.turns.close();
+                self.left(&neighbours, &neighbour.node);
+            }
+            removed
+        };
         match (removed, self.agent.get()) {
             (Some(neighbour), Some(agent)) if neighbour.is_shown => {
                 agent.remove_peer(address).await
@@ -382,9 +386,10 @@ impl Door {
         }
     }
 
-    /// Notes that a node has left an address: what waits may go to it over another layer, which was perhaps hidden.
-    fn left(&self, node: &NodeId, address: &ClaAddress) {
-        let has_left = !self.is_elsewhere(node, address);
+    /// Notes that a node has left an address: what waits may go to it over another layer, which was perhaps hidden. These are those that
+    /// are left, locked, so that none that comes meanwhile is taken for one that is away.
+    fn left(&self, neighbours: &BTreeMap<ClaAddress, Neighbour>, node: &NodeId) {
+        let has_left = neighbours.values().all(|neighbour| neighbour.node != *node);
         if has_left && self.schedule.left(node, self.layer) {
             self.stock.changes.at_once();
         }
@@ -408,6 +413,13 @@ impl Door {
                 others,
                 "a bundle that was here before comes back, and is refused: the routes of several nodes make a circle"
             );
+        }
+    }
+
+    fn log_full(&self, node: Option<&NodeId>, bytes: u64, error: NoRoom) {
+        if let Some(others) = self.full.is_due(Instant::now()) {
+            let node = node.map(ToString::to_string);
+            tracing::warn!(node, bytes, %error, others, "a bundle of a neighbour is refused");
         }
     }
 
@@ -551,8 +563,8 @@ impl Entrance {
     ) -> Result<Became> {
         let door = &self.0;
         let agent = door.agent.get().ok_or(Error::Disconnected)?;
-        let has_passed = door.mark.is_in(&bundle);
-        let taken = steady::arrive(has_passed, agent.dispatch(bundle, node, address)).await;
+        let marks = Marks::of(&bundle);
+        let taken = steady::arrive(marks, agent.dispatch(bundle, node, address)).await;
         let (taken, became) = taken.map_err(|fault| {
             match fault {
                 Fault::NotStored(_) => door.stock.refused(),
@@ -583,12 +595,21 @@ impl Entrance {
             return self.take(data, node, address).await;
         }
         let mut became = Became::Known;
-        for missing in &claim.missing {
+        for (number, missing) in claim.missing.iter().enumerate() {
             let cut = part.cut(&data, missing);
             let cut = cut.ok_or_else(|| refuse(NoPart::Protected))?;
-            if self.take(cut, node, address).await? == Became::Stored {
-                became = Became::Stored;
-            }
+            let bytes = cut.len() as u64;
+            // The first one has the room of the part. Others may be as many as there are gaps.
+            let room = (number > 0).then(|| stock.admit(bytes)).transpose();
+            let _room = room.map_err(|error| {
+                self.0.log_full(node, bytes, error);
+                Error::Internal(error.into())
+            })?;
+            became = match (became, self.take(cut, node, address).await?) {
+                (Became::Stored, _) | (_, Became::Stored) => Became::Stored,
+                (Became::Dropped, _) | (_, Became::Dropped) => Became::Dropped,
+                (Became::Known, Became::Known) => Became::Known,
+            };
         }
         Ok(became)
     }
@@ -635,10 +656,7 @@ impl Sink for Entrance {
                 }
                 Err(error) => {
                     door.stock.not_taken(error);
-                    if let Some(others) = door.full.is_due(Instant::now()) {
-                        let node = node.map(ToString::to_string);
-                        tracing::warn!(node, bytes, %error, others, "a bundle of a neighbour is refused");
-                    }
+                    door.log_full(node, bytes, error);
                     return Err(Error::Internal(error.into()));
                 }
             }
@@ -667,17 +685,18 @@ impl Sink for Entrance {
             is_shown: false,
         };
         self.0.is_there(&neighbour.node);
-        self.0.schedule.came(&neighbour.node, self.0.layer);
-        let name = neighbour.node.clone();
-        let replaced = self.0.neighbours().insert(address.clone(), neighbour);
-        if let Some(replaced) = &replaced {
-            replaced.turns.close();
-            if replaced.node != name {
-                self.0.left(&replaced.node, &address);
+        let is_new = {
+            let mut neighbours = self.0.neighbours();
+            self.0.schedule.came(&neighbour.node, self.0.layer);
+            let replaced = neighbours.insert(address, neighbour);
+            if let Some(replaced) = &replaced {
+                replaced.turns.close();
+                self.0.left(&neighbours, &replaced.node);
             }
-        }
+            replaced.is_none()
+        };
         self.0.update(Schedule::now()).await;
-        Ok(replaced.is_none())
+        Ok(is_new)
     }
 
     async fn remove_peer(&self, address: &ClaAddress) -> Result<bool> {

@@ -21,7 +21,10 @@ use hardy_bpv7::bundle::Id;
 use parking_lot::Mutex;
 use starhaul_log::Seldom;
 
-use crate::unread::{self, PATIENCE, Unread};
+use crate::{
+    trail::Marks,
+    unread::{self, PATIENCE, Unread},
+};
 
 /// How long a store that failed is left alone.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
@@ -45,8 +48,8 @@ struct Taking {
     became: Became,
     /// Its name, once it is stored.
     stored: Option<Id>,
-    /// Whether this node has sent it on before, so far as it says.
-    has_passed: Option<bool>,
+    /// Which nodes have sent it on, so far as it says.
+    marks: Option<Marks>,
 }
 
 /// What became of a bundle that was not refused.
@@ -80,12 +83,12 @@ pub(crate) async fn accept<T>(taking: impl Future<Output = T>) -> std::result::R
     arrive(None, taking).await.map(|(taken, _)| taken)
 }
 
-/// The same for a bundle that a neighbour gives, which may say whether this node has sent it on before; tells what became of it.
+/// The same for a bundle that a neighbour gives, which may say which nodes have sent it on; tells what became of it.
 ///
 /// # Errors
 /// Why it was not taken.
 pub(crate) async fn arrive<T>(
-    has_passed: Option<bool>,
+    marks: Option<Marks>,
     taking: impl Future<Output = T>,
 ) -> std::result::Result<(T, Became), Fault> {
     let arriving = async {
@@ -94,16 +97,16 @@ pub(crate) async fn arrive<T>(
         fault.map_or(Ok((taken, became)), Err)
     };
     let taking = Taking {
-        has_passed,
+        marks,
         ..Taking::default()
     };
     TAKING.scope(RefCell::new(taking), arriving).await
 }
 
-/// Whether this node has sent the bundle being accepted on before, so far as the bundle says.
-pub(crate) fn has_passed() -> Option<bool> {
-    let says = TAKING.try_with(|taking| taking.borrow().has_passed);
-    says.ok().flatten()
+/// The marks of the nodes that have sent the bundle being accepted on, if it has any.
+pub(crate) fn marks() -> Option<Marks> {
+    let marks = TAKING.try_with(|taking| taking.borrow().marks);
+    marks.ok().flatten()
 }
 
 /// Notes that the bundle being accepted is stored. What the agent stores after it are reports of it.
@@ -428,6 +431,7 @@ impl BundleStorage for SteadyBundles {
 
     async fn delete(&self, name: &str) -> Result<()> {
         if name != REFUSED && !unread::is_noted() {
+            self.unread.forget(name);
             until_done("delete a bundle", || self.try_delete(name)).await;
         }
         Ok(())

@@ -33,6 +33,7 @@ use crate::{
     changes::{Changes, Seen},
     config::Storage,
     plan::NodeId,
+    trail::Marks,
     unread,
 };
 
@@ -213,6 +214,12 @@ impl Stock {
     /// Whether a node is this one.
     pub(crate) fn is_own(&self, node: &NodeId) -> bool {
         *node == self.own || *node == NodeId::LocalNode
+    }
+
+    /// Whether this node has sent a bundle on, so far as the marks in it tell.
+    fn is_passed(&self, bundle: &Bundle, marks: Option<Marks>) -> Option<bool> {
+        let source = bundle.bundle.id.source.to_node_id().ok();
+        marks?.tell(&self.own, source.as_ref())
     }
 
     /// The greatest bundle that is taken.

@@ -100,7 +100,7 @@ struct Counted {
 struct Range {
     end: u64,
     asked: Instant,
-    /// How often upstream was asked again since.
+    /// How often upstream was asked again since some of it came.
     repeats: u32,
     askers: Vec<Asker>,
     /// The neighbour whose Interest made it, if one did.
@@ -360,6 +360,7 @@ impl Pending {
         }
         if let Some(awaited) = self.contents.get_mut(&content) {
             awaited.last_came = Some(now);
+            awaited.note_progress(start, end);
             if self.totals.ranges >= self.most_ranges {
                 self.crowded_out += awaited.end_at(start, end);
             }
@@ -585,6 +586,14 @@ impl Awaited {
             more,
             end,
             looked,
+        }
+    }
+
+    /// Some of these ranges has come: what is left of them was not asked for in vain, however often it was before there was anything.
+    fn note_progress(&mut self, start: u64, end: u64) {
+        let overlapping = self.ranges.range_mut(..end).rev();
+        for (_, range) in overlapping.take_while(|(_, range)| range.end > start) {
+            range.repeats = 0;
         }
     }
 

@@ -129,6 +129,17 @@ impl BulkSocket {
         }
     }
 
+    /// Whether the last batch had to be cut into datagrams, all of which left: they need fragments. As large ones are offloaded again from
+    /// now on, for the next ones may have another destination.
+    pub(crate) fn take_too_large(&self) -> bool {
+        self.too_large.swap(usize::MAX, Ordering::Relaxed) != usize::MAX
+    }
+
+    /// As [`UdpSocket::believe_again`].
+    pub(crate) fn believe_again(&self) -> bool {
+        self.socket.believe_again()
+    }
+
     /// Datagrams that the system refused.
     pub(crate) fn refused(&self) -> u64 {
         self.socket.refused()
@@ -248,6 +259,19 @@ mod tests {
             let sent = sender.try_send(nowhere, &[7; 2000], 1000);
             assert_eq!(sent.unwrap(), 2000, "{mode:?}");
         }
+    }
+
+    #[test]
+    fn who_knows_which_datagrams_were_too_large_has_the_others_offloaded() {
+        let socket = BulkSocket::bind("127.0.0.1:0".parse().unwrap(), IoMode::Gso).unwrap();
+        socket
+            .try_send(socket.local_addr(), &[7; 4000], 1000)
+            .unwrap();
+        assert!(!socket.take_too_large() && !socket.believe_again());
+        // As after a batch for a tunnel.
+        socket.too_large.store(1000, Ordering::Relaxed);
+        assert!(socket.take_too_large());
+        assert!(!socket.take_too_large(), "told once, and forgotten");
     }
 
     #[test]

@@ -311,7 +311,13 @@ impl LeotpDriver {
             let is_whole =
                 rest.len() <= datagram || self.mtus.carry(Instant::now(), way.to, datagram);
             let mut sent = send(socket, way, rest, (datagram, is_whole))?;
+            // The route is another one now, or its interface takes no batches: that is so toward this neighbour alone.
+            let (was_cut, gave_up) = (socket.take_too_large(), socket.believe_again());
+            if was_cut || gave_up {
+                self.mtus.note_refused(Instant::now(), way.to, datagram);
+            }
             if socket.refused() != refused
+                && !was_cut
                 && let Some(plain) = self.place.without_own(way)
             {
                 sent = send(socket, plain, rest, (datagram, is_whole))?;

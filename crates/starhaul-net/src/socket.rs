@@ -259,6 +259,16 @@ impl UdpSocket {
             .max(1)
     }
 
+    /// Sends batches again where they were given up, as after one that a single destination's interface did not take; returns whether they
+    /// were.
+    pub(crate) fn believe_again(&self) -> bool {
+        let is_misled = self.offload.is_misled();
+        if is_misled {
+            self.offload.believe_again(&self.socket);
+        }
+        is_misled
+    }
+
     /// Takes an error of a send beside [`UdpSocket::try_send`].
     ///
     /// # Errors
@@ -581,6 +591,18 @@ mod tests {
             let ecn: Vec<u8> = received.iter().map(|(_, ecn, _)| *ecn).collect();
             assert_eq!(ecn, [0b10; 4], "{address}: ECN");
         }
+    }
+
+    #[test]
+    fn batches_that_were_given_up_are_tried_again_when_asked_for() {
+        let socket = bind("127.0.0.1:0");
+        let at_once = socket.segments_at_once(1000);
+        assert!(!socket.believe_again(), "nothing was given up");
+        socket.offload.send_singly(&socket.socket);
+        assert_eq!(socket.segments_at_once(1000), 1);
+        assert_eq!(socket.believe_again(), at_once > 1);
+        assert_eq!(socket.segments_at_once(1000), at_once);
+        assert!(!socket.believe_again(), "told once");
     }
 
     #[test]

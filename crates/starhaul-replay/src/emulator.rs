@@ -110,6 +110,7 @@ impl Emulator {
                 target: spec.target,
                 clients: Vec::new(),
                 clients_before: 0,
+                refuses: false,
                 links: Arc::new(Mutex::new(Links::new(&spec, number, start))),
             };
             relays.push(Relay {
@@ -248,6 +249,8 @@ struct Port {
     /// The client heard last is the last.
     clients: Vec<Client>,
     clients_before: u64,
+    /// The last new client was refused, and that was logged.
+    refuses: bool,
     links: Arc<Mutex<Links>>,
 }
 
@@ -332,9 +335,7 @@ impl Port {
         let client = match known {
             Some(known) => self.clients.remove(known),
             None => {
-                let back = loopback()
-                    .inspect_err(|error| tracing::warn!(%error, "a relay refuses a client"))
-                    .ok()?;
+                let back = self.new_back(loopback())?;
                 if self.clients.len() == MAX_CLIENTS {
                     self.clients.remove(0);
                 }
@@ -349,6 +350,18 @@ impl Port {
         let number = client.number;
         self.clients.push(client);
         Some(number)
+    }
+
+    /// The socket of a new client; a client that is refused sends on, and is logged once.
+    fn new_back(&mut self, bound: Result<UdpSocket, Error>) -> Option<UdpSocket> {
+        let refused_before = std::mem::replace(&mut self.refuses, bound.is_err());
+        bound
+            .inspect_err(|error| {
+                if !refused_before {
+                    tracing::warn!(%error, "a relay refuses a client");
+                }
+            })
+            .ok()
     }
 
     /// Takes what came back for the clients whose sockets are said to be readable.
@@ -422,7 +435,7 @@ fn deliver<'a>(
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::{sync::atomic::AtomicUsize, time::Duration};
 
     use super::*;
 
@@ -549,6 +562,64 @@ mod tests {
             assert_eq!(receive(&path, 1)[0].1, [round, 1]);
             assert_eq!(receive(&prober, 1)[0].1, [round, 2]);
         }
+    }
+
+    /// Counts all lines of the log.
+    struct Lines(Arc<AtomicUsize>);
+
+    impl tracing::Subscriber for Lines {
+        fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+            true
+        }
+
+        fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+            tracing::span::Id::from_u64(1)
+        }
+
+        fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+
+        fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+
+        fn event(&self, _: &tracing::Event<'_>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+
+        fn enter(&self, _: &tracing::span::Id) {}
+
+        fn exit(&self, _: &tracing::span::Id) {}
+    }
+
+    /// It asks again with each of its packets, of which there are thousands a second.
+    #[test]
+    fn a_client_without_a_socket_is_one_line_of_the_log() {
+        let spec = RelaySpec {
+            target: socket().local_addr(),
+            forward: "delay=0ms".parse().unwrap(),
+            reverse: "delay=0ms".parse().unwrap(),
+            seed: 1,
+        };
+        let mut port = Port {
+            front: socket(),
+            target: spec.target,
+            clients: Vec::new(),
+            clients_before: 0,
+            refuses: false,
+            links: Arc::new(Mutex::new(Links::new(&spec, 0, Instant::now()))),
+        };
+        let lines = Arc::<AtomicUsize>::default();
+        tracing::subscriber::with_default(Lines(lines.clone()), || {
+            let mut lines_of = |refused: usize| {
+                for _ in 0..refused {
+                    let none = std::io::Error::from_raw_os_error(libc::EMFILE);
+                    assert!(port.new_back(Err(system(none))).is_none());
+                }
+                lines.swap(0, Ordering::SeqCst)
+            };
+            assert_eq!(lines_of(1000), 1);
+            assert_eq!(lines_of(1000), 0, "the same");
+        });
+        assert!(port.new_back(loopback()).is_some());
+        assert!(!port.refuses, "the next one is news");
     }
 
     #[test]

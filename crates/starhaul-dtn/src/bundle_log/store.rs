@@ -310,6 +310,7 @@ impl BundleStorage for LoggedBundles {
         match number(name) {
             Some(_) if unread::is_noted() => Ok(()),
             Some(number) => {
+                self.files.unread().forget(name);
                 self.log.log.discard(number);
                 Ok(())
             }

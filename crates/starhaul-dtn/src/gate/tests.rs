@@ -1,5 +1,12 @@
-use std::time::Duration;
+use std::{ops::Range, time::Duration};
 
+use hardy_bpa::bundle::{Bundle, BundleMetadata};
+use hardy_bpv7::{
+    builder::Builder,
+    bundle::FragmentInfo,
+    creation_timestamp::CreationTimestamp,
+    editor::{Chunk, Editor},
+};
 use starhaul_units::Bandwidth;
 
 use super::*;
@@ -358,4 +365,55 @@ async fn a_neighbour_over_ltp_and_tcp_gets_its_bundles_over_the_one_that_goes_on
     ltp.0.answers.store(true, Ordering::Relaxed);
     ltp.1.forward(None, &at("2"), Bytes::new()).await.unwrap();
     assert_eq!(shown().await, [1, 1]);
+}
+
+/// Where many small parts are here already, a large one is cut into as many.
+#[tokio::test]
+async fn each_piece_of_a_part_that_overlaps_others_needs_room() {
+    let stamp = CreationTimestamp::now();
+    let part = |at: Range<u64>| -> Bytes {
+        let builder = Builder::new("ipn:2.5".parse().unwrap(), "ipn:1.5".parse().unwrap());
+        let payload: Vec<u8> = at.clone().map(|_| 7).collect();
+        let builder = builder.with_payload(payload.into());
+        let (bundle, data) = builder.build(stamp.clone()).unwrap();
+        let info = FragmentInfo {
+            offset: at.start,
+            total_adu_length: 100,
+        };
+        let editor = Editor::new(&bundle, &data).with_fragment_info(Some(info));
+        let chunks = editor.map_err(|(_, error)| error).unwrap().rebuild();
+        Chunk::flatten(chunks.unwrap(), &data).into_vec().into()
+    };
+    let schedule = Schedule::new(node(1), ContactPlan::default(), Vec::new());
+    let schedule = Arc::new(schedule);
+    for (bundles, is_taken) in [(3, false), (4, true)] {
+        let limits = Storage {
+            bundles,
+            ..Storage::small()
+        };
+        let stock = Stock::new(node(1), limits);
+        for at in [10..20, 30..40] {
+            let here = Part::of(&part(at), &stock).unwrap();
+            let here = Bundle {
+                bundle: here.bundle,
+                metadata: BundleMetadata::default(),
+            };
+            stock.insert(&here, false);
+        }
+        let layer = Arc::new(Layer::default());
+        let gate = Gate::new(
+            node(1),
+            layer.clone(),
+            schedule.clone(),
+            stock.clone(),
+            Guests::Only(vec![node(2)]),
+            false,
+        );
+        gate.on_register(Box::new(Agent::default()), &[]).await;
+        let sink = layer.sink.get().unwrap();
+        let from = (node(2), at("2"));
+        let given = sink.dispatch(part(0..50), Some(&from.0), Some(&from.1));
+        assert_eq!(given.await.is_ok(), is_taken, "{bundles}");
+        assert_eq!(stock.ended().refused, u64::from(!is_taken));
+    }
 }

@@ -14,15 +14,18 @@ use super::{
 pub(crate) struct Claim<'a> {
     stock: &'a Stock,
     id: Id,
-    part: Range<u64>,
+    /// What is noted as being taken; nothing if the whole is here.
+    part: Option<Range<u64>>,
     /// The bytes of the whole that the agent is to get.
     pub(crate) missing: Missing,
 }
 
 impl Drop for Claim<'_> {
     fn drop(&mut self) {
-        self.stock.held().parts.end(&self.id, &self.part);
-        self.stock.part_ended.notify_waiters();
+        if let Some(part) = &self.part {
+            self.stock.held().parts.end(&self.id, part);
+            self.stock.part_ended.notify_waiters();
+        }
     }
 }
 
@@ -45,11 +48,14 @@ impl Stock {
                 let mut held = self.held();
                 // It has been put together, and waits for its application.
                 match held.bundles.contains_key(&whole(id)) {
-                    true => Some(Vec::new()),
-                    false => held.parts.begin(id, &part, info.total_adu_length)?,
+                    true => Some((None, Vec::new())),
+                    false => {
+                        let begun = held.parts.begin(id, &part, info.total_adu_length)?;
+                        begun.map(|missing| (Some(part.clone()), missing))
+                    }
                 }
             };
-            if let Some(missing) = begun {
+            if let Some((part, missing)) = begun {
                 return Ok(Claim {
                     stock: self,
                     id: id.clone(),
@@ -66,7 +72,8 @@ impl Stock {
 mod tests {
     use std::time::Duration;
 
-    use hardy_bpv7::creation_timestamp::CreationTimestamp;
+    use hardy_bpa::bundle::{Bundle, BundleMetadata};
+    use hardy_bpv7::{builder::Builder, creation_timestamp::CreationTimestamp};
 
     use super::*;
     use crate::config::Storage;
@@ -85,6 +92,37 @@ mod tests {
     fn ends(ranges: &[Range<u64>]) -> Vec<(u64, u64)> {
         let ends = ranges.iter().map(|range| (range.start, range.end));
         ends.collect()
+    }
+
+    /// A neighbour has sent the last part again before it heard that it was taken.
+    #[tokio::test]
+    async fn a_part_that_comes_again_does_not_end_the_one_that_is_being_taken() {
+        let stock = Stock::new("ipn:2.0".parse().unwrap(), Storage::small());
+        let builder = Builder::new("ipn:1.5".parse().unwrap(), "ipn:2.5".parse().unwrap());
+        let builder = builder.with_payload(vec![7; 100].into());
+        let whole = Bundle {
+            bundle: builder.build(CreationTimestamp::now()).unwrap().0,
+            metadata: BundleMetadata::default(),
+        };
+        let info = FragmentInfo {
+            offset: 50,
+            total_adu_length: 100,
+        };
+        let part = Id {
+            fragment_info: Some(info.clone()),
+            ..whole.bundle.id.clone()
+        };
+        let first = stock.claim(&part, &info, 50).await.unwrap();
+        stock.insert(&whole, false);
+        let again = stock.claim(&part, &info, 50).await.unwrap();
+        assert!(again.missing.is_empty());
+        drop(again);
+        stock.remove(&whole.bundle.id);
+        let other = stock.claim(&part, &info, 50);
+        let early = tokio::time::timeout(Duration::from_millis(50), other).await;
+        assert!(early.is_err(), "the first is still being taken");
+        drop(first);
+        assert!(stock.held().parts.is_empty());
     }
 
     #[tokio::test]

@@ -254,10 +254,11 @@ impl MetadataStorage for Counted {
             Err(error) if refuse(&error) => false,
             Err(_) => until_done("note a bundle", attempt).await,
         };
+        let says = || self.stock.is_passed(bundle, steady::marks());
         if is_new {
             self.stock.insert(bundle, false);
             steady::stored(&bundle.bundle.id);
-        } else if !is_refused() && self.stock.has_come_back(bundle, steady::has_passed()) {
+        } else if !is_refused() && self.stock.has_come_back(bundle, says()) {
             send_back();
         } else if !is_given_up.into_inner() {
             steady::known();
@@ -303,6 +304,10 @@ impl MetadataStorage for Counted {
             let bundle = self.get(id).await?.unwrap_or_else(named);
             self.let_wait(&bundle).await;
             self.stock.put_aside(id);
+            if id.fragment_info.is_none() {
+                // A task of the agent ends with its bundle, unless that is one of the parts that it puts together.
+                unread::end();
+            }
             return Ok(());
         }
         until_done("remove a bundle", || self.store.tombstone(id)).await;

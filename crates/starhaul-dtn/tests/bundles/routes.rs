@@ -245,16 +245,23 @@ async fn a_copy_over_other_nodes_is_told_from_a_bundle_that_has_gone_round() {
         builder.with_payload(b"round".as_slice().into())
     };
     let bundle = plain().build(stamp.clone()).unwrap().1.into_vec();
-    // Two nodes have left their marks, of which none is the middle's.
-    let block = plain().add_extension_block(Type::Unrecognised(227));
-    let flags = Flags {
-        must_replicate: true,
-        ..Flags::default()
+    let marked = |marks: [u8; 16]| {
+        let block = plain().add_extension_block(Type::Unrecognised(227));
+        let flags = Flags {
+            must_replicate: true,
+            ..Flags::default()
+        };
+        let block = block.unwrap().with_flags(flags);
+        let block = block.with_crc_type(CrcType::None);
+        let marked = block.build(marks.to_vec().into());
+        let marked = marked.build(stamp.clone()).unwrap().1.into_vec();
+        after_hops(&marked, 2)
     };
-    let block = block.unwrap().with_flags(flags);
-    let marked = block.with_crc_type(CrcType::None).build(vec![0; 16].into());
-    let copy = marked.build(stamp).unwrap().1.into_vec();
-    let copy = after_hops(&copy, 2);
+    // The source's node has left its mark, and the middle has not: the SHA-256 of "ipn:1.0" begins with 18 88 fb, which are the bits
+    // 24, 8 and 123.
+    let copy = marked([0, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 8]);
+    // The marks were removed on the way, those of the middle perhaps among them, and begun anew.
+    let begun_anew = marked([0; 16]);
     let (mut next, round) = tokio::task::spawn_blocking(move || {
         assert!(source.is_taken(&bundle));
         let left = next.receive();
@@ -268,6 +275,7 @@ async fn a_copy_over_other_nodes_is_told_from_a_bundle_that_has_gone_round() {
     let mut next = tokio::task::spawn_blocking(move || {
         assert!(next.is_taken(&copy), "a copy is refused");
         assert!(!next.is_taken(&round), "it comes back");
+        assert!(!next.is_taken(&begun_anew), "it may have come back");
         next
     })
     .await

@@ -78,8 +78,10 @@ fn h265_unit(unit_type: u8, body: &[u8]) -> FrameKind {
 /// What supplemental information says of its frame (ITU-T H.264 §7.3.2.3.1 and §D.1.8, H.265 §7.3.5 and §D.2.8): from a recovery point
 /// on pictures need none before. At once where its count of frames is 0, as at an I frame that is no IDR; else the picture is
 /// renewed piece by piece, as encoders with intra refresh do that never send another IDR.
-fn recovery_point(mut messages: &[u8]) -> FrameKind {
+fn recovery_point(body: &[u8]) -> FrameKind {
     const RECOVERY_POINT: usize = 6;
+    let plain = without_prevention(body);
+    let mut messages = plain.as_slice();
     while let Some((kind, rest)) = number(messages) {
         let Some((size, content)) = number(rest) else {
             break;
@@ -96,6 +98,21 @@ fn recovery_point(mut messages: &[u8]) -> FrameKind {
         messages = content.get(size..).unwrap_or_default();
     }
     FrameKind::Independent
+}
+
+/// The body of a unit without the bytes of 3 that keep start codes out of it (H.264 §7.4.1.1, H.265 §7.4.2.2): the sizes of messages
+/// do not count them.
+fn without_prevention(body: &[u8]) -> Vec<u8> {
+    let mut zeros = 0;
+    let mut plain = Vec::with_capacity(body.len());
+    for &byte in body {
+        let prevents = zeros >= 2 && byte == 3;
+        zeros = if byte == 0 { zeros + 1 } else { 0 };
+        if !prevents {
+            plain.push(byte);
+        }
+    }
+    plain
 }
 
 /// A number that is the sum of bytes of 255 and a lesser one, and what is behind it.

@@ -138,6 +138,18 @@ fn key_frames_are_told_from_inter_frames() {
             Key,
             "STAP-A with such SEI and an IDR slice",
         ),
+        (
+            H264,
+            &[6, 5, 4, 0, 0, 3, 1, 7, 6, 1, 0x80],
+            Key,
+            "SEI, recovery behind a message whose zeros an escape follows",
+        ),
+        (
+            H264,
+            &[6, 5, 4, 0, 0, 3, 1, 6, 1, 4, 9, 9, 9, 9, 0x80],
+            Independent,
+            "SEI, such a message and one that is no recovery",
+        ),
         (H264, &[6, 255, 6, 1, 0x80], Independent, "SEI of type 261"),
         (H264, &[6, 5, 9, 6, 1, 0x80], Independent, "SEI cut short"),
         (H264, &[6, 6, 1], Independent, "SEI without content"),

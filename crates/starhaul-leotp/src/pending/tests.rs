@@ -202,6 +202,29 @@ fn what_is_asked_for_again_in_vain_waits_longer_each_time() {
     }
 }
 
+/// A stream that was idle asked for what did not exist yet: a hole in what then came was not asked for again for up to two seconds.
+#[test]
+fn what_is_left_of_a_range_is_asked_for_as_soon_as_at_first_once_some_of_it_came() {
+    for came in [(0, 10), (20, 30), (90, 100)] {
+        let (mut now, mut pending) = (Instant::now(), pending());
+        pending.ask(now, C, (0, 100), A, RTT);
+        for _ in 0..10 {
+            now += LONGEST_WAIT;
+            let again = pending.ask(now, C, (0, 100), A, RTT);
+            assert_eq!(again, Some(vec![(0, 100)]));
+        }
+        pending.take(now, C, came);
+        now += RTT;
+        let hole = pending.ask(now, C, (10, 20), A, RTT);
+        assert_eq!(hole, Some(vec![(10, 20)]), "{came:?} came");
+        // It alone waits longer now.
+        now += RTT;
+        assert_eq!(pending.ask(now, C, (10, 20), A, RTT), Some(vec![]));
+        let other = pending.ask(now, C, (40, 50), A, RTT);
+        assert_eq!(other, Some(vec![(40, 50)]), "{came:?} came");
+    }
+}
+
 /// What a slow link brings for longer than it is waited for was forgotten before it came.
 #[test]
 fn what_the_rest_of_a_content_comes_before_is_waited_for() {

@@ -1,5 +1,5 @@
-//! Which datagrams leave whole toward a neighbour. Segmentation offload makes no fragments: a batch of greater ones is refused, after which a
-//! socket sends everything one by one, to whomever.
+//! Which datagrams leave whole toward a neighbour. Segmentation offload makes no fragments: a batch of greater ones is refused, and the socket
+//! alone would then send everything one by one, to whomever.
 
 use std::{
     collections::HashMap,
@@ -39,13 +39,23 @@ impl Mtus {
                 at: now,
                 most: most_toward(to),
             };
-            if self.0.len() >= MOST {
-                self.0.clear();
-            }
-            self.0.insert(to.ip(), known);
+            self.remember(to.ip(), known);
             known
         });
         known.most.is_none_or(|most| bytes <= most)
+    }
+
+    /// A batch of datagrams of so many bytes was refused though they were taken to leave whole: the route has changed since.
+    pub(super) fn note_refused(&mut self, now: Instant, to: SocketAddr, bytes: usize) {
+        let most = Some(bytes.saturating_sub(1));
+        self.remember(to.ip(), Known { at: now, most });
+    }
+
+    fn remember(&mut self, host: IpAddr, known: Known) {
+        if self.0.len() >= MOST {
+            self.0.clear();
+        }
+        self.0.insert(host, known);
     }
 }
 
@@ -79,6 +89,11 @@ mod tests {
         assert!(mtus.carry(now, near, 1472), "loopback has more");
         let later = now + KNOWN;
         assert!(mtus.carry(later, tunnel, 1472), "the kernel is asked again");
+        // What the kernel refuses counts more than what it said.
+        mtus.note_refused(later, near, 1472);
+        assert!(mtus.carry(later, near, 1471) && !mtus.carry(later, near, 1472));
+        assert!(mtus.carry(later, tunnel, 1472), "no other host");
+        assert!(mtus.carry(later + KNOWN, near, 1472), "nor for ever");
         for host in 0..2000_u32 {
             mtus.carry(now, SocketAddr::from((host.to_be_bytes(), 9)), 1472);
         }

@@ -436,8 +436,9 @@ impl Session {
     }
 
     /// Grows with each call that leaves something to send for which the session may not be polled by itself. Of the calls for byte streams
-    /// ([`Session::read`], [`Session::write`], [`Session::finish`], [`Session::reset`], [`Session::stop`]) those after which it is the same
-    /// need no poll: there is nothing to send, or what was there before is waiting for a path, and no timer is due sooner.
+    /// ([`Session::read`], [`Session::read_chunks`], [`Session::write`], [`Session::finish`], [`Session::reset`], [`Session::stop`]) those
+    /// after which it is the same need no poll: there is nothing to send, or what was there before is waiting for a path, and no timer is due
+    /// sooner.
     pub const fn poll_requests(&self) -> u64 {
         self.poll_requests
     }

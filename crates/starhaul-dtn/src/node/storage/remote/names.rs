@@ -30,11 +30,15 @@ const KEEP: &str = "INSERT INTO starhaul_gone (bundle_id, until)
         ELSE LEAST(INTERVAL '1 hour', GREATEST(INTERVAL '0', m.expiry - m.received_at)) END
     FROM bundles b JOIN metadata m ON m.id = b.id WHERE b.bundle_id = $1
     ON CONFLICT (bundle_id) DO UPDATE SET until = EXCLUDED.until";
-const FORGET_ALL: &str =
-    "WITH old AS (DELETE FROM starhaul_gone WHERE until < $1 RETURNING bundle_id)
+/// What is noted of a bundle that is still here stays: it is perhaps about to go, and its name would be kept for ever.
+const FORGET_ALL: &str = "WITH old AS (DELETE FROM starhaul_gone g WHERE g.until < $1
+        AND NOT EXISTS (SELECT 1 FROM bundles b JOIN metadata m ON m.id = b.id WHERE b.bundle_id = g.bundle_id)
+        RETURNING g.bundle_id)
     DELETE FROM bundles b USING old WHERE b.bundle_id = old.bundle_id
     AND NOT EXISTS (SELECT 1 FROM metadata m WHERE m.id = b.id)";
-const FORGET_ONE: &str = "WITH old AS (DELETE FROM starhaul_gone WHERE until < $1 AND bundle_id = $2 RETURNING bundle_id)
+const FORGET_ONE: &str = "WITH old AS (DELETE FROM starhaul_gone g WHERE g.until < $1 AND g.bundle_id = $2
+        AND NOT EXISTS (SELECT 1 FROM bundles b JOIN metadata m ON m.id = b.id WHERE b.bundle_id = g.bundle_id)
+        RETURNING g.bundle_id)
     DELETE FROM bundles b USING old WHERE b.bundle_id = old.bundle_id
     AND NOT EXISTS (SELECT 1 FROM metadata m WHERE m.id = b.id)";
 
