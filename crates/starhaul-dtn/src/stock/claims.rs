@@ -76,23 +76,10 @@ mod tests {
     use hardy_bpv7::{builder::Builder, creation_timestamp::CreationTimestamp};
 
     use super::*;
-    use crate::config::Storage;
-
-    fn id(offset: u64, whole: u64) -> Id {
-        Id {
-            source: "ipn:1.5".parse().unwrap(),
-            timestamp: CreationTimestamp::from_parts(None, 7),
-            fragment_info: Some(FragmentInfo {
-                offset,
-                total_adu_length: whole,
-            }),
-        }
-    }
-
-    fn ends(ranges: &[Range<u64>]) -> Vec<(u64, u64)> {
-        let ends = ranges.iter().map(|range| (range.start, range.end));
-        ends.collect()
-    }
+    use crate::{
+        config::Storage,
+        stock::parts::tests::{ends, id},
+    };
 
     /// A neighbour has sent the last part again before it heard that it was taken.
     #[tokio::test]

@@ -147,12 +147,12 @@ fn remove_if_empty(entry: OccupiedEntry<'_, Id, Whole>) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use hardy_bpv7::creation_timestamp::CreationTimestamp;
 
     use super::*;
 
-    fn id(offset: u64, whole: u64) -> Id {
+    pub(in crate::stock) fn id(offset: u64, whole: u64) -> Id {
         Id {
             source: "ipn:1.5".parse().unwrap(),
             timestamp: CreationTimestamp::from_parts(None, 7),
@@ -163,7 +163,7 @@ mod tests {
         }
     }
 
-    fn ends(ranges: &[Range<u64>]) -> Vec<(u64, u64)> {
+    pub(in crate::stock) fn ends(ranges: &[Range<u64>]) -> Vec<(u64, u64)> {
         let ends = ranges.iter().map(|range| (range.start, range.end));
         ends.collect()
     }
