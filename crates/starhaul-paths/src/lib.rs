@@ -29,6 +29,7 @@ mod ledger;
 mod loss;
 mod monitor;
 pub mod optimizer;
+mod plateau;
 mod ranges;
 mod recent;
 mod silence;

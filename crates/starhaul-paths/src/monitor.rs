@@ -13,6 +13,7 @@ use crate::{
     delay::{Smoothed, WindowedMin},
     ledger::{Fated, PathLedger},
     loss::LossEstimator,
+    plateau::Plateau,
     recent::Recent,
     silence::Silence,
 };
@@ -36,6 +37,8 @@ const SHOWING: u8 = 8;
 /// So many losses in a row leave no later datagram whose acknowledgement would tell of them; an acknowledgement is overdue after as many
 /// variations.
 const TELLING: f64 = 4.0;
+/// A startup lasts for so many round trips at the most.
+const MOST_DOUBLINGS: f64 = 10.0;
 /// Longest prediction: later than every deadline, and safe to add to an instant.
 const FOREVER: Duration = Duration::from_secs(86_400);
 
@@ -64,6 +67,7 @@ pub struct PathMonitor<T> {
     /// Start of the current rate interval, and the bytes that arrived in it.
     interval: Option<(Instant, u64)>,
     recent: Recent,
+    plateau: Plateau,
     silence: Silence,
     /// What was in flight when the path last fell silent.
     silenced: Option<Silenced>,
@@ -97,6 +101,7 @@ impl<T: Copy> PathMonitor<T> {
             delivery_rate: Bandwidth::ZERO,
             interval: None,
             recent: Recent::default(),
+            plateau: Plateau::default(),
             silence: Silence::default(),
             silenced: None,
         };
@@ -115,6 +120,8 @@ impl<T: Copy> PathMonitor<T> {
         }
         self.add_floor(update.smoothed_rtt);
         self.transport = update;
+        let (rtt, rate, is_full) = (self.smoothed_rtt(), self.bandwidth(), self.is_in_full_use());
+        self.plateau.update(self.now, rtt, rate, is_full);
     }
 
     /// The transport's last estimates.
@@ -352,7 +359,28 @@ impl<T: Copy> PathMonitor<T> {
 
     /// It carries at least half of what it can: so much is in flight. A path that waits for other data, or is spared, has less.
     pub fn is_in_full_use(&self) -> bool {
-        2 * self.transport.bytes_in_flight >= self.bandwidth().bytes_in(self.min_rtt())
+        self.transport.bytes_in_flight.saturating_mul(2)
+            >= self.bandwidth().bytes_in(self.min_rtt())
+    }
+
+    /// All that was to be sent over the path has left: what it carries now is what was sent, not what it could.
+    pub const fn on_drained(&mut self) {
+        self.plateau.on_drained();
+    }
+
+    /// Whether [`bandwidth`](Self::bandwidth) is what the path carries, not what a controller that starts has reached yet: three round
+    /// trips of full use went by without a quarter more.
+    pub fn bandwidth_is_known(&self) -> bool {
+        self.plateau.is_reached()
+    }
+
+    /// Bytes that the path carries within `time` at the most, if its controller still starts: it doubles its rate each round trip, and the
+    /// estimate is one round trip old.
+    pub fn most_of_startup(&self, time: Duration) -> u64 {
+        let rounds = time.as_secs_f64() / self.min_rtt().max(LEAST_MARGIN).as_secs_f64();
+        let doublings = rounds.clamp(f64::EPSILON, MOST_DOUBLINGS) * std::f64::consts::LN_2;
+        let mean = doublings.exp_m1() / doublings;
+        self.bandwidth().scaled(2.0 * mean).bytes_in(time)
     }
 
     /// Smoothed acknowledgement time: from sending until the first acknowledgement.

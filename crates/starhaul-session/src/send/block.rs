@@ -84,14 +84,18 @@ pub(crate) struct SendBlock {
     pub(crate) priority: u8,
     pub(crate) max_coding_rate: f64,
     pub(crate) dependents: Vec<u64>,
-    /// It is useless without another that had not ended when it came.
-    pub(crate) depends: bool,
+    /// The number of the block without which it is useless, which had not ended when it came.
+    pub(crate) depends_on: Option<u64>,
     /// Redundancy must go out with the data, because a retransmission would come too late.
     pub(crate) redundancy_is_urgent: bool,
     pub(crate) retransmitted: bool,
     pub(crate) any_lost: bool,
     /// Where it stands in the order of sending, if it waits there.
     pub(crate) rank: Option<(u8, u32, Instant)>,
+    /// Later blocks of its stream are not delivered before it arrives or ends.
+    pub(crate) is_ordered: bool,
+    /// What of it waits [aside](super::aside), if it does.
+    pub(super) aside_bytes: Option<u64>,
     /// Its next timer, and what that is for.
     pub(crate) timer: (Instant, BlockTimer),
     /// It waits for spare capacity to send redundancy.
@@ -143,11 +147,13 @@ impl SendBlock {
             priority,
             max_coding_rate,
             dependents: Vec::new(),
-            depends: false,
+            depends_on: None,
             redundancy_is_urgent: false,
             retransmitted: false,
             any_lost: false,
             rank: None,
+            is_ordered: false,
+            aside_bytes: None,
             timer: (deadline, BlockTimer::Deadline),
             in_spare: false,
             has_arrived: false,

@@ -1,5 +1,6 @@
 //! Blocks that have not ended, and which fragment of which goes next on a path.
 
+mod aside;
 pub(crate) mod block;
 pub(crate) mod bytes;
 pub(crate) mod bytes_out;
@@ -29,6 +30,7 @@ use crate::{
     types::{BlockId, ExpiredCause, Outcome},
     wire::{FRAGMENT_HEADER_BYTES, wrap},
 };
+use aside::Aside;
 use block::{BlockTimer, SendBlock};
 use carriers::{Cargo, Carriers};
 use demand::{Demand, QUIC_HEADER_BYTES};
@@ -52,6 +54,7 @@ pub(crate) struct BlocksOut {
     blocks: BTreeMap<BlockKey, SendBlock>,
     queue: BlockQueue,
     order: Order,
+    aside: Aside,
     spare: BlockQueue,
     /// The next timer of each block.
     expiry: BTreeSet<(Instant, BlockTimer, BlockKey)>,
@@ -65,7 +68,7 @@ pub(crate) struct BlocksOut {
     pub(crate) held_bytes: usize,
     /// Blocks that ended since last asked.
     pub(crate) ended: Vec<(SendBlock, Outcome)>,
-    /// A block was given up for want of capacity.
+    /// A block was given up, or set aside, for want of capacity.
     pub(crate) overloaded: bool,
 }
 
@@ -84,6 +87,7 @@ impl BlocksOut {
             blocks: BTreeMap::new(),
             queue: BlockQueue::default(),
             order: Order::default(),
+            aside: Aside::default(),
             spare: BlockQueue::default(),
             expiry: BTreeSet::new(),
             queries: VecDeque::new(),
@@ -131,7 +135,7 @@ impl BlocksOut {
         };
         base.dependents.push(key.1);
         if let Some(block) = self.blocks.get_mut(&key) {
-            block.depends = true;
+            block.depends_on = Some(on.1);
         }
         true
     }
@@ -170,6 +174,7 @@ impl BlocksOut {
         let Some(block) = self.blocks.get_mut(&key) else {
             return;
         };
+        self.aside.forget(block);
         let wanted = (block.waiting_bytes() > 0).then(|| {
             rank(
                 block.priority,
@@ -205,6 +210,7 @@ impl BlocksOut {
 
     fn unqueue(&mut self, key: BlockKey) {
         if let Some(block) = self.blocks.get_mut(&key) {
+            self.aside.forget(block);
             if let Some(rank) = block.rank.take() {
                 self.queue.remove(rank, key);
                 self.order.forget(key);
@@ -260,7 +266,7 @@ impl BlocksOut {
     }
 
     pub(crate) fn waits(&self) -> bool {
-        !self.queue.is_empty()
+        !self.queue.is_empty() || !self.aside.is_empty()
     }
 
     /// Cuts a block that is about to send its first fragment over `path`.
@@ -485,6 +491,7 @@ impl BlocksOut {
                 }
             };
             self.expiry.insert((block.timer.0, block.timer.1, key));
+            let is_aside = block.aside_bytes.is_some();
             // What was cut again for narrower paths is to be sent still.
             let is_wanted =
                 timer == BlockTimer::Query && !block.has_arrived && now <= block.deadline;
@@ -492,7 +499,9 @@ impl BlocksOut {
                 timer,
                 BlockTimer::Review | BlockTimer::Chance | BlockTimer::LastChance
             );
-            if goes_on || is_wanted {
+            if goes_on && is_aside {
+                // There is room for it or not, whatever its timer says.
+            } else if goes_on || is_wanted {
                 self.requeue(now, key)
             } else {
                 self.unqueue(key)
@@ -544,6 +553,18 @@ pub(crate) fn class_of(block: &SendBlock) -> Class {
         retransmits: block.mode.retransmits(),
         codes: block.mode.codes(),
     }
+}
+
+/// Where the block waits in the queue, when it does.
+fn class_in_queue(block: &SendBlock) -> queue::Class {
+    let span = block.deadline.saturating_duration_since(block.born);
+    let (priority, span, _) = rank(block.priority, span, block.deadline);
+    (priority, span)
+}
+
+/// Blocks of the class go before those of the other: they are as important or more, and not due much later.
+const fn goes_before(class: queue::Class, other: queue::Class) -> bool {
+    class.0 == other.0 || class.0 < other.0 && class.1 <= other.1
 }
 
 /// What a scheduler is told of a block.

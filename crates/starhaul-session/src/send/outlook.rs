@@ -12,9 +12,9 @@ use super::{
 };
 use crate::paths::{Path, Paths};
 
-/// Estimates of bandwidth are trusted for giving blocks up only when the queue was never empty for this long (or an RTT).
+/// Blocks are given up for want of bandwidth only when the queue was never empty for this long.
 const BUSY_BEFORE_TRUST: Duration = Duration::from_millis(200);
-/// … and for so many round trips, in which a controller that starts doubles its rate each time.
+/// Within so many round trips of a path a controller that starts, and doubles its rate in each, has reached what it carries.
 const ROUNDS_BEFORE_TRUST: u32 = 8;
 /// A class whose waiting blocks take less time than this, and less than a quarter of their deadline, …
 const LIGHT_CLASS: Duration = Duration::from_millis(250);
@@ -26,15 +26,34 @@ const BEHIND_SHARE: u32 = 4;
 /// A block begins with this part of its time to spare at the most.
 const MARGIN_SHARE: u32 = 3;
 
-/// Blocks have waited without a break since `since` for so long that what these paths carry is known.
-fn is_busy<'a>(
+/// Since when blocks have waited without a break.
+#[derive(Clone, Copy, Debug)]
+struct Wait {
     since: Option<Instant>,
     now: Instant,
-    paths: impl Iterator<Item = &'a Path>,
-) -> bool {
-    let rtt = paths.map(|path| path.monitor.smoothed_rtt()).max();
-    let rounds = rtt.unwrap_or_default() * ROUNDS_BEFORE_TRUST;
-    since.is_some_and(|since| now.saturating_duration_since(since) >= BUSY_BEFORE_TRUST.max(rounds))
+}
+
+impl Wait {
+    /// They wait because the paths are in use, not because they have just come.
+    fn is_long(self) -> bool {
+        self.lasts() >= Some(BUSY_BEFORE_TRUST)
+    }
+
+    fn lasts(self) -> Option<Duration> {
+        self.since
+            .map(|since| self.now.saturating_duration_since(since))
+    }
+
+    /// What the path carries is known: its rate has stopped growing, or had time for it.
+    fn shows(self, path: &Path) -> bool {
+        let rounds = path.monitor.smoothed_rtt() * ROUNDS_BEFORE_TRUST;
+        path.monitor.bandwidth_is_known() || self.lasts() >= Some(rounds)
+    }
+
+    /// What all of these paths carry is known.
+    fn shows_all<'a>(self, mut paths: impl Iterator<Item = &'a Path>) -> bool {
+        self.is_long() && paths.all(|path| self.shows(path))
+    }
 }
 
 /// Whether the paths carry less than streams ask for.
@@ -45,6 +64,15 @@ pub(super) struct Overload {
     waits_from: Option<u8>,
     /// The same while no path is spared that may bring them in time.
     behind_from: Option<u8>,
+}
+
+impl BlocksOut {
+    const fn wait(&self, now: Instant) -> Wait {
+        Wait {
+            since: self.busy_since,
+            now,
+        }
+    }
 }
 
 impl Overload {
@@ -60,6 +88,7 @@ impl Overload {
     /// Whatever was asked for: the first block of a priority has waited for half of its time, and it and those behind it take long to send. What is
     /// sent beside them, where all paths are in use, makes more of them wait as long.
     fn find_waiting(&mut self, blocks_out: &BlocksOut, now: Instant, paths: &Paths) {
+        let wait = blocks_out.wait(now);
         let mut bytes = 0;
         for (class, waiting) in blocks_out.queue.classes() {
             let first = blocks_out.queue.first(class);
@@ -73,7 +102,7 @@ impl Overload {
             let useful = || useful(paths, fragment, whole);
             let takes = || useful_bandwidth(paths, fragment, whole).time_to_send(bytes);
             // A path in its startup is not known to be full.
-            let is_known = || is_busy(blocks_out.busy_since, now, useful());
+            let is_known = || wait.shows_all(useful());
             let is_early = left >= whole / 2 || takes() <= whole / BEHIND_SHARE;
             // What only a silent path may bring does not wait for others.
             if is_early || useful().next().is_none() || !is_known() {
@@ -105,7 +134,7 @@ impl Overload {
 /// The paths are known to carry less than streams ask for.
 fn asks_too_much(blocks_out: &BlocksOut, now: Instant, paths: &Paths) -> bool {
     let usable = paths.usable().map(|(_, path)| path);
-    is_busy(blocks_out.busy_since, now, usable)
+    blocks_out.wait(now).shows_all(usable)
         && blocks_out
             .demand
             .by_importance(now)
@@ -139,7 +168,7 @@ pub(super) struct Outlook<'a> {
     fragment_capacity: Option<usize>,
     /// What was offered lately by blocks of each priority and of more important ones.
     demand: Vec<(u8, Bandwidth)>,
-    busy_since: Option<Instant>,
+    wait: Wait,
     overload: Overload,
 }
 
@@ -159,7 +188,7 @@ impl<'a> Outlook<'a> {
             bandwidth: paths.bandwidth(),
             fragment_capacity: paths.fragment_capacity(),
             demand: blocks_out.demand.by_importance(now),
-            busy_since: blocks_out.busy_since,
+            wait: blocks_out.wait(now),
             overload: Overload::of(blocks_out, now, paths),
         }
     }
@@ -217,41 +246,70 @@ impl<'a> Outlook<'a> {
         )
     }
 
-    /// It cannot arrive in time over any path, behind the `ahead` bytes of those that go first.
+    /// No path brings anything more of it in time.
+    pub(super) fn is_too_late(&self, block: &SendBlock) -> bool {
+        block.deadline < self.near && !self.can_carry_one_more(block)
+    }
+
+    /// The paths do not bring it in time behind the `ahead` bytes of those that go first.
     pub(super) fn is_hopeless(&self, block: &SendBlock, ahead: u64) -> bool {
-        if block.deadline < self.near && !self.can_carry_one_more(block) {
+        if self.is_too_late(block) {
             return true;
         }
-        // The bandwidth of the paths that may bring it was measured under load.
         let whole = block.deadline.saturating_duration_since(block.born);
         let fragment = fragment_bytes(block, self.fragment_capacity);
         let useful = || useful(self.paths, fragment, whole);
         // What only a silent path may bring waits for it.
-        if useful().next().is_none() || !is_busy(self.busy_since, self.now, useful()) {
+        if useful().next().is_none() || !self.wait.is_long() {
             return false;
         }
-        // More important blocks keep coming and go first.
-        let all = self.bandwidth.bits_per_second().max(1);
-        let above = self
-            .wanted(|priority| priority < block.priority)
-            .bits_per_second();
-        let left = all.saturating_sub(above).max(all / 10);
         let mut time = block.deadline.saturating_duration_since(self.now);
-        let mut bytes = block.waiting_bytes() as u128;
+        let mut bytes = block.waiting_bytes() as u64;
         if self.asks_too_much(block) && block.is_untouched() {
             time = time.saturating_sub(self.margin(block));
-            bytes += u128::from(ahead);
+            bytes = bytes.saturating_add(ahead);
         }
-        let deliverable: u64 = self
-            .paths
-            .usable()
-            .map(|(_, path)| {
-                let time = time.saturating_sub(path.monitor.present_delay());
-                path.monitor.bandwidth().bytes_in(time)
-            })
-            .fold(0, u64::saturating_add);
-        let ours = u128::from(deliverable) * u128::from(left) / u128::from(all);
-        bytes > ours
+        bytes > self.share_of(block, time)
+    }
+
+    /// What the paths bring of the block's class within so long: more important blocks keep coming and go first.
+    fn share_of(&self, block: &SendBlock, time: Duration) -> u64 {
+        let all = self.bandwidth.bits_per_second().max(1);
+        let above = self.wanted(|priority| priority < block.priority);
+        let left = all.saturating_sub(above.bits_per_second()).max(all / 10);
+        let ours = u128::from(self.deliverable(time)) * u128::from(left) / u128::from(all);
+        u64::try_from(ours).unwrap_or(u64::MAX)
+    }
+
+    /// What the paths bring within so long.
+    fn deliverable(&self, time: Duration) -> u64 {
+        let brings = |path: &Path| {
+            let time = time.saturating_sub(path.monitor.present_delay());
+            match self.wait.shows(path) {
+                true => path.monitor.bandwidth().bytes_in(time),
+                false => path.monitor.most_of_startup(time),
+            }
+        };
+        let usable = self.paths.usable().map(|(_, path)| brings(path));
+        usable.fold(0, u64::saturating_add)
+    }
+
+    /// What the paths bring until the block is due.
+    pub(super) fn room(&self, block: &SendBlock) -> u64 {
+        self.deliverable(block.deadline.saturating_duration_since(self.now))
+    }
+
+    /// The paths bring it in time behind the `ahead` bytes of those that go first, with time to spare.
+    pub(super) fn fits(&self, block: &SendBlock, ahead: u64) -> bool {
+        let left = block.deadline.saturating_duration_since(self.now);
+        let time = left.saturating_sub(self.margin(block));
+        let bytes = ahead.saturating_add(block.waiting_bytes() as u64);
+        !self.is_too_late(block) && bytes <= self.share_of(block, time)
+    }
+
+    /// The paths bring it in time if nothing else is sent.
+    pub(super) fn fits_alone(&self, block: &SendBlock) -> bool {
+        !self.is_too_late(block) && block.waiting_bytes() as u64 <= self.room(block)
     }
 
     /// All that is asked for is more than the paths carry, or what is as important as the block more than those carry over which it may arrive.

@@ -1,14 +1,18 @@
 //! Which fragment of which block leaves next on a path.
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::BTreeSet,
+    time::{Duration, Instant},
+};
 
 use starhaul_paths::PathId;
 
 use super::{
     BlocksOut,
     block::SendBlock,
-    chances, class_of, fits, fragment_bytes, is_stranded,
+    chances, class_in_queue, class_of, fits, fragment_bytes, goes_before, is_stranded,
     outlook::{Outlook, Overload},
+    queue::Class,
 };
 use crate::{
     facts::Purpose,
@@ -18,8 +22,11 @@ use crate::{
     scheduler::{Limit, Load, Scheduler, View},
 };
 
-/// Blocks examined for one packet before a path is left idle.
-const MAX_EXAMINED: usize = 16;
+/// Blocks examined for one packet before a path is left idle …
+const MAX_EXAMINED: usize = 32;
+/// … and of one class: what a path declines of many that are alike must not hide the others from it.
+const MAX_OF_A_CLASS: usize = 16;
+const LEAST_OF_A_CLASS: usize = 4;
 /// The order of the same waiting blocks is taken as unchanged for so long.
 const REWEIGH_AFTER: Duration = Duration::from_millis(1);
 /// Places far behind that are tried, of all classes.
@@ -49,6 +56,10 @@ pub(crate) struct Place {
 #[derive(Debug, Default)]
 pub(super) struct Order {
     keys: Vec<BlockKey>,
+    /// The last ones of classes of which others were not weighed.
+    ends: Vec<BlockKey>,
+    /// Bytes of each class that were not weighed.
+    unseen: Vec<(Class, u64)>,
     /// Of the queue that was weighed.
     revision: u64,
     until: Option<Instant>,
@@ -63,9 +74,20 @@ impl Order {
         self.overload
     }
 
-    /// A block ends, or waits elsewhere.
+    /// What was not weighed, and goes before the block.
+    fn unseen_before(&self, block: &SendBlock) -> u64 {
+        let own = class_in_queue(block);
+        let of_others = self.unseen.iter().filter(|(class, _)| *class != own);
+        let before = of_others.filter(|(class, _)| goes_before(*class, own));
+        before.map(|(_, bytes)| bytes).sum()
+    }
+
+    /// A block ends, or waits elsewhere. Where it was the last that was weighed of its class, those behind it have their turn.
     pub(super) fn forget(&mut self, key: BlockKey) {
         self.keys.retain(|waits| *waits != key);
+        if self.ends.contains(&key) {
+            self.until = None;
+        }
     }
 }
 
@@ -76,6 +98,11 @@ impl BlocksOut {
         let mut choice = self.examine(view, scheduler);
         if choice.is_none() && self.queue.has_news() {
             // What came behind the others may suit this path.
+            self.order.until = None;
+            self.put_in_order(view.now(), view.paths());
+            choice = self.examine(view, scheduler);
+        }
+        if choice.is_none() && self.tend_aside(view.now(), view.paths()) {
             self.order.until = None;
             self.put_in_order(view.now(), view.paths());
             choice = self.examine(view, scheduler);
@@ -101,7 +128,7 @@ impl BlocksOut {
                 block.recut();
             }
             let place = Place {
-                ahead,
+                ahead: ahead + self.order.unseen_before(block),
                 waits: self.order.overload.waits(block.priority),
             };
             if let Some((fragment, purpose)) = choose(block, view, scheduler, place) {
@@ -124,9 +151,13 @@ impl BlocksOut {
         if self.queue.is_empty() || is_fresh && !self.order.keys.is_empty() {
             return;
         }
+        self.tend_aside(now, paths);
         let mut keys = std::mem::take(&mut self.order.keys);
         let mut overload;
         loop {
+            let of_a_class = self.weighed_of_a_class();
+            self.order.unseen = self.not_weighed(of_a_class);
+            self.order.ends = self.queue.ends(of_a_class).collect();
             let outlook = Outlook::new(self, now, paths);
             overload = outlook.overload();
             let max_priority = self.queue.max_priority();
@@ -137,26 +168,16 @@ impl BlocksOut {
                 })
             };
             keys.clear();
-            keys.extend(self.queue.ranked(weigh).take(MAX_EXAMINED));
-            let mut ahead = 0;
-            let is_hopeless = |key: &BlockKey| {
-                self.blocks.get(key).is_some_and(|block| {
-                    let is_hopeless = outlook.is_hopeless(block, ahead);
-                    if !is_hopeless {
-                        ahead += block.waiting_bytes() as u64;
-                    }
-                    is_hopeless
-                })
-            };
-            let hopeless: Vec<_> = keys.iter().copied().filter(is_hopeless).collect();
+            keys.extend(self.queue.ranked(of_a_class, weigh).take(MAX_EXAMINED));
+            let hopeless = self.hopeless_among(&keys, &outlook);
             if hopeless.is_empty() {
                 break;
             }
-            for key in hopeless {
+            for (key, room) in hopeless {
                 // Its acknowledgement may still come.
                 if self.blocks.get(&key).is_some_and(SendBlock::may_be_whole) {
                     self.unqueue(key);
-                } else {
+                } else if !room.is_some_and(|room| self.set_aside(key, room)) {
                     self.give_up(now, key, paths);
                 }
             }
@@ -164,6 +185,8 @@ impl BlocksOut {
         self.queue.on_weighed();
         self.order = Order {
             keys,
+            ends: std::mem::take(&mut self.order.ends),
+            unseen: std::mem::take(&mut self.order.unseen),
             revision: self.queue.revision(),
             until: Some(now + REWEIGH_AFTER),
             overload,
@@ -171,10 +194,59 @@ impl BlocksOut {
         };
     }
 
+    /// How many blocks of each class are weighed.
+    fn weighed_of_a_class(&self) -> usize {
+        let classes = self.queue.classes().count().max(1);
+        (MAX_EXAMINED / classes).clamp(LEAST_OF_A_CLASS, MAX_OF_A_CLASS)
+    }
+
+    /// See [`Order::unseen`].
+    fn not_weighed(&self, of_a_class: usize) -> Vec<(Class, u64)> {
+        let long = self
+            .queue
+            .classes()
+            .filter(|(_, waiting)| *waiting > of_a_class);
+        let unseen =
+            long.map(|(class, waiting)| (class, self.waiting_bytes(class, waiting - of_a_class)));
+        unseen.collect()
+    }
+
+    /// Those of the blocks, in their order, that cannot arrive in time, each with the bytes for which there would be room until then if nothing
+    /// else was sent; `None` if it comes too late whatever happens.
+    fn hopeless_among(
+        &self,
+        keys: &[BlockKey],
+        outlook: &Outlook<'_>,
+    ) -> Vec<(BlockKey, Option<u64>)> {
+        let (mut ahead, mut aside) = (0, BTreeSet::new());
+        let mut hopeless = Vec::new();
+        for &key in keys {
+            let Some(block) = self.blocks.get(&key) else {
+                continue;
+            };
+            let on = block.depends_on.map(|on| (key.0, on));
+            let needs_one_aside =
+                on.is_some_and(|on| aside.contains(&on)) || self.waits_for_one_aside(block);
+            if outlook.is_too_late(block) {
+                hopeless.push((key, None));
+            } else if needs_one_aside && !block.may_be_whole()
+                || outlook.is_hopeless(block, ahead + self.order.unseen_before(block))
+            {
+                aside.insert(key);
+                // Others would wait for one aside.
+                let room = (!block.is_ordered).then(|| outlook.room(block));
+                hopeless.push((key, room));
+            } else {
+                ahead += block.waiting_bytes() as u64;
+            }
+        }
+        hopeless
+    }
+
     /// Redundancy for which there is room because nothing else wants the path.
     pub(crate) fn pick_spare(&self, view: &View<'_>, scheduler: &dyn Scheduler) -> Option<Choice> {
         self.spare
-            .ranked(|_| 0.0)
+            .ranked(MAX_EXAMINED, |_| 0.0)
             .take(MAX_EXAMINED)
             .find_map(|key| {
                 let block = self.blocks.get(&key)?;
@@ -205,7 +277,7 @@ impl BlocksOut {
                 self.take_far_behind(key, ahead, view, scheduler)
             };
             let last = waiting.saturating_sub(1);
-            let mut place = MAX_EXAMINED.min(last);
+            let mut place = self.weighed_of_a_class().min(last);
             let mut declined = place.saturating_sub(1);
             while place > declined {
                 if tries == 0 {
@@ -242,7 +314,7 @@ impl BlocksOut {
         scheduler: &dyn Scheduler,
     ) -> Option<Choice> {
         let block = self.blocks.get(&key)?;
-        let is_chained = block.depends || !block.dependents.is_empty();
+        let is_chained = block.depends_on.is_some() || !block.dependents.is_empty();
         if is_chained || self.order.keys.contains(&key) {
             return None;
         }

@@ -7,6 +7,7 @@
 use std::{
     cmp::Ordering,
     collections::{BTreeMap, BTreeSet, btree_set},
+    iter::Take,
     time::{Duration, Instant},
 };
 
@@ -107,6 +108,16 @@ impl BlockQueue {
         self.classes.get(&class)?.first().map(|(_, key)| *key)
     }
 
+    /// Of each class with more than `most` blocks the last of the first `most`.
+    pub(crate) fn ends(&self, most: usize) -> impl Iterator<Item = BlockKey> {
+        let long = self
+            .classes
+            .values()
+            .filter(move |class| class.len() > most);
+        let last = long.filter_map(move |class| class.iter().nth(most.saturating_sub(1)));
+        last.map(|(_, key)| *key)
+    }
+
     /// The block of a class that goes last.
     pub(crate) fn last(&self, class: Class) -> Option<BlockKey> {
         self.classes.get(&class)?.last().map(|(_, key)| *key)
@@ -143,12 +154,13 @@ impl BlockQueue {
             .map_or(1, |((priority, _), _)| (*priority).max(1))
     }
 
-    /// Blocks by rising weight, lazily: `weigh` is asked for the head of each class and then for each next in turn.
-    pub(crate) fn ranked<W: Fn(BlockKey) -> f64>(&self, weigh: W) -> Ranked<'_, W> {
+    /// The first `most` blocks of each class by rising weight, lazily: `weigh` is asked for the head of each class and then for each
+    /// next in turn.
+    pub(crate) fn ranked<W: Fn(BlockKey) -> f64>(&self, most: usize, weigh: W) -> Ranked<'_, W> {
         let heads = self
             .classes
             .values()
-            .filter_map(|class| Head::next(class.iter(), &weigh))
+            .filter_map(|class| Head::next(class.iter().take(most), &weigh))
             .collect();
         Ranked { heads, weigh }
     }
@@ -164,14 +176,13 @@ struct Head<'a> {
     weight: f64,
     deadline: Instant,
     key: BlockKey,
-    rest: btree_set::Iter<'a, (Instant, BlockKey)>,
+    rest: Waiting<'a>,
 }
 
+type Waiting<'a> = Take<btree_set::Iter<'a, (Instant, BlockKey)>>;
+
 impl<'a> Head<'a> {
-    fn next(
-        mut rest: btree_set::Iter<'a, (Instant, BlockKey)>,
-        weigh: &impl Fn(BlockKey) -> f64,
-    ) -> Option<Self> {
+    fn next(mut rest: Waiting<'a>, weigh: &impl Fn(BlockKey) -> f64) -> Option<Self> {
         let &(deadline, key) = rest.next()?;
         Some(Self {
             weight: weigh(key),

@@ -78,6 +78,9 @@ impl Session {
             }
         }
         let drained = !batch.is_full;
+        if drained && let Some(path) = self.paths.get_mut(path) {
+            path.monitor.on_drained();
+        }
         self.bytes_out.note_backlog(self.now);
         self.settle();
         drained

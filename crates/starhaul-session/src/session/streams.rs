@@ -120,7 +120,12 @@ impl Session {
         // What it depends on may have just ended.
         self.blocks_out.expire(self.now, &self.paths);
         self.settle();
+        if let Some(entry) = self.streams.get(&stream).filter(|_| !data.is_empty()) {
+            let priority = options.priority.unwrap_or(entry.config.priority);
+            self.make_room_for_block(data.len(), priority);
+        }
         let (held, limit) = (self.held_for_sending(), self.config.max_send_bytes);
+        let kept = self.kept_for_writers();
         let entry = self
             .streams
             .get_mut(&stream)
@@ -134,12 +139,6 @@ impl Session {
         if data.is_empty() || data.len() > MAX_BLOCK_BYTES {
             return Err(StreamError::BlockSize(data.len()));
         }
-        // Room that writers of bytes wait for is not taken again by blocks.
-        let kept = if self.bytes_out.writers_starve || self.bytes_out.writers_are_due {
-            limit / BYTES_SHARE
-        } else {
-            0
-        };
         if held + data.len() + SEND_OVERHEAD_BYTES + kept > limit {
             return Err(StreamError::QueueFull { held, limit });
         }
@@ -158,7 +157,7 @@ impl Session {
         let depends_on = options.depends_on.map(|on| unwrap(on.0, number));
         let lost_dependency = depends_on.filter(|on| blocks.undelivered.contains(*on));
         let config = &entry.config;
-        let block = SendBlock::new(
+        let mut block = SendBlock::new(
             key,
             data,
             config.mode,
@@ -167,6 +166,7 @@ impl Session {
             priority,
             config.max_coding_rate,
         );
+        block.is_ordered = config.ordered;
         self.observers.note(self.now, || Fact::BlockQueued {
             stream,
             block: BlockId(wrap(number)),
@@ -189,6 +189,31 @@ impl Session {
         }
         self.settle();
         Ok(BlockId(wrap(number)))
+    }
+
+    /// Blocks for which there is no room make room for one of so many bytes that is not less important.
+    fn make_room_for_block(&mut self, bytes: usize, priority: u8) {
+        let limit = self.config.max_send_bytes;
+        let wanted = bytes + SEND_OVERHEAD_BYTES + self.kept_for_writers();
+        let aside = usize::try_from(self.blocks_out.aside_bytes()).unwrap_or(usize::MAX);
+        if self.held_for_sending().saturating_sub(aside) + wanted > limit {
+            return;
+        }
+        while self.held_for_sending() + wanted > limit
+            && self
+                .blocks_out
+                .end_one_aside(self.now, priority, &self.paths)
+        {
+            self.settle();
+        }
+    }
+
+    /// Room that writers of bytes wait for is not taken again by blocks.
+    fn kept_for_writers(&self) -> usize {
+        match self.bytes_out.writers_starve || self.bytes_out.writers_are_due {
+            true => self.config.max_send_bytes / BYTES_SHARE,
+            false => 0,
+        }
     }
 
     /// Changes the deadline (from now) or the priority of a block that has not ended.

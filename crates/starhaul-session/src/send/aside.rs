@@ -1,0 +1,191 @@
+//! Blocks for which there is no room as far as one can see. They wait beside the queue until their deadline comes too near: others may end
+//! sooner, applications may ask for less, a path may become faster.
+
+use std::{
+    collections::BTreeSet,
+    ops::Bound,
+    time::{Duration, Instant},
+};
+
+use super::{BlocksOut, block::SendBlock, outlook::Outlook};
+use crate::{item::BlockKey, paths::Paths};
+
+/// So many are weighed again at once …
+const MAX_WEIGHED: usize = 64;
+/// … and none within this time.
+const WEIGH_AFTER: Duration = Duration::from_millis(1);
+/// So many wait at the most.
+const MAX_ASIDE: usize = 4096;
+
+/// Its priority, when it is due, and which.
+type Place = (u8, Instant, BlockKey);
+
+/// See the [module](self).
+#[derive(Debug, Default)]
+pub(super) struct Aside {
+    /// The most important first, and of these the one that is due first.
+    by_worth: BTreeSet<Place>,
+    due: BTreeSet<(Instant, BlockKey)>,
+    bytes: u64,
+    weighed_at: Option<Instant>,
+    /// The last one that was weighed.
+    cursor: Option<Place>,
+}
+
+impl Aside {
+    pub(super) fn is_empty(&self) -> bool {
+        self.due.is_empty()
+    }
+
+    fn add(&mut self, block: &mut SendBlock) {
+        let bytes = block.waiting_bytes() as u64;
+        block.aside_bytes = Some(bytes);
+        self.bytes += bytes;
+        self.by_worth.insert(place(block));
+        self.due.insert((block.deadline, block.key));
+    }
+
+    /// The block waits aside no longer, if it did.
+    pub(super) fn forget(&mut self, block: &mut SendBlock) {
+        if let Some(bytes) = block.aside_bytes.take() {
+            self.bytes -= bytes;
+            self.by_worth.remove(&place(block));
+            self.due.remove(&(block.deadline, block.key));
+        }
+    }
+
+    /// Those whose turn it is to be weighed.
+    fn next(&mut self) -> Vec<BlockKey> {
+        let after = self.cursor.map_or(Bound::Unbounded, Bound::Excluded);
+        let rest = self.by_worth.range((after, Bound::Unbounded));
+        let before = self
+            .cursor
+            .into_iter()
+            .flat_map(|cursor| self.by_worth.range(..=cursor));
+        let next: Vec<Place> = rest.chain(before).copied().take(MAX_WEIGHED).collect();
+        // All are weighed each time if they are few.
+        self.cursor = next.last().copied().filter(|_| next.len() == MAX_WEIGHED);
+        next.into_iter().map(|(.., key)| key).collect()
+    }
+}
+
+fn place(block: &SendBlock) -> Place {
+    (block.priority, block.deadline, block.key)
+}
+
+impl BlocksOut {
+    /// Takes a block for which there is no room out of the queue. No more wait than would fit if nothing else did: false if it is one too many.
+    pub(super) fn set_aside(&mut self, key: BlockKey, most_bytes: u64) -> bool {
+        let Some(block) = self.blocks.get(&key) else {
+            return true;
+        };
+        let bytes = self.aside.bytes + block.waiting_bytes() as u64;
+        if bytes > most_bytes || self.aside.due.len() >= MAX_ASIDE {
+            return false;
+        }
+        self.unqueue(key);
+        if let Some(block) = self.blocks.get_mut(&key) {
+            self.aside.add(block);
+        }
+        self.overloaded = true;
+        true
+    }
+
+    /// What the block needs waits aside.
+    pub(super) fn waits_for_one_aside(&self, block: &SendBlock) -> bool {
+        let on = block.depends_on.map(|on| (block.key.0, on));
+        let base = on.and_then(|on| self.blocks.get(&on));
+        base.is_some_and(|base| base.aside_bytes.is_some())
+    }
+
+    /// Ends what cannot arrive any more whatever happens, and puts back into the queue what there is room for now; whether there was any.
+    pub(super) fn tend_aside(&mut self, now: Instant, paths: &Paths) -> bool {
+        let is_due = |at: Instant| now.saturating_duration_since(at) >= WEIGH_AFTER;
+        if self.aside.is_empty() || !self.aside.weighed_at.is_none_or(is_due) {
+            return false;
+        }
+        self.aside.weighed_at = Some(now);
+        let outlook = Outlook::new(self, now, paths);
+        let is_late = |key: &BlockKey| {
+            let block = self.blocks.get(key);
+            block.is_some_and(|block| outlook.is_too_late(block))
+        };
+        let due = self.aside.due.iter().map(|(_, key)| *key);
+        let late: Vec<_> = due.take_while(is_late).collect();
+        for key in late {
+            self.give_up(now, key, paths);
+        }
+        let keys = self.aside.next();
+        let fitting = self.fitting_of(&keys, &outlook);
+        for key in &fitting {
+            self.requeue(now, *key);
+        }
+        !fitting.is_empty()
+    }
+
+    /// Those of the blocks that arrive in time behind what waits in the queue.
+    fn fitting_of(&self, keys: &[BlockKey], outlook: &Outlook<'_>) -> Vec<BlockKey> {
+        let is_idle = self.queue.is_empty();
+        let mut fitting = Vec::new();
+        let mut taken = 0;
+        for &key in keys {
+            let Some(block) = self.blocks.get(&key) else {
+                continue;
+            };
+            // What this one needs may be among those that fit.
+            let on = block.depends_on.map(|on| (key.0, on));
+            let waits =
+                self.waits_for_one_aside(block) && !fitting.iter().any(|base| Some(*base) == on);
+            if waits || self.has_untouched(block.priority) {
+                continue;
+            }
+            // A path that nothing else wants is not kept for what may come.
+            let fits = match is_idle {
+                true => fitting.is_empty() && outlook.fits_alone(block),
+                false => outlook.fits(block, self.before(block) + taken),
+            };
+            if fits {
+                taken += block.waiting_bytes() as u64;
+                fitting.push(key);
+            }
+        }
+        fitting
+    }
+
+    /// A block of this priority waits in the queue that has not begun: another would only take its place.
+    fn has_untouched(&self, priority: u8) -> bool {
+        let mut classes = self
+            .queue
+            .classes()
+            .filter(|(class, _)| class.0 == priority);
+        classes.any(|(class, _)| {
+            let last = self.queue.last(class).and_then(|key| self.blocks.get(&key));
+            last.is_some_and(SendBlock::is_untouched)
+        })
+    }
+
+    /// About the bytes in the queue that go before the block.
+    fn before(&self, block: &SendBlock) -> u64 {
+        let own = super::class_in_queue(block);
+        let classes = self.queue.classes();
+        let before = classes.filter(|(class, _)| super::goes_before(*class, own));
+        before
+            .map(|(class, waiting)| self.waiting_bytes(class, waiting))
+            .sum()
+    }
+
+    /// Ends the least important of those aside, for one of this priority, which is not less important; false if there is none.
+    pub(crate) fn end_one_aside(&mut self, now: Instant, priority: u8, paths: &Paths) -> bool {
+        let least = self.aside.by_worth.last();
+        let Some(&(.., key)) = least.filter(|(least, ..)| *least >= priority) else {
+            return false;
+        };
+        self.give_up(now, key, paths);
+        true
+    }
+
+    /// What waits aside.
+    pub(crate) const fn aside_bytes(&self) -> u64 {
+        self.aside.bytes
+    }
+}
