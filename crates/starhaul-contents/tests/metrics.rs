@@ -21,8 +21,8 @@ use starhaul_contents::{
     metrics::Figures,
 };
 
-/// A text is given again for 200 ms.
-const STALE: Duration = Duration::from_millis(250);
+/// A text is given again for 1.5 s at most, where taking it took long.
+const STALE: Duration = Duration::from_millis(1600);
 
 fn scrape(address: SocketAddr) -> String {
     let mut tcp = TcpStream::connect(address).unwrap();

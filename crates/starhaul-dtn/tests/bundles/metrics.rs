@@ -13,8 +13,8 @@ use tokio::{
     net::TcpStream,
 };
 
-/// A text is given again for 200 ms.
-const STALE: Duration = Duration::from_millis(250);
+/// A text is given again for 1.5 s at most, where taking it took long.
+const STALE: Duration = Duration::from_millis(1600);
 
 async fn start(text: &str) -> (Node, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
