@@ -518,7 +518,8 @@ impl BlocksOut {
         } else if block.any_lost || block.may_be_whole() {
             ExpiredCause::Loss
         } else {
-            self.overloaded = true;
+            // Of one that waits aside that was told before.
+            self.overloaded |= block.aside_bytes.is_none();
             ExpiredCause::Capacity
         };
         self.end(now, key, Outcome::Expired(cause));

@@ -238,7 +238,8 @@ impl<'a> Outlook<'a> {
             .max(Duration::from_micros(1));
         let slack_ratio = slack.as_secs_f64() / whole.as_secs_f64();
         weight(
-            if hurries { 0.0 } else { slack_ratio },
+            slack_ratio,
+            hurries,
             block.priority,
             max_priority,
             block.unsent_ratio(),

@@ -215,10 +215,11 @@ impl<W: Fn(BlockKey) -> f64> Iterator for Ranked<'_, W> {
 const TIGHT_SLACK: f64 = 0.5;
 
 /// MPDTP's weight of a block that can still arrive in time: `slack_ratio` and `unsent_ratio` from 0 to 1, `alpha` the share
-/// of priority against slack. The published code multiplies by `unsent_ratio` always, so that any block that has begun, however
+/// of priority against slack, which does not count if the block `hurries`. The published code multiplies by `unsent_ratio` always, so that any block that has begun, however
 /// unimportant and early, goes before a fresh one of the highest priority; finishing matters only when the slack runs out.
 pub(crate) fn weight(
     slack_ratio: f64,
+    hurries: bool,
     priority: u8,
     max_priority: u8,
     unsent_ratio: f64,
@@ -228,7 +229,8 @@ pub(crate) fn weight(
     let importance = f64::from(priority) / f64::from(max_priority);
     let ease = (slack_ratio / TIGHT_SLACK).min(1.0);
     let unsent = unsent_ratio + (1.0 - unsent_ratio) * ease;
-    ((1.0 - alpha) * slack_ratio + alpha * importance) * unsent
+    let slack = if hurries { 0.0 } else { slack_ratio };
+    ((1.0 - alpha) * slack + alpha * importance) * unsent
 }
 
 #[cfg(test)]
@@ -237,17 +239,22 @@ mod tests {
 
     #[test]
     fn a_begun_block_goes_first_only_when_its_slack_runs_out() {
-        let fresh_text = weight(0.95, 1, 3, 1.0, 0.5);
-        let begun_video = |slack| weight(slack, 3, 3, 0.2, 0.5);
+        let fresh_text = weight(0.95, false, 1, 3, 1.0, 0.5);
+        let begun_video = |slack| weight(slack, false, 3, 3, 0.2, 0.5);
         assert!(fresh_text < begun_video(0.9));
         assert!(begun_video(0.05) < fresh_text);
-        assert!(begun_video(0.05) < weight(0.05, 3, 3, 0.9, 0.5));
+        assert!(begun_video(0.05) < weight(0.05, false, 3, 3, 0.9, 0.5));
+        let fresh_audio = weight(0.9, true, 2, 3, 1.0, 0.5);
+        assert!(
+            fresh_audio < weight(0.9, true, 3, 3, 0.2, 0.5),
+            "what hurries goes by importance"
+        );
     }
 
     #[test]
     fn more_important_goes_first_at_equal_slack_and_tighter_at_equal_importance() {
-        assert!(weight(0.5, 1, 3, 1.0, 0.5) < weight(0.5, 2, 3, 1.0, 0.5));
-        assert!(weight(0.4, 2, 3, 1.0, 0.5) < weight(0.5, 2, 3, 1.0, 0.5));
+        assert!(weight(0.5, false, 1, 3, 1.0, 0.5) < weight(0.5, false, 2, 3, 1.0, 0.5));
+        assert!(weight(0.4, false, 2, 3, 1.0, 0.5) < weight(0.5, false, 2, 3, 1.0, 0.5));
     }
 
     #[test]
