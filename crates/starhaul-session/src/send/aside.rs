@@ -86,8 +86,9 @@ impl BlocksOut {
         self.unqueue(key);
         if let Some(block) = self.blocks.get_mut(&key) {
             self.aside.add(block);
+            // The application is told once of each.
+            self.overloaded |= !std::mem::replace(&mut block.was_aside, true);
         }
-        self.overloaded = true;
         true
     }
 

@@ -96,6 +96,8 @@ pub(crate) struct SendBlock {
     pub(crate) is_ordered: bool,
     /// What of it waits [aside](super::aside), if it does.
     pub(super) aside_bytes: Option<u64>,
+    /// It did before.
+    pub(super) was_aside: bool,
     /// Its next timer, and what that is for.
     pub(crate) timer: (Instant, BlockTimer),
     /// It waits for spare capacity to send redundancy.
@@ -154,6 +156,7 @@ impl SendBlock {
             rank: None,
             is_ordered: false,
             aside_bytes: None,
+            was_aside: false,
             timer: (deadline, BlockTimer::Deadline),
             in_spare: false,
             has_arrived: false,

@@ -518,8 +518,8 @@ impl BlocksOut {
         } else if block.any_lost || block.may_be_whole() {
             ExpiredCause::Loss
         } else {
-            // Of one that waits aside that was told before.
-            self.overloaded |= block.aside_bytes.is_none();
+            // Of one that was set aside that was told before.
+            self.overloaded |= !block.was_aside;
             ExpiredCause::Capacity
         };
         self.end(now, key, Outcome::Expired(cause));
