@@ -75,7 +75,7 @@ fn place(block: &SendBlock) -> Place {
 
 impl BlocksOut {
     /// Takes a block for which there is no room out of the queue. No more wait than would fit if nothing else did: false if it is one too many.
-    pub(super) fn set_aside(&mut self, key: BlockKey, most_bytes: u64) -> bool {
+    pub(super) fn set_aside(&mut self, now: Instant, key: BlockKey, most_bytes: u64) -> bool {
         let Some(block) = self.blocks.get(&key) else {
             return true;
         };
@@ -87,7 +87,9 @@ impl BlocksOut {
         if let Some(block) = self.blocks.get_mut(&key) {
             self.aside.add(block);
             // The application is told once of each.
-            self.overloaded |= !std::mem::replace(&mut block.was_aside, true);
+            if !std::mem::replace(&mut block.was_aside, true) {
+                self.note_overload(now);
+            }
         }
         true
     }

@@ -68,8 +68,8 @@ pub(crate) struct BlocksOut {
     pub(crate) held_bytes: usize,
     /// Blocks that ended since last asked.
     pub(crate) ended: Vec<(SendBlock, Outcome)>,
-    /// A block was given up, or set aside, for want of capacity.
-    pub(crate) overloaded: bool,
+    /// What was asked for when a block was given up, or set aside, for want of capacity.
+    pub(crate) overloaded: Option<Bandwidth>,
 }
 
 /// The blocks for which the receiver is asked.
@@ -98,7 +98,7 @@ impl BlocksOut {
             max_fragment_bytes,
             held_bytes: 0,
             ended: Vec::new(),
-            overloaded: false,
+            overloaded: None,
         }
     }
 
@@ -519,7 +519,9 @@ impl BlocksOut {
             ExpiredCause::Loss
         } else {
             // Of one that was set aside that was told before.
-            self.overloaded |= !block.was_aside;
+            if !block.was_aside {
+                self.note_overload(now);
+            }
             ExpiredCause::Capacity
         };
         self.end(now, key, Outcome::Expired(cause));
@@ -530,8 +532,9 @@ impl BlocksOut {
         self.demand.shortest_deadline(now)
     }
 
-    pub(crate) fn wanted(&mut self, now: Instant) -> Bandwidth {
-        self.demand.total(now)
+    fn note_overload(&mut self, now: Instant) {
+        let wanted = self.demand.total(now);
+        self.overloaded.get_or_insert(wanted);
     }
 }
 

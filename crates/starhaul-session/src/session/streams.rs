@@ -629,17 +629,19 @@ impl Session {
     }
 
     fn warn_of_overload(&mut self) {
-        if !self.blocks_out.overloaded || self.overload_at.is_some_and(|at| at > self.now) {
+        if self.overload_at.is_some_and(|at| at > self.now) {
             return;
         }
-        self.blocks_out.overloaded = false;
+        let Some(wanted) = self.blocks_out.overloaded.take() else {
+            return;
+        };
         self.overload_at = Some(self.now + super::OVERLOAD_INTERVAL);
         let hints = self
             .streams
             .values()
             .filter(|entry| matches!(entry.kind, Kind::Sending(_)));
         let hinted = hints.filter_map(|entry| entry.config.bandwidth).sum();
-        let wanted = self.blocks_out.wanted(self.now).max(hinted);
+        let wanted = wanted.max(hinted);
         let available = self.paths.bandwidth();
         // A single burst may cost a block although the paths carry the rate.
         if wanted > available && available > starhaul_units::Bandwidth::ZERO {
