@@ -1,4 +1,4 @@
-//! Interception of what passes this host (TPROXY): a table of nftables, a routing rule and a route, which exist as long as their
+//! Interception of what passes this host (TPROXY): a table of nftables, two routing rules and a route, which exist as long as their
 //! owner does.
 
 use std::{
@@ -29,6 +29,11 @@ const PATTERN: &str = "451[1-4][0-9]";
 const TABLES: &str = "starhaul_";
 /// The chain that marks them.
 const HELD: &str = "held";
+/// Connections being opened that are remembered at once, for the kernel keeps nothing of one that it answers by a SYN cookie (RFC 4987 §3.6).
+/// They take up to 9 MB. Those beyond are taken where the kernel keeps them itself, as it does but in a flood.
+const OPENING: u32 = 65_536;
+/// How long each is: until the client's third packet came, or what it repeats of it. The shorter, the larger a flood may be.
+const OPENING_SECONDS: u32 = 5;
 /// How long the owner may take to read its rules.
 const READ_TIME: Duration = Duration::from_secs(10);
 /// Makes the rules, again where another program removed them, and ends them when its input ends: with the process that owns the other
@@ -61,6 +66,10 @@ pub struct Passing<'a> {
 }
 
 impl Interception {
+    /// New connections per second up to which [`Self::of_connections`] takes all while the kernel answers by SYN cookies; of more it takes
+    /// as large a part as this is of them.
+    pub const MOST_OPENED_PER_SECOND: u32 = OPENING / OPENING_SECONDS;
+
     /// Datagrams that pass this host to `targets`, at the port of `socket`, arrive there. They keep their destination.
     ///
     /// # Errors
@@ -312,35 +321,52 @@ fn set(is_ipv4: bool, networks: &[Prefix]) -> String {
 }
 
 fn connections(socket: SocketAddr, passing: &Passing<'_>, number: u32) -> String {
-    let (ip, port) = (version(socket.is_ipv4()), socket.port());
-    let mut matching = String::new();
+    let ip = version(socket.is_ipv4());
+    // What belongs to no connection of ours, as an answer to a connection from elsewhere, is left alone. The flags are first, for they spare
+    // all packets of open connections the rest, the look at the routes above all.
+    let mut matching = "tcp flags & (fin | syn | rst | ack) == syn ".to_owned();
     if let Some(interface) = passing.interface {
         let _ = write!(matching, "iifname \"{interface}\" ");
     }
     let networks = set(socket.is_ipv4(), passing.networks);
     let _ = write!(
         matching,
-        "{ip} daddr {{ {networks} }} fib daddr type != local "
+        "{ip} daddr {{ {networks} }} fib daddr type != local"
     );
     let ports: Vec<_> = passing
         .ports
         .iter()
         .map(|ports| format!("{}-{}", ports.start(), ports.end()))
         .collect();
-    match ports.is_empty() {
-        true => matching.push_str("meta l4proto tcp"),
-        false => {
-            let _ = write!(matching, "tcp dport {{ {} }}", ports.join(", "));
-        }
+    if !ports.is_empty() {
+        let _ = write!(matching, " tcp dport {{ {} }}", ports.join(", "));
     }
-    let to = place(socket);
-    // What belongs to no connection of ours, as an answer to a connection from elsewhere, is left alone.
-    let opening = "tcp flags & (fin | syn | rst | ack) == syn";
     table(number)
-        + &format!(
-            "add rule inet starhaul_{number} passing {matching} {opening} tproxy {ip} to {to}:{port} meta mark set {number} counter accept\n"
-        )
+        + &openings(socket, &matching, number)
         + &of_own_sockets(socket.is_ipv4(), passing.open, number)
+}
+
+/// Leads connections that are opened by packets such as match to the listening socket, and what completes one of which the kernel kept nothing:
+/// that packet belongs to no socket, and would pass. The socket refuses what has no cookie of its.
+fn openings(socket: SocketAddr, matching: &str, number: u32) -> String {
+    let (to, ip, port) = (place(socket), version(socket.is_ipv4()), socket.port());
+    let name = format!("inet {TABLES}{number}");
+    let address = match socket.is_ipv4() {
+        true => "ipv4_addr",
+        false => "ipv6_addr",
+    };
+    let ends = format!("{ip} saddr . tcp sport . {ip} daddr . tcp dport");
+    let lead = format!("tproxy {ip} to {to}:{port} meta mark set {number} counter accept");
+    // Where the set is full, the rule that adds to it ends there, and the next one takes the connection all the same. What completes one is
+    // looked for before the rules of sockets, which leave a packet alone whose destination has the listening socket's port.
+    format!(
+        "create set {name} opening {{ type {address} . inet_service . {address} . inet_service; size {OPENING}; flags dynamic, timeout; timeout {OPENING_SECONDS}s; }}\n\
+         create chain {name} taken\n\
+         add rule {name} taken update @opening {{ {ends} }}\n\
+         add rule {name} taken meta l4proto tcp {lead}\n\
+         add rule {name} passing {matching} jump taken\n\
+         add rule {name} passing tcp flags & (syn | rst | ack) == ack {ends} @opening {lead}\n"
+    )
 }
 
 /// What comes to a connected transparent socket of this host with an address of these networks arrives at it, and ICMP errors that tell of
@@ -355,7 +381,14 @@ fn of_own_sockets(is_ipv4: bool, networks: &[Prefix], number: u32) -> String {
 }
 
 fn answers(is_ipv4: bool, networks: &[Prefix], number: u32) -> String {
-    table(number) + &of_own_sockets(is_ipv4, networks, number)
+    // Of fragments only the first one tells of a socket. Where there is a rule with `tproxy`, the kernel joins them before; this one is in a
+    // chain that nothing enters.
+    let ip = version(is_ipv4);
+    let joining = format!(
+        "create chain inet {TABLES}{number} joining\n\
+         add rule inet {TABLES}{number} joining meta l4proto tcp tproxy {ip} to :1\n"
+    );
+    table(number) + &joining + &of_own_sockets(is_ipv4, networks, number)
 }
 
 /// Where a rule redirects to; nothing for a socket at any address.
@@ -401,6 +434,37 @@ mod tests {
              table inet starhaul_7 {\n\tchain held {\n\t}\n}\n\
              table inet starhaul_45112 {\n\tchain held {\n\t}\n}\n";
         assert_eq!(held_numbers(listed), [45_110, 45_112]);
+    }
+
+    /// Otherwise a full set would keep connections out.
+    #[test]
+    fn the_rule_that_remembers_a_connection_is_not_the_one_that_takes_it() {
+        for (socket, network, to) in [
+            ("0.0.0.0:4700", "192.0.2.0", "tproxy ip to :4700"),
+            (
+                "[fd00::1]:4700",
+                "2001:db8::",
+                "tproxy ip6 to [fd00::1]:4700",
+            ),
+        ] {
+            let networks: [Prefix; 1] = [(network.parse().unwrap(), 24)];
+            let passing = Passing {
+                networks: &networks,
+                open: &networks,
+                ports: &[80..=80, 8000..=8099],
+                interface: Some("lan"),
+            };
+            let rules = connections(socket.parse().unwrap(), &passing, 45_110);
+            let line = |part: &str| {
+                let found = rules.lines().position(|line| line.contains(part));
+                found.unwrap_or_else(|| panic!("no {part}: {rules}"))
+            };
+            let (remembers, takes) = (line("update @opening"), line(to));
+            assert_eq!(takes, remembers + 1, "{rules}");
+            assert!(line("jump taken") < line("@opening tproxy"), "{rules}");
+            assert!(line("@opening tproxy") < line("socket wildcard"), "{rules}");
+            assert_eq!(rules.matches(to).count(), 2, "{rules}");
+        }
     }
 
     #[test]

@@ -1,6 +1,9 @@
 //! `[[tproxy]]`: TCP connections that pass this host are taken, and carried to where they lead.
 
-use std::{io, net::SocketAddr};
+use std::{
+    io::{self, ErrorKind},
+    net::{IpAddr, SocketAddr},
+};
 
 use ipnet::IpNet;
 use socket2::SockRef;
@@ -108,7 +111,7 @@ pub(super) fn target(tcp: &TcpStream, listening: SocketAddr) -> io::Result<Targe
     let address = tcp.local_addr()?;
     // Sockets at [::] take IPv4, too.
     let ip = address.ip().to_canonical();
-    if address.port() == listening.port() && Routing::open()?.is_local(ip)? {
+    if address.port() == listening.port() && is_ours(ip)? {
         return Err(io::Error::other(
             "it was not intercepted: its destination is this host",
         ));
@@ -117,6 +120,25 @@ pub(super) fn target(tcp: &TcpStream, listening: SocketAddr) -> io::Result<Targe
         host: Host::Ip(ip),
         port: address.port(),
     })
+}
+
+/// Whether an address is of this host. One without a route, or with one that ends here, is not: the peer may know a way.
+fn is_ours(ip: IpAddr) -> io::Result<bool> {
+    match Routing::open()?.is_local(ip) {
+        Err(error) if is_unroutable(error.kind()) => Ok(false),
+        answer => answer,
+    }
+}
+
+/// Errors for routes that are missing, `unreachable`, `prohibit` and `blackhole`.
+const fn is_unroutable(kind: ErrorKind) -> bool {
+    matches!(
+        kind,
+        ErrorKind::NetworkUnreachable
+            | ErrorKind::HostUnreachable
+            | ErrorKind::PermissionDenied
+            | ErrorKind::InvalidInput
+    )
 }
 
 #[cfg(test)]

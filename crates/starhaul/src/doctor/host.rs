@@ -136,7 +136,7 @@ fn is_transparent(targets: &ConnectionTargets) -> bool {
     matches!(targets, ConnectionTargets::Transparent(_))
 }
 
-/// Whether the kernel lets connections that pass be taken.
+/// Whether there was a flood of connections, in which not all that pass may be taken.
 fn cookies(config: &Config) -> Option<Finding> {
     let mut rules = config.connection_rules.iter();
     if !rules.any(|rule| is_transparent(&rule.service.targets)) {
@@ -147,29 +147,23 @@ fn cookies(config: &Config) -> Option<Finding> {
     cookies_found(setting.trim(), tcp_counter(&counters, "SyncookiesSent"))
 }
 
-/// Of a connection that is answered by a SYN cookie the kernel keeps nothing: its third packet belongs to no socket, passes, and the server,
-/// which knows of no connection, resets it.
+/// Of a connection that is answered by a SYN cookie the kernel keeps nothing, and our rules remember some only: of the others the third packet
+/// passes, and the server, which knows of no connection, resets it.
 fn cookies_found(setting: &str, sent: Option<u64>) -> Option<Finding> {
-    let subject = "SYN cookies";
-    let advice =
-        |value| format!("sysctl -w net.ipv4.tcp_syncookies={value}, and the same in /etc/sysctl.d");
-    match (setting, sent.unwrap_or_default()) {
-        ("2", _) => Some(Finding::problem(
-            Cause::Transparent,
-            subject,
-            "net.ipv4.tcp_syncookies is 2: connections that pass are not taken by [[tproxy]], but reset",
-            advice(1),
-        )),
-        (_, 0) | ("0", _) => None,
-        (_, sent) => Some(Finding::note(
-            Cause::Transparent,
-            subject,
-            format!(
-                "the kernel sent {sent} since it started, as in a flood of connections: those that pass are not taken by [[tproxy]] then, but reset"
-            ),
-            advice(0) + ", if the hosts behind this router are trusted: then they ask again",
-        )),
+    // With 2 it answers each connection so, flood or not.
+    if setting != "1" {
+        return None;
     }
+    let sent = sent.filter(|sent| *sent > 0)?;
+    let most = Interception::MOST_OPENED_PER_SECOND;
+    Some(Finding::note(
+        Cause::Transparent,
+        "SYN cookies",
+        format!(
+            "the kernel sent {sent} since it started, as in a flood of connections: while more than {most} a second pass, only a part is taken by [[tproxy]], and the others are reset"
+        ),
+        "find who opens them (during a flood: nft list set inet starhaul_45110 opening), and stop it there",
+    ))
 }
 
 /// A counter of the kernel's TCP in `/proc/net/netstat`.
@@ -291,7 +285,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cookies_that_the_kernel_always_sends_are_a_problem_and_those_of_a_flood_a_note() {
+    fn cookies_of_a_flood_are_a_note_and_those_that_the_kernel_always_sends_are_not() {
         use super::super::Level;
         let netstat =
             "TcpExt: SyncookiesSent SyncookiesRecv\nTcpExt: 41 7\nIpExt: InNoRoutes\nIpExt: 3\n";
@@ -301,7 +295,7 @@ mod tests {
         assert_eq!(tcp_counter(netstat, "InNoRoutes"), None);
         assert_eq!(tcp_counter("TcpExt: A B\nTcpExt: 1\n", "B"), None);
         let level = |setting, sent| cookies_found(setting, sent).map(|found| found.level);
-        assert_eq!(level("2", Some(0)), Some(Level::Problem));
+        assert_eq!(level("2", sent), None, "each connection has one");
         assert_eq!(level("1", sent), Some(Level::Note));
         assert_eq!(level("1", Some(0)), None);
         assert_eq!(level("1", None), None);

@@ -1,5 +1,7 @@
 //! TCP connections that pass a router are taken there, and opened again beside their target in the client's name.
 
+mod kernels;
+
 use std::{
     io::{self, Read as _, Write as _},
     net::{TcpListener, TcpStream},
@@ -80,7 +82,7 @@ fn rules(network: &Network, side: Side) -> String {
 }
 
 /// Whether the kernel can intercept TCP.
-pub(super) fn can_intercept(network: &Network) -> bool {
+fn can_intercept(network: &Network) -> bool {
     let rules = "create table inet try; create chain inet try p { type filter hook prerouting priority mangle; }; \
                  add rule inet try p fib daddr type != local tcp dport 9 tproxy ip to :9 accept; \
                  add rule inet try p meta l4proto tcp socket transparent 1 accept; delete table inet try";
@@ -247,6 +249,8 @@ fn rules_that_another_program_removes_come_again() {
         let mut nft = Command::new("nft");
         let flushed = network.run(side, nft.args(["flush", "ruleset"])).unwrap();
         assert!(flushed.status.success());
+        // Two: one keeps what did not come from the network, the other one is for what did.
+        network.ip(side, &format!("rule del fwmark {mark} lookup main"));
         network.ip(side, &format!("rule del fwmark {mark}"));
         assert_ne!(rules(&network, side), before);
         wait_for("the rules come again", || {

@@ -16,7 +16,6 @@ use super::{
         PATIENCE,
         gateway::{PORT, Pair},
         network::{Network, Side},
-        tproxy::can_intercept,
         transfer::Transfer,
         wait_for,
     },
@@ -221,26 +220,6 @@ pub(super) fn no_nft() {
     let hide = "for nft in /usr/sbin/nft /usr/bin/nft /sbin/nft /usr/local/sbin/nft; do [ ! -e $nft ] || mount --bind /dev/null $nft 2>/dev/null || true; done";
     let named = bench.with_more(rule).after(hide).expect("program");
     assert!(named.found.contains("nft"), "{named:?}");
-}
-
-pub(super) fn always_cookies() {
-    let Some(bench) = pair(1) else { return };
-    if !may_mount(&bench.network) || !can_intercept(&bench.network) {
-        return;
-    }
-    let rule =
-        "[[tproxy]]\nname = \"all\"\nlisten = \"127.0.0.1:4511\"\nnetworks = [\"10.1.0.0/16\"]\n";
-    let setting = bench.pair.directory().join("tcp_syncookies");
-    fs::write(&setting, "2\n").unwrap();
-    let script = format!(
-        "mount --bind {} /proc/sys/net/ipv4/tcp_syncookies",
-        setting.display()
-    );
-    let named = bench.with_more(rule).after(&script).expect("transparent");
-    assert!(
-        named.advice.contains("net.ipv4.tcp_syncookies=1"),
-        "{named:?}"
-    );
 }
 
 /// Ends with the value: for what is done again and again meanwhile.
