@@ -1,6 +1,6 @@
 //! The cache: sealed segments by content and offset, bounded in bytes; the least recently used go first.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque, btree_map::Entry};
 
 use crate::name::{ContentId, SEAL_BYTES, Segment};
 
@@ -8,15 +8,24 @@ use crate::name::{ContentId, SEAL_BYTES, Segment};
 const ENTRY_BYTES: usize = 160;
 /// Uses that were followed by later ones of the same segments are forgotten when there are more of them than segments, and than these.
 const FEW_USES: usize = 1024;
+/// Contents of which nothing is kept any more are forgotten when there are so many beside a quarter of the segments.
+const FEW_CONTENTS: usize = 1024;
+
+/// A segment: the cache's number of its content, and its offset.
+type Key = (u64, u64);
 
 /// Segments of all contents.
 #[derive(Debug, Default)]
 pub(crate) struct Cache {
     most: usize,
     bytes: usize,
-    segments: BTreeMap<(ContentId, u64), Kept>,
+    /// Numbers of contents, each given once: a search for one among all segments would compare two ids at each step. In order rather than by
+    /// hash, for others choose the ids.
+    numbers: BTreeMap<ContentId, u64>,
+    next_number: u64,
+    segments: BTreeMap<Key, Kept>,
     /// Uses in order, and what was used: the last of each segment counts.
-    by_use: VecDeque<(u64, (ContentId, u64))>,
+    by_use: VecDeque<(u64, Key)>,
     uses: u64,
     /// How often a segment was looked for.
     #[cfg(test)]
@@ -48,7 +57,7 @@ impl Cache {
         if size(segment) > self.most {
             return 0;
         }
-        let key = (content, segment.offset);
+        let key = (self.number_of(content), segment.offset);
         let kept = Kept {
             segment: segment.clone(),
             used: self.note_use(key),
@@ -61,15 +70,31 @@ impl Cache {
         while self.bytes > self.most
             && let Some((used, oldest)) = self.by_use.pop_front()
         {
-            if self.is_last_use(used, oldest) {
-                self.remove(oldest);
-                gone += 1;
-            }
+            gone += u64::from(self.evict(used, oldest));
         }
         gone
     }
 
-    fn note_use(&mut self, key: (ContentId, u64)) -> u64 {
+    /// The number of a content of which something is kept next.
+    fn number_of(&mut self, content: ContentId) -> u64 {
+        if let Some(&number) = self.numbers.get(&content) {
+            return number;
+        }
+        let most = self.segments.len() + self.segments.len() / 4 + FEW_CONTENTS;
+        if self.numbers.len() > most {
+            let segments = &self.segments;
+            self.numbers.retain(|_, number| {
+                let mut kept = segments.range((*number, 0)..=(*number, u64::MAX));
+                kept.next().is_some()
+            });
+        }
+        let number = self.next_number;
+        self.next_number += 1;
+        self.numbers.insert(content, number);
+        number
+    }
+
+    fn note_use(&mut self, key: Key) -> u64 {
         self.uses += 1;
         if self.by_use.len() > 2 * self.segments.len() + FEW_USES {
             let mut by_use = std::mem::take(&mut self.by_use);
@@ -80,7 +105,7 @@ impl Cache {
         self.uses
     }
 
-    fn is_last_use(&self, used: u64, key: (ContentId, u64)) -> bool {
+    fn is_last_use(&self, used: u64, key: Key) -> bool {
         self.segments
             .get(&key)
             .is_some_and(|kept| kept.used == used)
@@ -92,12 +117,13 @@ impl Cache {
         {
             self.looks += 1;
         }
+        let number = *self.numbers.get(&content)?;
         let before = self
             .segments
-            .range((content, 0)..=(content, start))
+            .range((number, 0)..=(number, start))
             .next_back();
         let before = before.filter(|(_, kept)| kept.segment.end() > start);
-        let found = before.or_else(|| self.segments.range((content, start)..(content, end)).next());
+        let found = before.or_else(|| self.segments.range((number, start)..(number, end)).next());
         let (&key, _) = found?;
         let used = self.note_use(key);
         let kept = self.segments.get_mut(&key)?;
@@ -108,14 +134,25 @@ impl Cache {
     /// Drops the segments that hold bytes of a range.
     pub(crate) fn forget(&mut self, content: ContentId, start: u64, end: u64) {
         while let Some(segment) = self.first_in(content, start, end) {
-            self.remove((content, segment.offset));
+            if let Some(&number) = self.numbers.get(&content)
+                && let Some(kept) = self.segments.remove(&(number, segment.offset))
+            {
+                self.bytes -= size(&kept.segment);
+            }
         }
     }
 
-    fn remove(&mut self, key: (ContentId, u64)) {
-        if let Some(kept) = self.segments.remove(&key) {
-            self.bytes -= size(&kept.segment);
+    /// Drops a segment if this was its last use; returns whether it was.
+    fn evict(&mut self, used: u64, key: Key) -> bool {
+        let Entry::Occupied(entry) = self.segments.entry(key) else {
+            return false;
+        };
+        if entry.get().used != used {
+            return false;
         }
+        let kept = entry.remove();
+        self.bytes -= size(&kept.segment);
+        true
     }
 }
 
@@ -170,5 +207,34 @@ mod tests {
         cache.forget(A, 50, 250);
         assert_eq!(cache.first_in(A, 0, 1000), None);
         assert_eq!(cache.bytes(), one);
+    }
+
+    /// What is left of a content says nothing of it when it comes back, and names without data take no memory for ever.
+    #[test]
+    fn contents_that_went_are_forgotten_and_may_come_again() {
+        let one = size(&segment(0, 100));
+        let mut cache = Cache::new(3 * one);
+        let content = |number: u32| {
+            let mut id = [0; 16];
+            id[..4].copy_from_slice(&number.to_be_bytes());
+            ContentId(id)
+        };
+        for number in 0..20_000_u32 {
+            let (id, last) = (content(number), content(number.saturating_sub(1)));
+            let gone = cache.insert(id, &segment(0, 100));
+            let is_full = (3..=10_000).contains(&number);
+            assert_eq!(gone, u64::from(is_full), "{number}");
+            assert!(cache.first_in(last, 0, 1).is_some(), "{number}");
+            // One that was kept long ago is not found, and comes back as a new one.
+            if number >= 10_000 {
+                let former = content(number - 10_000);
+                assert_eq!(cache.first_in(former, 0, 1000), None, "{number}");
+                assert_eq!(cache.insert(former, &segment(7, 100)), 1);
+                assert_eq!(cache.first_in(former, 0, 1000), Some(segment(7, 100)));
+                cache.forget(former, 0, 1000);
+            }
+            assert!(cache.numbers.len() <= FEW_CONTENTS + 8, "{number}");
+            assert!(cache.bytes() <= 3 * one);
+        }
     }
 }

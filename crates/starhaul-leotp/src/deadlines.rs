@@ -36,6 +36,14 @@ impl<K: Copy + Ord + Hash> Deadlines<K> {
         self.by_time.extend(at.map(|at| (at, key)));
     }
 
+    /// Sets when a key is due at the latest. An earlier instant stays: who takes it out then finds that it is not due yet, and sets it anew. So it may be put off
+    /// for each packet at little cost.
+    pub(crate) fn set_by(&mut self, key: K, at: Instant) {
+        if self.by_key.get(&key).is_none_or(|known| *known > at) {
+            self.set(key, Some(at));
+        }
+    }
+
     /// When the first is due.
     pub(crate) fn next(&self) -> Option<Instant> {
         self.by_time.first().map(|(at, _)| *at)
@@ -73,5 +81,12 @@ mod tests {
         assert_eq!(deadlines.take_due(start), []);
         assert_eq!(deadlines.take_due(after(6)), [1, 2]);
         assert_eq!((deadlines.next(), deadlines.by_key.len()), (None, 0));
+        for (at, first) in [(5, 5), (7, 5), (3, 3), (4, 3)] {
+            deadlines.set_by(1, after(at));
+            assert_eq!(deadlines.next(), Some(after(first)));
+        }
+        assert_eq!(deadlines.take_due(after(9)), [1]);
+        deadlines.set_by(1, after(20));
+        assert_eq!(deadlines.next(), Some(after(20)));
     }
 }

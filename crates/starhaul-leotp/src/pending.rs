@@ -1,7 +1,7 @@
 //! What has been asked for upstream and by whom: ranges of contents, so that many ask and one is asked.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, btree_map::Entry},
     time::{Duration, Instant},
 };
 
@@ -346,42 +346,43 @@ impl Pending {
         askers
     }
 
-    /// Takes a range out: it has come now. Returns who waited for bytes of it. Where the table is full, it may be the end of what is asked for before
-    /// it, too.
-    pub(crate) fn take(
+    /// Takes a range out: it has come now. Puts who waited for bytes of it into `askers`, in place of what is there: so each packet with data is taken.
+    /// Where the table is full, it may be the end of what is asked for before it, too.
+    pub(crate) fn take_into(
         &mut self,
+        askers: &mut Vec<Asker>,
         now: Instant,
         content: ContentId,
         (start, end): (u64, u64),
-    ) -> Vec<Asker> {
-        let askers = self.askers(content, start, end);
+    ) {
+        askers.clear();
+        let Some(awaited) = self.contents.get_mut(&content) else {
+            return;
+        };
+        awaited.note_progress(askers, start, end);
         if askers.is_empty() {
-            return askers;
+            return;
         }
-        if let Some(awaited) = self.contents.get_mut(&content) {
-            awaited.last_came = Some(now);
-            awaited.note_progress(start, end);
-            if self.totals.ranges >= self.most_ranges {
-                self.crowded_out += awaited.end_at(start, end);
-            }
-            if awaited.begin_at(start, end) {
-                return askers;
-            }
-            awaited.cut_at(start, None, &mut self.totals);
-            awaited.cut_at(end, None, &mut self.totals);
-            let inside: Vec<u64> = awaited
-                .ranges
-                .range(start..end)
-                .map(|(start, _)| *start)
-                .collect();
-            for start in inside {
-                if let Some(range) = awaited.ranges.remove(&start) {
-                    self.totals.of(range.made_by).ranges -= 1;
-                }
-            }
-            self.totals.count(awaited);
+        awaited.last_came = Some(now);
+        if self.totals.ranges >= self.most_ranges {
+            self.crowded_out += awaited.end_at(start, end);
         }
-        askers
+        if awaited.begin_at(start, end) {
+            return;
+        }
+        awaited.cut_at(start, None, &mut self.totals);
+        awaited.cut_at(end, None, &mut self.totals);
+        let inside: Vec<u64> = awaited
+            .ranges
+            .range(start..end)
+            .map(|(start, _)| *start)
+            .collect();
+        for start in inside {
+            if let Some(range) = awaited.ranges.remove(&start) {
+                self.totals.of(range.made_by).ranges -= 1;
+            }
+        }
+        self.totals.count(awaited);
     }
 
     /// Notes that all that is waited for of a content is asked for now, and returns it.
@@ -589,21 +590,30 @@ impl Awaited {
         }
     }
 
-    /// Some of these ranges has come: what is left of them was not asked for in vain, however often it was before there was anything.
-    fn note_progress(&mut self, start: u64, end: u64) {
+    /// Some of these ranges has come: what is left of them was not asked for in vain, however often it was before there was anything. Adds who
+    /// waits for them.
+    fn note_progress(&mut self, askers: &mut Vec<Asker>, start: u64, end: u64) {
         let overlapping = self.ranges.range_mut(..end).rev();
         for (_, range) in overlapping.take_while(|(_, range)| range.end > start) {
             range.repeats = 0;
+            for asker in &range.askers {
+                if !askers.contains(asker) {
+                    askers.push(*asker);
+                }
+            }
         }
     }
 
     /// Lets a range that begins with what has come begin behind it, which needs no other range: so most data come. Returns whether it did.
     fn begin_at(&mut self, start: u64, end: u64) -> bool {
-        if self.ranges.get(&start).is_none_or(|range| range.end <= end) {
+        let Entry::Occupied(entry) = self.ranges.entry(start) else {
+            return false;
+        };
+        if entry.get().end <= end {
             return false;
         }
-        let range = self.ranges.remove(&start);
-        self.ranges.extend(range.map(|range| (end, range)));
+        let range = entry.remove();
+        self.ranges.insert(end, range);
         true
     }
 

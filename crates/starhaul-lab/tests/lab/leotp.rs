@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use starhaul_lab::{
-    experiments::leotp::{Row, Setup, bytes, hop_loss, sharing, step, switch},
+    experiments::leotp::{Row, Setup, ablation, bytes, hop_loss, sharing, step, switch},
     worlds::chain::{Carrier, Flow, Hop, Plan, Text},
 };
 
@@ -167,6 +167,9 @@ fn every_carrier_brings_all_bytes() {
         "leotp-no-cache",
         "leotp-e2e-control",
         "leotp-neither",
+        "leotp-published-no-cache",
+        "leotp-published-e2e-control",
+        "leotp-published-neither",
         "bbr",
         "cubic",
         "split-tcp",
@@ -188,6 +191,28 @@ fn every_carrier_brings_all_bytes() {
         .expect("two flows");
     assert!(flows.iter().all(|flow| flow.is_complete));
     assert!(Carrier::named("bbq").is_err());
+}
+
+/// Table II by its own rule as well as by ours, so that its order can be compared with both.
+#[test]
+fn the_ablation_has_each_variant_by_both_rules_over_each_path() {
+    let setups = ablation(true, 9, &[]);
+    for rule in ["leotp", "leotp-published"] {
+        for without in ["", "-no-cache", "-e2e-control", "-neither"] {
+            let name = format!("{rule}{without}");
+            let paths = setups.iter().filter(|setup| setup.system == name);
+            assert_eq!(paths.count(), 3, "{name}");
+        }
+    }
+    let published = setups
+        .into_iter()
+        .filter(|setup| setup.system.starts_with("leotp-published-"));
+    for mut setup in published.take(3) {
+        setup.plan.as_mut().unwrap().time = Duration::from_secs(5);
+        let row = Row::of(&setup).expect("its bytes are right");
+        let goodput = row.goodput_mbps();
+        assert!(goodput > 1.0, "{goodput} Mbit/s, seed 9: {}", setup.system);
+    }
 }
 
 #[test]

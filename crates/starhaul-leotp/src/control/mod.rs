@@ -60,8 +60,9 @@ impl RateControl {
 
     /// Takes data that a relay sent again, where the responder alone is paced: the path carried them.
     pub(crate) fn on_repair(&mut self, bytes: usize) {
-        if let Self::Adaptive(control) = self {
-            control.on_repair(bytes);
+        match self {
+            Self::Adaptive(control) => control.on_repair(bytes),
+            Self::Published(control) => control.on_repair(bytes),
         }
     }
 

@@ -78,6 +78,11 @@ impl Published {
         self.bytes = 0.0;
     }
 
+    /// Takes data that a relay sent again, where the responder alone is paced: the throughput is of all that came.
+    pub(crate) fn on_repair(&mut self, bytes: usize) {
+        self.bytes += f64::from(u32::try_from(bytes).unwrap_or(u32::MAX));
+    }
+
     /// Takes a round trip of the hop, which tells nothing of the path.
     pub(crate) fn on_rtt(&mut self, now: Instant, rtt: Duration) {
         if self.scope == Scope::Hop {
@@ -155,5 +160,30 @@ mod tests {
         let share = f64::from(arrived * BYTES) / (50.0 * LINK);
         assert!(share > 0.75, "{share} of the link");
         assert!(longest < 0.05, "{longest} s of queue");
+    }
+
+    /// What relays sent again was missing from the throughput, and the window was cut to the rest.
+    #[test]
+    fn what_relays_repaired_was_carried_too() {
+        let start = Instant::now();
+        let rate_with = |repairs: u32| {
+            let mut control = Published::new(Scope::EndToEnd);
+            for number in 0..200_u32 {
+                (0..repairs).for_each(|_| control.on_repair(1500));
+                control.on_data(&Arrived {
+                    now: start + Duration::from_millis(number.into()),
+                    sent: 0,
+                    // A queue of 20 ms from the second packet on.
+                    delay: if number == 0 { 0 } else { 20_000 },
+                    bytes: 1500,
+                    missing: 0,
+                    is_limited: false,
+                    rtt: Duration::from_millis(100),
+                });
+            }
+            control.rate().unwrap()
+        };
+        let (alone, repaired) = (rate_with(0), rate_with(1));
+        assert!(repaired > 1.9 * alone, "{repaired} and {alone} B/s");
     }
 }

@@ -3,6 +3,7 @@
 mod arrivals;
 mod beginning;
 mod departures;
+mod handles;
 mod handshake;
 mod pace;
 pub(crate) mod queue;
@@ -17,11 +18,11 @@ use std::{
 };
 
 use rand_chacha::ChaCha20Rng;
-use rustc_hash::FxHashMap;
 
 pub(crate) use arrivals::{Arrival, Arrivals};
 use beginning::Beginning;
 pub(crate) use departures::{Carried, Departures};
+use handles::Handles;
 use handshake::{Handshake, Heard, Session};
 use pace::Pace;
 use queue::SendQueue;
@@ -124,15 +125,6 @@ pub(crate) struct Hop {
     segment_bytes: f64,
 }
 
-/// This node's numbers of contents, for a neighbour that it asks.
-#[derive(Debug, Default)]
-struct Handles {
-    by_content: FxHashMap<ContentId, u64>,
-    by_handle: FxHashMap<u64, ContentId>,
-    next: u64,
-    most: usize,
-}
-
 /// What a packet was, apart from its body.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Checked {
@@ -186,10 +178,7 @@ impl Hop {
             heard: now,
             unheard: Unheard::default(),
             arrived: now,
-            handles: Handles {
-                most: node.contents,
-                ..Handles::default()
-            },
+            handles: Handles::new(node.contents),
             segment_bytes: f64::from(u32::try_from(node.segment_bytes).unwrap_or(u32::MAX)),
         }
     }
@@ -289,10 +278,7 @@ impl Hop {
                 self.send_control_by(now);
                 self.queue.clear();
                 self.frames.clear();
-                self.handles = Handles {
-                    most: self.handles.most,
-                    ..Handles::default()
-                };
+                self.handles.clear();
                 // The neighbour's clock is another.
                 self.control.forget_delays();
                 self.rtt_guess = rtt.unwrap_or(self.rtt_guess).max(LEAST_RTT_GUESS);
@@ -446,27 +432,12 @@ impl Hop {
         content: ContentId,
         is_idle: impl Fn(ContentId) -> bool,
     ) -> Option<u64> {
-        let handles = &mut self.handles;
-        if let Some(&handle) = handles.by_content.get(&content) {
-            return Some(handle);
-        }
-        if handles.by_content.len() >= handles.most {
-            handles.by_handle.retain(|_, content| !is_idle(*content));
-            handles.by_content.retain(|content, _| !is_idle(*content));
-            if handles.by_content.len() >= handles.most {
-                return None;
-            }
-        }
-        let handle = handles.next;
-        handles.next += 1;
-        handles.by_content.insert(content, handle);
-        handles.by_handle.insert(handle, content);
-        Some(handle)
+        self.handles.of(content, is_idle)
     }
 
     /// The content that the neighbour is asked for by this number.
     pub(crate) fn content_of(&self, handle: u64) -> Option<ContentId> {
-        self.handles.by_handle.get(&handle).copied()
+        self.handles.content(handle)
     }
 
     /// Adds a frame to the next control packet; without room it is dropped and counted.
@@ -495,6 +466,11 @@ impl Hop {
 
     fn control_due_at(&self) -> Option<Instant> {
         [self.control_at, self.tail_at].into_iter().flatten().min()
+    }
+
+    /// When a control packet leaves at the latest, if one is to.
+    pub(crate) fn sends_control_at(&self) -> Option<Instant> {
+        self.control_at
     }
 
     /// Sends a control packet at this time at the latest.
@@ -577,13 +553,9 @@ impl Hop {
     }
 
     /// Whether the pace lets data leave now.
-    pub(crate) fn may_send_data(&self, now: Instant) -> bool {
-        self.is_met() && self.waits_for_pace(now).is_none()
-    }
-
-    fn waits_for_pace(&self, now: Instant) -> Option<Instant> {
-        self.pace
-            .waits_until(now, self.pace_rate(), self.queue.slack())
+    pub(crate) fn may_send_data(&mut self, now: Instant) -> bool {
+        let (rate, slack) = (self.pace_rate(), self.queue.slack());
+        self.is_met() && self.pace.waits_until(now, rate, slack).is_none()
     }
 
     /// The host lets the program wait so long: what is due meanwhile leaves before, lest the hop runs dry, but no more than a part of what
@@ -612,7 +584,7 @@ impl Hop {
     /// When the pace, or that of every content that waits, allows the next data.
     pub(crate) fn next_data_at(&self) -> Option<Instant> {
         self.is_met().then(|| {
-            let pace = self.waits_for_pace(self.epoch);
+            let pace = self.pace.wakes_at(self.pace_rate(), self.queue.slack());
             pace.max(self.flows_at).unwrap_or(self.epoch)
         })
     }
@@ -668,9 +640,14 @@ impl Hop {
         out: &mut Vec<u8>,
     ) {
         let (begin, rate) = (out.len(), self.pace_rate());
+        // A packet with an echo is longer than the others: it ends a batch.
+        let round = match self.burst.is_zero() {
+            true => self.rtt(),
+            false => self.round(),
+        };
         let is_echo_due = self
             .echoed
-            .is_none_or(|at| now.saturating_duration_since(at) > self.rtt() / 4);
+            .is_none_or(|at| now.saturating_duration_since(at) > round / 4);
         let (number, mut head) = self.head(now, is_echo_due);
         head.sent = stamp.unwrap_or(head.sent);
         head.write_data(data, out);

@@ -1,7 +1,10 @@
 use rand_chacha::rand_core::SeedableRng as _;
 
 use super::*;
-use crate::{keys::NeighbourKey, wire::parse};
+use crate::{
+    keys::NeighbourKey,
+    wire::{Data, parse},
+};
 
 impl Hop {
     /// How many numbers of contents were given.
@@ -149,4 +152,39 @@ fn forged_packets_make_neighbours_that_hear_each_other_send_few_hellos() {
         println!("{hellos} hellos");
         assert!((1..=15).contains(&hellos), "{hellos}");
     }
+}
+
+/// An echo makes a packet longer than those beside it, so that it ends a batch: of what a program sends over a short hop, nearly each packet with data
+/// had one.
+#[test]
+fn data_of_a_short_hop_carry_few_echoes() {
+    let start = Instant::now();
+    let (mut a, mut b) = (hop(start, 1), hop(start, 2));
+    meet(start, &mut a, &mut b);
+    a.burst = Duration::from_micros(500);
+    let start = start + Duration::from_secs(2);
+    let mut echoes = 0;
+    for number in 1..=1000 {
+        let now = start + Duration::from_micros(100) * number;
+        let taken = pass(now, &mut b, &mut a);
+        assert!(matches!(taken, Checked::Authentic(_)), "{taken:?}");
+        let data = Data {
+            handle: 0,
+            offset: 0,
+            is_end: false,
+            is_repair: false,
+            is_limited: false,
+            sealed: &[0; 100],
+        };
+        let mut packet = Vec::new();
+        a.write_data(now, now, &data, Carried::Nothing, None, &mut packet);
+        let Ok(Packet::Numbered(packet)) = parse(&packet) else {
+            panic!("a packet with data");
+        };
+        let taken = b.check(now, now, &packet);
+        assert!(matches!(taken, Checked::Authentic(_)), "{taken:?}");
+        echoes += u32::from(packet.head.echo.is_some());
+    }
+    // One in 2 ms of 100.
+    assert!((40..=60).contains(&echoes), "{echoes}");
 }

@@ -218,9 +218,12 @@ impl Node {
         } else {
             segment.end()
         };
-        let askers = self.pending.take(now, content, (segment.offset, end));
+        let mut askers = std::mem::take(&mut self.askers);
+        self.pending
+            .take_into(&mut askers, now, content, (segment.offset, end));
         if askers.is_empty() {
             self.stats.duplicates += 1;
+            self.askers = askers;
             return;
         }
         self.stats.evicted += self.cache.insert(content, &segment);
@@ -228,12 +231,13 @@ impl Node {
             stamp: sent,
             is_limited: data.is_limited,
         });
-        for asker in askers {
+        for asker in askers.drain(..) {
             self.deliver(now, asker, content, &segment, data.is_repair, left);
             if let Asker::Local(id) = asker {
                 self.pump(now, id);
             }
         }
+        self.askers = askers;
     }
 
     /// Tells those who wait for lost bytes that they are recovered here. Which bytes a hole held follows from what came

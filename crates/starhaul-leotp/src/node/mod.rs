@@ -96,6 +96,8 @@ pub struct Node {
     waited: Duration,
     /// What may still be looked at for the packet that is handled.
     looks: usize,
+    /// Room for those who wait for the data that are handled.
+    askers: Vec<Asker>,
 }
 
 impl Node {
@@ -139,6 +141,7 @@ impl Node {
             waits: Waits::default(),
             waited: Duration::ZERO,
             looks: MOST_LOOKS,
+            askers: Vec::new(),
             config,
         })
     }

@@ -155,7 +155,7 @@ impl Node {
             relayed.note_asker(id, handle, bytes.min(most));
         }
         self.silences
-            .set(content, Some(relayed.heard + relayed.silence));
+            .set_by(content, relayed.heard + relayed.silence);
         if relayed.reported.is_none() {
             self.note_changed(upstream, std::iter::once(content));
         }
@@ -173,7 +173,7 @@ impl Node {
             relayed.silence = rtt.mul_f64(SILENCE).max(LEAST_SILENCE);
             relayed.broken = 0;
             relayed.has_data = true;
-            self.silences.set(content, Some(now + relayed.silence));
+            self.silences.set_by(content, now + relayed.silence);
         }
     }
 
@@ -207,7 +207,7 @@ impl Node {
         for content in self.silences.take_due(now) {
             let relayed = self.relayed.get(&content);
             let breaks_at = relayed.and_then(|it| self.breaks_silence_at(content, it));
-            // What is not waited for now is noted again when it is.
+            // What is not waited for now is noted again when it is, and so is what was taken out before its time.
             let Some(at) = breaks_at else {
                 continue;
             };
@@ -243,12 +243,7 @@ impl Node {
         };
         let (round, greatest) = (hop.round(), hop.arrivals.next().saturating_sub(1));
         let greatest = u32::try_from(greatest & u64::from(u32::MAX)).unwrap_or(0);
-        let rate = match self.config.control {
-            Scope::Hop => hop.measured_rate(),
-            Scope::EndToEnd => self
-                .rate_downstream(id)
-                .unwrap_or_else(|| hop.measured_rate()),
-        };
+        let rate = self.told_rate(id, hop);
         out.push(Frame::Rate {
             kbit: kbit(rate),
             greatest,
@@ -297,6 +292,7 @@ impl Node {
     /// Reports changed rates to a neighbour while data are to come from it: those of all contents, or of the one that changed.
     pub(super) fn report_rates(&mut self, now: Instant, id: NeighbourId, about: Option<ContentId>) {
         let is_awaited = match about {
+            Some(content) if self.reports_soon(now, id, content) => return,
             Some(content) => self.awaits_content_of(content, id),
             None => self.awaits_data_of(id),
         };
@@ -307,12 +303,7 @@ impl Node {
         if about.is_none() && !hop.has_news() && !self.awaits_existing_of(id) {
             return;
         }
-        let rate = match self.config.control {
-            Scope::Hop => hop.measured_rate(),
-            Scope::EndToEnd => self
-                .rate_downstream(id)
-                .unwrap_or_else(|| hop.measured_rate()),
-        };
+        let rate = self.told_rate(id, hop);
         let (round, own) = (hop.round(), hop.report_at(now, rate));
         let changed = match self.config.control {
             Scope::Hop => {
@@ -337,6 +328,34 @@ impl Node {
         {
             hop.send_control_by(at);
         }
+    }
+
+    /// Whether a packet with the rates as they are then leaves to a neighbour before news of this content could be reported: whether they changed need not
+    /// be found until then, as for each packet meanwhile. Of many contents, those that changed are noted.
+    fn reports_soon(&self, now: Instant, id: NeighbourId, content: ContentId) -> bool {
+        let hop = self
+            .hops
+            .get(&id)
+            .filter(|_| self.relayed.len() <= FEW_RELAYED);
+        let Some((hop, leaves)) = hop.and_then(|hop| Some((hop, hop.sends_control_at()?))) else {
+            return false;
+        };
+        let reported = self.relayed.get(&content).and_then(|it| it.reported);
+        let news = reported.map_or(now, |(_, at)| now.max(at + hop.round() / 8));
+        let is_due = |own: Instant| leaves <= own;
+        leaves <= news
+            && hop
+                .report_at(now, self.told_rate(id, hop))
+                .is_none_or(is_due)
+    }
+
+    /// The rate that a neighbour upstream is told.
+    fn told_rate(&self, id: NeighbourId, hop: &Hop) -> f64 {
+        let downstream = match self.config.control {
+            Scope::Hop => None,
+            Scope::EndToEnd => self.rate_downstream(id),
+        };
+        downstream.unwrap_or_else(|| hop.measured_rate())
     }
 
     /// Reports of rates to a neighbour may not have arrived.

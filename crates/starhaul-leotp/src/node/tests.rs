@@ -495,3 +495,41 @@ fn many_names_of_which_nothing_comes_cost_a_relay_little() {
     let found = net.node(1).rates_found.get();
     assert!((1000..100_000).contains(&found), "{found}");
 }
+
+/// For each packet that came or left, the rate of its content was found, though the next report would leave no sooner for it.
+#[test]
+fn while_a_report_is_due_no_packet_has_rates_found() {
+    let mut net = Net::new(3, &[(0, 1), (1, 2)], &NodeConfig::default());
+    net.node(0).serve(C, &secret(), Box::new(Endless));
+    net.route(1, 0);
+    net.route(2, 1);
+    net.fetch(2, C);
+    let mut data = Vec::new();
+    for _ in 0..1000 {
+        net.run(1);
+        let is_data = |(from, to, datagram): &(u32, u32, Vec<u8>)| {
+            (*from, *to) == (0, 1) && datagram.len() > 1000
+        };
+        let (held, rest): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut net.wire).into_iter().partition(is_data);
+        net.wire = rest;
+        data.extend(held);
+        if data.len() >= 5 {
+            break;
+        }
+    }
+    assert!(data.len() >= 5);
+    let (now, up) = (net.now + MS, NeighbourId(0));
+    let node = net.node(1);
+    node.hops.get_mut(&up).unwrap().send_control_by(now);
+    node.rates_found.set(0);
+    let before = node.stats().data_received;
+    for (.., datagram) in &data {
+        assert!(node.handle_datagram(now, up, datagram));
+    }
+    assert_eq!(node.stats().data_received - before, data.len() as u64);
+    assert_eq!(node.rates_found.get(), 0);
+    // The report tells what is so then.
+    while node.poll_transmit(now, &mut Vec::new()).is_some() {}
+    assert!(node.rates_found.get() > 0);
+}

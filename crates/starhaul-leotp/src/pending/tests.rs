@@ -9,6 +9,15 @@ fn pending() -> Pending {
     Pending::new(100, 2, Duration::from_secs(10))
 }
 
+impl Pending {
+    /// As [`Pending::take_into`], which must leave nothing of what was there.
+    fn take(&mut self, now: Instant, content: ContentId, range: (u64, u64)) -> Vec<Asker> {
+        let mut askers = vec![Asker::Neighbour(NeighbourId(77), 77)];
+        self.take_into(&mut askers, now, content, range);
+        askers
+    }
+}
+
 #[test]
 fn one_asks_for_many_and_what_comes_goes_to_all() {
     let now = Instant::now();

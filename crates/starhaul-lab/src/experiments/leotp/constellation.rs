@@ -21,11 +21,16 @@ const LASER_LOSS: f64 = 0.001;
 const HOST_DELAY_MS: u64 = 10;
 const STEP: Duration = Duration::from_secs(1);
 
-const VARIANTS: [&str; 4] = [
+/// Rows A to D of the table by our rule, and the same by the published one, whose order is the one to compare with the published order.
+const VARIANTS: [&str; 8] = [
     "leotp",
     "leotp-no-cache",
     "leotp-e2e-control",
     "leotp-neither",
+    "leotp-published",
+    "leotp-published-no-cache",
+    "leotp-published-e2e-control",
+    "leotp-published-neither",
 ];
 
 /// All systems over the three paths.
@@ -33,7 +38,7 @@ pub fn constellation(quick: bool, seed: u64, chosen: &[&'static str]) -> Vec<Set
     over_paths(quick, seed, &moving(quick, chosen))
 }
 
-/// LEOTP without recovery by hops, without control by hops, and without either.
+/// LEOTP whole, without recovery by hops, without control by hops, and without either, by our rule and by the published one.
 pub fn ablation(quick: bool, seed: u64, chosen: &[&'static str]) -> Vec<Setup> {
     let is_chosen = |system: &&str| chosen.is_empty() || chosen.contains(system);
     let systems = VARIANTS.into_iter().filter(is_chosen);

@@ -36,6 +36,6 @@ fn study() -> Study {
     .part(part("step", "LEOTP fig. 14", "a hop whose rate steps up and down", step))
     .part(part("fairness", "LEOTP fig. 15", "three flows with different round-trip times", fairness))
     .part(part("constellation", "LEOTP table II", "from Beijing through satellites that move", constellation))
-    .part(part("ablation", "LEOTP table II", "the same without recovery or control by hops", ablation))
+    .part(part("ablation", "LEOTP table II", "the same without recovery or control by hops, by our rule and the published one", ablation))
     .part(part("sharing", "", "ten requesters of one content behind one relay", sharing))
 }

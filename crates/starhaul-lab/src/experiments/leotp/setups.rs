@@ -7,7 +7,7 @@ use starhaul_units::Bandwidth;
 
 use crate::worlds::chain::{Flow, Hop, Plan};
 
-/// All systems: ours, rivals, and what ours is without one of its means.
+/// All systems: ours, rivals, and what ours is without one of its means, by our rule and by the published one.
 pub(super) const SYSTEMS: &[&str] = &[
     "leotp",
     "leotp-published",
@@ -20,6 +20,9 @@ pub(super) const SYSTEMS: &[&str] = &[
     "leotp-no-cache",
     "leotp-e2e-control",
     "leotp-neither",
+    "leotp-published-no-cache",
+    "leotp-published-e2e-control",
+    "leotp-published-neither",
 ];
 /// How many of them are compared, and how many in short.
 const COMPARED: usize = 8;

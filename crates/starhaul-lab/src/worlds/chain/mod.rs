@@ -12,13 +12,18 @@ pub use figures::{Figures, jain};
 pub use plan::{Flow, Hop, Plan};
 pub use text::Text;
 
+use starhaul_leotp::{NodeConfig, RateRule, Scope};
+
 use crate::{Error, systems};
+
+/// The backlog that the publication keeps at a relay, in segments.
+const PUBLISHED_BACKLOG: f64 = 5.0;
 
 /// Who transfers.
 #[derive(Clone, Debug)]
 pub enum Carrier {
     /// LEOTP with this configuration of all nodes.
-    Leotp(Box<starhaul_leotp::NodeConfig>),
+    Leotp(Box<NodeConfig>),
     /// One flow from end to end with this congestion controller.
     EndToEnd(systems::System),
     /// A flow over each hop, with Cubic.
@@ -26,30 +31,19 @@ pub enum Carrier {
 }
 
 impl Carrier {
-    /// The carrier of this name: `leotp`, `leotp-published`, `leotp-no-cache`, `leotp-e2e-control`, `leotp-neither`,
-    /// `split-tcp` or a congestion controller's.
+    /// The carrier of this name: `leotp` by our rule or `leotp-published` by the published one, either of them with `-no-cache`,
+    /// `-e2e-control` or `-neither` behind it; `split-tcp`; or a congestion controller's.
     ///
     /// # Errors
     /// There is none of this name.
     pub fn named(name: &str) -> Result<Self, Error> {
-        use starhaul_leotp::{NodeConfig, RateRule, Scope};
-        let mut config = NodeConfig::default();
-        match name {
-            "split-tcp" => return Ok(Self::SplitTcp),
-            "leotp" => {}
-            "leotp-published" => {
-                config.rate_rule = RateRule::Published;
-                config.backlog_segments = 5.0;
-            }
-            "leotp-no-cache" => config.recovery = Scope::EndToEnd,
-            "leotp-e2e-control" => config.control = Scope::EndToEnd,
-            "leotp-neither" => {
-                config.recovery = Scope::EndToEnd;
-                config.control = Scope::EndToEnd;
-            }
-            name => return systems::System::named(name).map(Self::EndToEnd),
+        if name == "split-tcp" {
+            return Ok(Self::SplitTcp);
         }
-        Ok(Self::Leotp(Box::new(config)))
+        match leotp_named(name) {
+            Some(config) => Ok(Self::Leotp(Box::new(config))),
+            None => systems::System::named(name).map(Self::EndToEnd),
+        }
     }
 
     /// Runs a plan and measures each of its flows.
@@ -61,6 +55,72 @@ impl Carrier {
             Self::Leotp(config) => leotp::run(plan, config, seed),
             Self::EndToEnd(system) => rivals::end_to_end(plan, system, seed),
             Self::SplitTcp => rivals::split(plan, seed),
+        }
+    }
+}
+
+/// LEOTP by either rule, whole or without one of its means or both (table II of the publication).
+fn leotp_named(name: &str) -> Option<NodeConfig> {
+    let variant = name.strip_prefix("leotp")?;
+    let mut config = NodeConfig::default();
+    let without = match variant.strip_prefix("-published") {
+        Some(without) => {
+            config.rate_rule = RateRule::Published;
+            config.backlog_segments = PUBLISHED_BACKLOG;
+            without
+        }
+        None => variant,
+    };
+    (config.recovery, config.control) = match without {
+        "" => (Scope::Hop, Scope::Hop),
+        "-no-cache" => (Scope::EndToEnd, Scope::Hop),
+        "-e2e-control" => (Scope::Hop, Scope::EndToEnd),
+        "-neither" => (Scope::EndToEnd, Scope::EndToEnd),
+        _ => return None,
+    };
+    Some(config)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The published order is compared with that of the published rule: each variant has exactly what its name says.
+    #[test]
+    fn a_variant_differs_from_the_whole_by_what_its_name_says() {
+        let rules = [
+            (
+                "leotp",
+                RateRule::Adaptive,
+                NodeConfig::default().backlog_segments,
+            ),
+            ("leotp-published", RateRule::Published, PUBLISHED_BACKLOG),
+        ];
+        let means = [
+            ("", Scope::Hop, Scope::Hop),
+            ("-no-cache", Scope::EndToEnd, Scope::Hop),
+            ("-e2e-control", Scope::Hop, Scope::EndToEnd),
+            ("-neither", Scope::EndToEnd, Scope::EndToEnd),
+        ];
+        for (rule, rate_rule, backlog) in rules {
+            for (without, recovery, control) in means {
+                let name = format!("{rule}{without}");
+                let Ok(Carrier::Leotp(config)) = Carrier::named(&name) else {
+                    panic!("{name} is no LEOTP");
+                };
+                let has = (config.rate_rule, config.recovery, config.control);
+                assert_eq!(has, (rate_rule, recovery, control), "{name}");
+                let difference = (config.backlog_segments - backlog).abs();
+                assert!(difference < f64::EPSILON, "{name}");
+            }
+        }
+        for name in [
+            "leotp-",
+            "leotp-publishe",
+            "leotp-published-cache",
+            "leotp-no-cache-published",
+        ] {
+            assert!(Carrier::named(name).is_err(), "{name}");
         }
     }
 }
