@@ -17,6 +17,7 @@ use starhaul_log::Seldom;
 use tokio::sync::Semaphore;
 
 use crate::{
+    halves,
     plan::NodeId,
     schedule::{Fit, Schedule},
     stock::{Stock, Task, bundle_bytes},
@@ -187,7 +188,7 @@ impl EgressController for Controller {
         };
         let queue = self.queue.clone();
         tokio::spawn(async move {
-            let is_refused = is_refused(queue.forward(bundle)).await;
+            let is_refused = is_refused(halves::send(&*queue, bundle)).await;
             // The agent ends a neighbour when nothing holds its queue.
             drop((queue, count, bytes));
             if let Some(rest) = busy.rest_after(is_refused) {

@@ -21,6 +21,7 @@ use crate::{
     config::{LtpConfig, TcpConfig},
     egress,
     fragments::Part,
+    halves::{Carrier, Halves},
     layers::Layer,
     plan::{Moment, NodeId},
     schedule::{Fit, Schedule},
@@ -35,7 +36,7 @@ const MOST_AT_ONCE: usize = 8;
 
 /// A convergence layer behind its gate.
 pub(crate) struct Gate {
-    layer: Arc<dyn Cla>,
+    layer: Arc<dyn Carrier>,
     door: Arc<Door>,
 }
 
@@ -157,7 +158,7 @@ impl Gate {
     /// A gate before `layer`. Bundles of nodes that are no `guests` are refused; one without room waits if `waits`.
     pub(crate) fn new(
         own: NodeId,
-        layer: Arc<dyn Cla>,
+        layer: Arc<dyn Carrier>,
         schedule: Arc<Schedule>,
         stock: Arc<Stock>,
         guests: Guests,
@@ -523,6 +524,12 @@ impl Cla for Gate {
             self.door.stock.changes.again();
             return Ok(ForwardBundleResult::NoNeighbour);
         };
+        let Some(bundle) = Halves::of(bundle) else {
+            // It would be found the same each second.
+            egress::refused();
+            self.door.stock.changes.again();
+            return Ok(ForwardBundleResult::NoNeighbour);
+        };
         let (now, bytes) = (Schedule::now(), bundle.len() as u64);
         let schedule = &self.door.schedule;
         // Its contact is over, or too short for what is left of it.
@@ -534,9 +541,9 @@ impl Cla for Gate {
             self.door.stock.changes.again();
             return Ok(ForwardBundleResult::NoNeighbour);
         };
-        let bundle = self.door.mark.leave_in(bundle);
+        let bundle = bundle.changed(|made| self.door.mark.leave_in(made));
         let leaving = self.door.leave_to(&node);
-        let forwarded = self.layer.forward(queue, address, bundle).await;
+        let forwarded = self.layer.carry(queue, address, bundle).await;
         drop((leaving, turn));
         self.door.note(&node, address, &forwarded, self.is_tcp());
         match forwarded {

@@ -17,6 +17,7 @@ pub mod files;
 mod filters;
 mod fragments;
 mod gate;
+mod halves;
 mod journal;
 mod layers;
 mod ltp;

@@ -10,6 +10,10 @@ use crate::ranges::RangeSet;
 const PAGE_BYTES: u64 = 64 << 10;
 /// What a separate range of received bytes costs beside its data.
 const RANGE_COST: usize = 64;
+/// Longest block that is put together in one piece of memory: longer ones would ask the system for theirs each time.
+const MOST_WIDE: u64 = 16 << 20;
+/// The first page becomes at most so many times as long when it is full. Segments that fill a page could have had as many pages, one each.
+const WIDER: u64 = 32;
 
 /// The red part of a block, in parts that lie one behind the other in memory as they came from the engine.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -49,10 +53,15 @@ impl std::fmt::Debug for Block {
     }
 }
 
-/// The bytes of a red part received so far. Pages are allocated when their first byte arrives.
+/// The bytes of a red part received so far. Pages are allocated when their first byte arrives. A block like those before it lies in
+/// one piece of memory: its first page becomes as long as they were, once it is full and nothing is missing.
 #[derive(Debug, Default)]
 pub(crate) struct Assembly {
     pages: BTreeMap<u64, Vec<u8>>,
+    /// Bytes of the first page beyond those of others; whole pages.
+    widened: u64,
+    /// Length of the block, probably; zero if nothing tells.
+    expected: u64,
     /// The page that data arrive in, taken out of the others: in order, a segment searches none.
     open: Option<(u64, Vec<u8>)>,
     received: RangeSet,
@@ -63,6 +72,14 @@ pub(crate) struct Assembly {
 }
 
 impl Assembly {
+    /// That of a block which has probably so many bytes.
+    pub(crate) fn expecting(bytes: u64) -> Self {
+        Self {
+            expected: if bytes > MOST_WIDE { 0 } else { bytes },
+            ..Self::default()
+        }
+    }
+
     /// Bytes of memory that it holds.
     pub(crate) fn held(&self) -> usize {
         self.held
@@ -70,10 +87,22 @@ impl Assembly {
 
     /// Greatest number of bytes of memory that writing `length` bytes at `offset` can add.
     pub(crate) fn cost(&self, offset: u64, length: usize) -> usize {
-        let last = (offset + length as u64).saturating_sub(1) / PAGE_BYTES;
-        let pages = (offset / PAGE_BYTES..=last).filter(|page| self.page(*page).is_none());
-        let pages = pages.map(|page| capacity(page, offset, length));
-        pages.sum::<usize>() + RANGE_COST
+        let end = offset + length as u64;
+        let (widened, last) = (self.widening(offset, end), end.saturating_sub(1));
+        let first = PAGE_BYTES + widened;
+        let own = match self.page(0) {
+            _ if offset >= first => 0,
+            None => capacity(0, offset, length),
+            Some(page) if widened > self.widened => {
+                let wide = self.wide_capacity(widened).max(narrow(end.min(first)));
+                wide.saturating_sub(page.capacity())
+            }
+            Some(_) => 0,
+        };
+        let others = offset.max(first) / PAGE_BYTES..=last / PAGE_BYTES;
+        let others = others.filter(|page| last >= first && self.page(*page).is_none());
+        let others = others.map(|page| capacity(page, offset, length));
+        own + others.sum::<usize>() + RANGE_COST
     }
 
     /// Which bytes were received.
@@ -84,6 +113,7 @@ impl Assembly {
     /// Stores data and returns how many bytes are new. Bytes that were received before keep their first value.
     pub(crate) fn write(&mut self, offset: u64, data: &[u8]) -> u64 {
         let end = offset + data.len() as u64;
+        self.widened = self.widening(offset, end);
         if offset >= self.received.end() {
             // In order, or behind a gap: nothing to compare with.
             self.write_fresh(offset, data);
@@ -103,13 +133,10 @@ impl Assembly {
     pub(crate) fn copy(&self, mut from: u64, to: u64) -> Bytes {
         let mut copy = Vec::with_capacity(narrow(to - from));
         while from < to {
-            let (number, within) = (from / PAGE_BYTES, narrow(from % PAGE_BYTES));
-            let here = narrow((to - from).min(PAGE_BYTES - from % PAGE_BYTES));
-            let page = self
-                .page(number)
-                .and_then(|page| page.get(within..within + here));
-            copy.extend_from_slice(page.unwrap_or_default());
-            from += here as u64;
+            let (number, start) = self.place(from);
+            let here = to.min(start + self.page_bytes(number));
+            copy.extend_from_slice(self.bytes(from, here));
+            from = here;
         }
         copy.into()
     }
@@ -122,33 +149,76 @@ impl Assembly {
     /// CRC32C of the first `length` bytes, which are complete.
     pub(crate) fn checksum(&mut self, length: u64) -> u32 {
         self.check_pages(length);
-        let (page, within) = (self.checked / PAGE_BYTES, narrow(self.checked % PAGE_BYTES));
-        let rest = narrow(length.saturating_sub(self.checked));
-        let bytes = self.page(page);
-        let bytes = bytes.and_then(|bytes| bytes.get(within..within + rest));
-        crc32c::crc32c_append(self.crc, bytes.unwrap_or_default())
+        // Less than a page.
+        let rest = self.bytes(self.checked, length.max(self.checked));
+        crc32c::crc32c_append(self.crc, rest)
     }
 
     /// Adds to the checksum the pages that are complete now and follow those checked, while they are in the cache.
     pub(crate) fn check_pages(&mut self, limit: u64) {
         let complete = self.received.end_of(self.checked).min(limit);
         while complete - self.checked >= PAGE_BYTES {
-            let page = self.page(self.checked / PAGE_BYTES);
-            self.crc = crc32c::crc32c_append(self.crc, page.map_or(&[], Vec::as_slice));
-            self.checked += PAGE_BYTES;
+            let until = self.checked + PAGE_BYTES;
+            self.crc = crc32c::crc32c_append(self.crc, self.bytes(self.checked, until));
+            self.checked = until;
         }
     }
 
     /// The first `length` bytes, which are complete.
     pub(crate) fn into_block(mut self, length: u64) -> Block {
         self.pages.extend(self.open.take());
+        let is_wide = self.widened > 0;
         let parts = self.pages.into_iter().map(|(page, mut bytes)| {
             bytes.truncate(narrow(length.saturating_sub(page * PAGE_BYTES)));
-            Bytes::from(bytes)
+            // Whoever keeps the block would keep memory of which a fifth or more is not used.
+            match is_wide && bytes.capacity() > bytes.len() + bytes.len() / 4 {
+                true => Bytes::copy_from_slice(&bytes),
+                false => Bytes::from(bytes),
+            }
         });
         Block {
             parts: parts.filter(|part| !part.is_empty()).collect(),
         }
+    }
+
+    /// By how much the first page is longer than others when these data arrive: by more than before if they are what follows it, and
+    /// nothing is missing.
+    fn widening(&self, offset: u64, end: u64) -> u64 {
+        let first = PAGE_BYTES + self.widened;
+        let is_next = end > first && (1..=first).contains(&offset) && self.expected > first;
+        if !is_next || self.received.count() != 1 || self.received.end_of(0) != offset {
+            return self.widened;
+        }
+        let most = first.saturating_mul(WIDER);
+        most.min(self.expected.next_multiple_of(PAGE_BYTES)) - PAGE_BYTES
+    }
+
+    /// Bytes to allocate for a first page that is so much longer than others: blocks of one kind differ by a few.
+    fn wide_capacity(&self, widened: u64) -> usize {
+        narrow((self.expected + self.expected / 16).min(PAGE_BYTES + widened))
+    }
+
+    /// The page that holds this byte, and where that begins.
+    fn place(&self, offset: u64) -> (u64, u64) {
+        match offset / PAGE_BYTES {
+            _ if offset < PAGE_BYTES + self.widened => (0, 0),
+            page => (page, page * PAGE_BYTES),
+        }
+    }
+
+    fn page_bytes(&self, number: u64) -> u64 {
+        match number {
+            0 => PAGE_BYTES + self.widened,
+            _ => PAGE_BYTES,
+        }
+    }
+
+    /// Bytes of one page.
+    fn bytes(&self, from: u64, to: u64) -> &[u8] {
+        let (number, start) = self.place(from);
+        let within = narrow(from - start)..narrow(to - start);
+        let page = self.page(number).and_then(|page| page.get(within));
+        page.unwrap_or_default()
     }
 
     fn page(&self, number: u64) -> Option<&Vec<u8>> {
@@ -159,15 +229,18 @@ impl Assembly {
 
     fn write_fresh(&mut self, mut offset: u64, mut data: &[u8]) {
         while !data.is_empty() {
-            let (number, within) = (offset / PAGE_BYTES, narrow(offset % PAGE_BYTES));
-            let room = narrow(PAGE_BYTES) - within;
-            let (here, rest) = data.split_at(room.min(data.len()));
+            let ((number, start), wide) = (self.place(offset), self.wide_capacity(self.widened));
+            let (within, size) = (narrow(offset - start), narrow(self.page_bytes(number)));
+            let (here, rest) = data.split_at((size - within).min(data.len()));
             let page = open_page(&mut self.open, &mut self.pages, number);
             let before = page.capacity();
             if within + here.len() > before {
-                let doubled = (2 * before).min(narrow(PAGE_BYTES));
-                let first = capacity(number, offset, here.len());
-                let wanted = if before == 0 { first } else { doubled };
+                let wanted = match before {
+                    0 => capacity(number, offset, here.len()),
+                    // What it holds is copied, so that it gets at once what it probably needs.
+                    _ if size > narrow(PAGE_BYTES) && before < wide => wide,
+                    _ => (2 * before).min(size),
+                };
                 page.reserve_exact(wanted.max(within + here.len()) - page.len());
             }
             let overwritten = page.len().saturating_sub(within).min(here.len());
@@ -221,11 +294,20 @@ mod tests {
         (from..to).map(|i| (i % 251).to_le_bytes()[0]).collect()
     }
 
+    /// Writes bytes that are new, for no more memory than was told before.
+    fn write(assembly: &mut Assembly, start: u64, end: u64) {
+        let (held, cost) = (assembly.held(), assembly.cost(start, narrow(end - start)));
+        assert_eq!(assembly.write(start, &content(start, end)), end - start);
+        // The first page grows a little without being asked for.
+        let most = held + cost + narrow(PAGE_BYTES);
+        assert!(assembly.held() <= most, "{} > {most}", assembly.held());
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
         #[test]
-        fn any_order_of_segments_gives_the_block(seed: u64, size in 1u64..90_000, length in 1u64..300_000) {
-            let mut assembly = Assembly::default();
+        fn any_order_of_segments_gives_the_block(seed: u64, size in 1u64..90_000, length in 1u64..300_000, expected in 0u64..400_000) {
+            let mut assembly = Assembly::expecting(expected);
             let mut starts: Vec<u64> = (0..length).step_by(narrow(size)).collect();
             let count = starts.len() as u64;
             starts.sort_by_key(|start| start.wrapping_mul(seed | 1) % (count + 1));
@@ -242,6 +324,76 @@ mod tests {
             prop_assert!(assembly.is_complete(length));
             prop_assert_eq!(assembly.checksum(length), crc32c::crc32c(&content(0, length)));
             prop_assert_eq!(assembly.into_block(length).into_bytes(), content(0, length));
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        /// What is lost comes when all others are there.
+        #[test]
+        fn segments_in_order_of_which_some_are_lost_give_the_block(
+            size in 1000u64..90_000,
+            length in 1u64..300_000,
+            expected in 0u64..400_000,
+            lost in prop::collection::vec(any::<bool>(), 0..20),
+            far in any::<bool>(),
+        ) {
+            let mut assembly = Assembly::expecting(expected);
+            let is_lost = |number: usize| lost.get(number).copied().unwrap_or(false);
+            let starts = (0..length).step_by(narrow(size));
+            let mut order: Vec<(usize, u64)> = starts.enumerate().collect();
+            order.sort_by_key(|(number, _)| is_lost(*number));
+            if far {
+                // The last overtakes all.
+                order.rotate_right(1);
+            }
+            for (_, start) in order {
+                write(&mut assembly, start, (start + size).min(length));
+                assembly.check_pages(length);
+            }
+            prop_assert!(assembly.is_complete(length));
+            let (from, to) = (length / 3, length - length / 3);
+            prop_assert_eq!(assembly.copy(from, to), content(from, to));
+            prop_assert_eq!(assembly.checksum(length), crc32c::crc32c(&content(0, length)));
+            prop_assert_eq!(assembly.into_block(length).into_bytes(), content(0, length));
+        }
+    }
+
+    /// Whoever needs it in one piece would copy all of it.
+    #[test]
+    fn a_block_like_those_before_it_lies_in_one_piece() {
+        let pages = |length: u64| narrow(length.div_ceil(PAGE_BYTES));
+        for (length, expected, parts) in [
+            (1_000_000, 1_000_000, 1),
+            (1_000_100, 1_000_000, 1),
+            (1_048_900, 1_048_700, 1),
+            (100_000, 1_000_000, 1),
+            (2_500_000, 2_500_000, 1),
+            (1_000_000, 0, pages(1_000_000)),
+            (1_000_000, MOST_WIDE + 1, pages(1_000_000)),
+        ] {
+            let mut assembly = Assembly::expecting(expected);
+            for start in (0..length).step_by(1360) {
+                write(&mut assembly, start, (start + 1360).min(length));
+            }
+            let block = assembly.into_block(length);
+            assert_eq!(block.parts().len(), parts, "{length} of {expected}");
+            let bytes = block.into_bytes();
+            assert_eq!(bytes, content(0, length));
+            // What is kept is not much more than the block.
+            let capacity = bytes.try_into_mut().unwrap().capacity();
+            assert!(capacity as u64 <= length + length / 4, "{capacity}");
+        }
+    }
+
+    #[test]
+    fn segments_that_do_not_fill_the_first_page_cost_their_pages_alone() {
+        for first in [0, 1] {
+            let mut assembly = Assembly::expecting(MOST_WIDE);
+            write(&mut assembly, first, PAGE_BYTES - 1 + first);
+            write(&mut assembly, PAGE_BYTES, PAGE_BYTES + 1000);
+            let most = 2 * (narrow(PAGE_BYTES) + RANGE_COST);
+            assert!(assembly.held() <= most, "{}", assembly.held());
         }
     }
 

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use bytes::{Bytes, BytesMut};
 use starhaul_fec::{Codec, redundancy_for_random_loss};
 
-use crate::{block::Assembly, segment::Repair};
+use crate::{block::Assembly, contents::Contents, segment::Repair};
 
 /// Data symbols per code: the more, the less must be repaired for the same certainty, and with repair symbols at most 255.
 const CODE_SYMBOLS: u64 = 192;
@@ -66,11 +66,13 @@ pub(crate) fn code_at(offset: u64, red: u64, symbol: u64, coding: Coding) -> Cod
 }
 
 /// The repair symbols of a code of `block`.
-pub(crate) fn encode(codec: &mut Codec, block: &Bytes, code: Code, symbol: usize) -> Vec<Bytes> {
-    let (start, end) = (narrow(code.start), narrow(code.end));
-    let data: Vec<Bytes> = (start..end)
+pub(crate) fn encode(codec: &mut Codec, block: &Contents, code: Code, symbol: usize) -> Vec<Bytes> {
+    let data: Vec<Bytes> = (code.start..code.end)
         .step_by(symbol)
-        .map(|from| padded(block.slice(from..(from + symbol).min(end)), symbol))
+        .map(|from| {
+            let to = (from + symbol as u64).min(code.end);
+            padded(block.slice(from, to), symbol)
+        })
         .collect();
     // Its counts are within the limits, and all symbols of one length.
     codec.encode(&data, code.repairs).unwrap_or_default()

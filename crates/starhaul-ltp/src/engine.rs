@@ -9,7 +9,9 @@ use bytes::Bytes;
 
 use crate::{
     Batch, CancelReason, EngineConfig, EngineId, Error, Event, PeerConfig, SessionId, Stats,
-    UnknownPeers, parse,
+    UnknownPeers,
+    contents::Contents,
+    parse,
     peer::{Context, Memory, Numbers, Peer},
 };
 
@@ -166,13 +168,27 @@ impl Engine {
     /// [`Error::UnknownPeer`], [`Error::EmptyBlock`] and [`Error::RedBeyondBlock`] for a wrong call; [`Error::Full`] while
     /// too much is under way.
     pub fn send(&mut self, now: Instant, outgoing: Outgoing) -> Result<SessionId, Error> {
+        self.send_with(now, outgoing, Bytes::new())
+    }
+
+    /// As [`Engine::send`], of a block that goes on with `rest`, in which segments borrow, too. What is before it is copied, unless it
+    /// ends with a segment, and should be short.
+    ///
+    /// # Errors
+    /// As [`Engine::send`]. The red part is one of both together.
+    pub fn send_with(
+        &mut self,
+        now: Instant,
+        outgoing: Outgoing,
+        rest: Bytes,
+    ) -> Result<SessionId, Error> {
         let Outgoing {
             to,
             service,
             block,
             red,
         } = outgoing;
-        let length = block.len() as u64;
+        let length = (block.len() + rest.len()) as u64;
         if length == 0 {
             return Err(Error::EmptyBlock);
         }
@@ -189,6 +205,7 @@ impl Engine {
                 bytes: under_way,
             });
         }
+        let block = Contents::new(block, rest, peer.config.segment_data);
         let number = self.with_peer(now, to, |peer, cx| peer.send(cx, service, block, red));
         Ok(SessionId {
             originator: self.config.id,

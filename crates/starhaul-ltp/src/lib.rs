@@ -45,6 +45,7 @@ mod block;
 mod clock;
 mod coding;
 mod config;
+mod contents;
 mod credit;
 mod ended;
 mod engine;

@@ -111,6 +111,14 @@ impl ReceiveSession {
         }
     }
 
+    /// The same, of a red part that has probably so many bytes.
+    pub(crate) fn expecting(self, bytes: u64) -> Self {
+        Self {
+            assembly: Assembly::expecting(bytes),
+            ..self
+        }
+    }
+
     /// Data of it arrive.
     pub(crate) fn hear(&mut self, now: PeerTime) {
         self.spacing = self.spacing.max(now.since(self.heard));

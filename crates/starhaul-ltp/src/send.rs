@@ -11,6 +11,7 @@ use crate::{
     Coding,
     clock::PeerTime,
     coding::{Code, code_at, encode},
+    contents::Contents,
     ranges::RangeSet,
     segment::{CancelReason, Checkpoint, DataKind, Repair as RepairSymbol, Report},
     window::Mark,
@@ -30,7 +31,7 @@ const MOST_REPAIRS: usize = 4096;
 #[derive(Debug)]
 pub(crate) struct SendSession {
     pub(crate) service: u64,
-    block: Bytes,
+    block: Contents,
     red: u64,
     /// The first byte that was never sent.
     next: u64,
@@ -138,7 +139,7 @@ pub(crate) enum ReportOutcome {
 
 impl SendSession {
     /// A block, of which the first `red` bytes are red. `serial` is the first checkpoint serial number.
-    pub(crate) fn new(service: u64, block: Bytes, red: u64, serial: u64) -> Self {
+    pub(crate) fn new(service: u64, block: Contents, red: u64, serial: u64) -> Self {
         Self {
             service,
             block,
@@ -167,7 +168,7 @@ impl SendSession {
 
     /// Length of the block.
     pub(crate) fn len(&self) -> u64 {
-        self.block.len() as u64
+        self.block.len()
     }
 
     pub(crate) fn was_begun(&self) -> bool {
@@ -196,8 +197,7 @@ impl SendSession {
 
     /// The data of a plan.
     pub(crate) fn data(&self, plan: &Plan) -> &[u8] {
-        let range = narrow(plan.start)..narrow(plan.end);
-        self.block.get(range).unwrap_or_default()
+        self.block.piece(plan.start, plan.end)
     }
 
     /// CRC32C of the red part, when the plan's segment ends it; of the segment itself, when that is green.
@@ -221,8 +221,7 @@ impl SendSession {
     /// Adds the red data before `until` to the checksum.
     fn check(&mut self, until: u64) {
         let until = until.min(self.red);
-        let new = self.block.get(narrow(self.checked)..narrow(until));
-        self.crc = crc32c::crc32c_append(self.crc, new.unwrap_or_default());
+        self.crc = self.block.checksum(self.crc, self.checked, until);
         self.checked = self.checked.max(until);
     }
 
@@ -268,8 +267,7 @@ impl SendSession {
     }
 
     fn red_checksum(&self) -> u32 {
-        let rest = self.block.get(narrow(self.checked)..narrow(self.red));
-        crc32c::crc32c_append(self.crc, rest.unwrap_or_default())
+        self.block.checksum(self.crc, self.checked, self.red)
     }
 
     /// The next segment that was never sent, with at most `most` bytes of data; a checkpoint if `asks`.
@@ -288,6 +286,7 @@ impl SendSession {
             self.len()
         };
         let end = self.next.saturating_add(most as u64).min(part);
+        let end = end.min(self.block.piece_end(self.next));
         let is_due = checkpoint_every.is_some_and(|n| self.segments_since_checkpoint + 1 >= n);
         Some(self.plan((self.next, end), (0, 0), is_due || asks, Source::Fresh))
     }
@@ -306,6 +305,7 @@ impl SendSession {
             }
             if let Some(&(start, gap_end)) = repair.gaps.front() {
                 let end = gap_end.min(start.saturating_add(most as u64));
+                let end = end.min(self.block.piece_end(start));
                 let is_last = repair.gaps.len() == 1 && end == gap_end;
                 let (report, cycle) = (repair.report, repair.cycle);
                 let is_due = is_last || asks;
@@ -519,7 +519,7 @@ impl SendSession {
 
     /// Drops the block and all that was to be sent.
     pub(crate) fn give_up(&mut self, reason: CancelReason) {
-        self.block = Bytes::new();
+        self.block = Contents::default();
         (self.red, self.next, self.checked) = (0, 0, 0);
         self.repairs.clear();
         self.symbols.clear();
@@ -531,9 +531,4 @@ impl SendSession {
             timer: None,
         });
     }
-}
-
-/// Offsets below the length of a `Bytes` fit.
-fn narrow(offset: u64) -> usize {
-    usize::try_from(offset).unwrap_or(usize::MAX)
 }

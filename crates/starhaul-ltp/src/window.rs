@@ -17,6 +17,8 @@ pub(crate) struct Window {
     reported: u64,
     /// Sent before the latest checkpoint.
     asked: u64,
+    /// Sent before the latest one that was not the end of a red part: these are answered as soon as they come.
+    asked_within: u64,
     size: u64,
     rate: Bandwidth,
     shortest: Duration,
@@ -35,6 +37,7 @@ impl Window {
             sent: 0,
             reported: 0,
             asked: 0,
+            asked_within: 0,
             size: LEAST,
             rate: Bandwidth::ZERO,
             shortest: Duration::MAX,
@@ -48,7 +51,7 @@ impl Window {
 
     /// Whether the next segment should ask for a report.
     pub(crate) fn wants_report(&self) -> bool {
-        self.sent - self.asked >= self.size / PARTS
+        self.sent - self.asked_within >= self.size / PARTS
     }
 
     pub(crate) fn sent(&mut self, bytes: u64) {
@@ -57,6 +60,13 @@ impl Window {
 
     /// A checkpoint leaves.
     pub(crate) fn mark(&mut self) -> Mark {
+        self.asked_within = self.sent;
+        self.mark_end()
+    }
+
+    /// The checkpoint at the end of a red part leaves. The peer's client service may keep its answer back, as a store does until the
+    /// block is on a medium: if nothing else were asked, all others would wait for that.
+    pub(crate) fn mark_end(&mut self) -> Mark {
         self.asked = self.sent;
         Mark {
             sent: self.sent,
@@ -115,6 +125,32 @@ mod tests {
             window.settle(mark, None);
         }
         assert!(window.has_room());
+    }
+
+    #[test]
+    fn red_parts_whose_ends_are_answered_late_do_not_close_the_window() {
+        let (mut window, mut late) = (Window::new(), Vec::new());
+        for block in 0..100 {
+            for _ in 0..10 {
+                assert!(window.has_room(), "{window:?} after {block} blocks");
+                let asks = window.wants_report();
+                window.sent(100_000);
+                if asks {
+                    let mark = window.mark();
+                    window.settle(mark, Some(Duration::from_millis(1)));
+                }
+            }
+            late.push(window.mark_end());
+        }
+        // What nothing was heard of is bounded all the same.
+        while window.has_room() {
+            window.sent(100_000);
+        }
+        assert!(window.sent - window.reported <= window.size + 100_000);
+        for mark in late {
+            window.settle(mark, Some(Duration::from_secs(1)));
+        }
+        assert!(window.sent - window.reported <= window.size + 100_000);
     }
 
     #[test]

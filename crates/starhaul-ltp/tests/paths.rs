@@ -7,7 +7,7 @@ mod pair;
 use std::time::Duration;
 
 use pair::{Kind, Pair, RECEIVER, SENDER, SERVICE, content, direct::engine, lose};
-use starhaul_ltp::{Event, LinkState, Outgoing, PeerConfig};
+use starhaul_ltp::{Coding, Event, LinkState, Outgoing, PeerConfig};
 use starhaul_units::Bandwidth;
 
 /// Blocks of random size arrive byte for byte at every light time and loss, and nothing is left of any session.
@@ -34,6 +34,38 @@ fn blocks_arrive_at_any_light_time_and_loss() {
                 .iter()
                 .filter(|event| matches!(event, Event::Sent { .. }));
             assert_eq!(sent.count(), blocks.len());
+        }
+    }
+}
+
+/// Whoever writes something before a large piece of memory need not copy that. On the wire nothing tells.
+#[test]
+fn a_block_in_two_pieces_arrives_in_the_segments_of_one() {
+    let (seed, block) = (7, content(300_000, 3));
+    for coding in [None, Some(Coding::new(0.02))] {
+        for loss in [0, 10] {
+            let mut config =
+                PeerConfig::new(Duration::from_secs(1), Some(Bandwidth::from_mbit(50)));
+            config.coding = coding;
+            let link = format!("rate=60mbit,delay=1s,loss={loss}%,queue=100000p");
+            let segments = [0, 1, 200, 1360, 5000, 299_999, 300_000].map(|cut| {
+                let mut pair = Pair::new(seed, &config, &link, &link);
+                let now = pair.sim.now();
+                let outgoing = Outgoing {
+                    to: RECEIVER,
+                    service: SERVICE,
+                    block: block.slice(..cut),
+                    red: block.len() as u64,
+                };
+                let engine = &mut pair.sender().engine;
+                engine.send_with(now, outgoing, block.slice(cut..)).unwrap();
+                pair.finish();
+                let arrived = pair.receiver().delivered() == [block.clone()];
+                assert!(arrived, "cut at {cut}, loss {loss} %, seed {seed}");
+                pair.sender().engine.stats().data_segments_sent
+            });
+            let [whole, ..] = segments;
+            assert_eq!(segments, [whole; 7], "loss {loss} %, seed {seed}");
         }
     }
 }

@@ -53,6 +53,36 @@ fn a_stored_block_is_reported_whichever_checkpoint_came_last() {
     assert_eq!((sender.sessions(), receiver.sessions()), ((0, 0), (0, 0)));
 }
 
+/// A store that brings blocks to a medium takes each of them some time later. If that kept the next ones from leaving, either the link
+/// or the medium would always wait.
+#[test]
+fn blocks_leave_while_those_before_them_wait_to_be_accepted() {
+    let now = Instant::now();
+    let config = PeerConfig::new(Duration::ZERO, None);
+    let mut sender = engine(SENDER, 1, &[RECEIVER], &config, now);
+    let mut receiver = Engine::new(EngineConfig {
+        awaits_acceptance: true,
+        ..EngineConfig::new(RECEIVER, [2; 32])
+    });
+    receiver.add_peer(now, SENDER, config).unwrap();
+    receiver.open_service(SERVICE);
+    let block = outgoing(1_000_000);
+    let sent = (0..20).map(|_| sender.send(now, block.clone()).unwrap());
+    let sent: Vec<_> = sent.collect();
+    converse(&mut sender, &mut receiver, now);
+    assert_eq!(delivered(&mut receiver).len(), sent.len());
+    let is_sent = |event: &Event| matches!(event, Event::Sent { .. });
+    let mut events = std::iter::from_fn(|| sender.poll_event());
+    assert!(!events.any(|event| is_sent(&event)), "one is not accepted");
+    for session in &sent {
+        receiver.accept(now, *session);
+    }
+    converse(&mut sender, &mut receiver, now);
+    let events = std::iter::from_fn(|| sender.poll_event());
+    assert_eq!(events.filter(is_sent).count(), sent.len());
+    assert_eq!((sender.sessions(), receiver.sessions()), ((0, 0), (0, 0)));
+}
+
 fn outgoing(bytes: usize) -> Outgoing {
     Outgoing {
         to: RECEIVER,

@@ -19,7 +19,10 @@ use hardy_bpv7::{
 };
 use starhaul_ltp::EngineId;
 use starhaul_net::PeerAddress;
-use tokio::{sync::mpsc, task::JoinSet};
+use tokio::{
+    sync::{Semaphore, mpsc},
+    task::JoinSet,
+};
 
 use super::{
     Checklist, Cost, LARGE_BYTES, SMALL_BYTES, Stopwatch, blocking, changed, ends, loopback,
@@ -44,6 +47,9 @@ const SERVICE: u32 = 100;
 const BLOCK_BYTES: usize = 64 << 10;
 /// Small bundles between the source and the sink at a time.
 const UNDER_WAY: u32 = 8192;
+/// Large bundles between the applications at a time, as many as a node sends: more would only lie in its store, and the rate be that of
+/// its growth.
+const LARGE_UNDER_WAY: usize = 64;
 
 /// Large bundles from an application of one node to that of its neighbour.
 pub(super) async fn large(count: u32, storage: impl Fn(&str) -> Storage) -> Result<Cost, Error> {
@@ -58,10 +64,11 @@ pub(super) async fn large(count: u32, storage: impl Fn(&str) -> Storage) -> Resu
     let (unused, _) = mpsc::channel(1);
     let (sender, _) = near.handle().open(None, unused).await?;
     let watch = Stopwatch::start();
-    let next = Arc::new(AtomicU32::new(0));
+    let (next, room) = (AtomicU32::new(0), Semaphore::new(LARGE_UNDER_WAY));
+    let all = Arc::new(Sending { next, count, room });
     let mut sending = JoinSet::new();
     for _ in 0..SENDERS {
-        sending.spawn(send(sender.clone(), to.clone(), next.clone(), count));
+        sending.spawn(send(sender.clone(), to.clone(), all.clone()));
     }
     let mut list = Checklist::new(count, LARGE_BYTES);
     while list.left > 0 {
@@ -69,6 +76,7 @@ pub(super) async fn large(count: u32, storage: impl Fn(&str) -> Storage) -> Resu
         let lost = || Error::Bench(format!("{} large bundles are lost", list.left));
         let delivery = delivery.ok().flatten().ok_or_else(lost)?;
         list.arrived(&delivery.payload)?;
+        all.room.add_permits(1);
         // The node may have given up waiting; then it comes twice, which the list notices.
         let _ = delivery.acknowledged.send(());
     }
@@ -83,12 +91,25 @@ pub(super) async fn large(count: u32, storage: impl Fn(&str) -> Storage) -> Resu
     Ok(cost)
 }
 
-async fn send(app: Arc<App>, to: Eid, next: Arc<AtomicU32>, count: u32) -> Result<(), Error> {
+/// What the applications that send share.
+struct Sending {
+    /// The next bundle.
+    next: AtomicU32,
+    count: u32,
+    /// A permit for each bundle that may leave.
+    room: Semaphore,
+}
+
+async fn send(app: Arc<App>, to: Eid, all: Arc<Sending>) -> Result<(), Error> {
     let mut contents = payload(0, LARGE_BYTES);
     loop {
-        let number = next.fetch_add(1, Ordering::Relaxed);
-        if number >= count {
+        let number = all.next.fetch_add(1, Ordering::Relaxed);
+        if number >= all.count {
             return Ok(());
+        }
+        // It comes back when a bundle has arrived.
+        if let Ok(permit) = all.room.acquire().await {
+            permit.forget();
         }
         if let Some(first) = contents.first_chunk_mut() {
             *first = number.to_le_bytes();

@@ -18,7 +18,7 @@ use super::{
 };
 
 const SUFFIX: &str = ".log";
-/// Records of more bytes are not read where nobody needs them.
+/// Records of more bytes are not read where nobody needs them, and data of more are not copied.
 const LARGE: usize = 16 << 10;
 /// The same where not all can be read.
 const SECTOR: usize = 4 << 10;
@@ -156,25 +156,35 @@ impl Held {
 }
 
 impl Reading {
-    fn record<T>(&self, take: impl FnOnce(Record<'_>) -> Option<T>) -> io::Result<T> {
+    /// Takes something from the record, which is in these bytes.
+    fn record<T>(&self, take: impl FnOnce(&Bytes, Record<'_>) -> Option<T>) -> io::Result<T> {
         let Place { span, .. } = self.place;
         let mut bytes = vec![0; span.length as usize];
         let read = self.file.read(span.at.into(), &mut bytes);
         self.unread.noted(read)?;
-        let taken = whole(&bytes, self.salt, span.at.into()).and_then(take);
-        taken.ok_or_else(|| {
-            io::Error::new(io::ErrorKind::InvalidData, "a record of the log is damaged")
-        })
+        let bytes = Bytes::from(bytes);
+        let record = whole(&bytes, self.salt, span.at.into());
+        record
+            .and_then(|record| take(&bytes, record))
+            .ok_or_else(|| {
+                io::Error::new(io::ErrorKind::InvalidData, "a record of the log is damaged")
+            })
     }
 
-    /// The data in it.
+    /// The data in it, which share its memory if they are most of it.
     pub(super) fn data(&self) -> io::Result<Bytes> {
-        self.record(|record| record.data().map(Bytes::copy_from_slice))
+        self.record(|bytes, record| {
+            let data = record.data()?;
+            Some(match data.len() > LARGE {
+                true => bytes.slice_ref(data),
+                false => Bytes::copy_from_slice(data),
+            })
+        })
     }
 
     /// What is known of a bundle, as JSON.
     pub(super) fn known(&self) -> io::Result<Vec<u8>> {
-        self.record(|record| Some(record.known()?.bundle.to_vec()))
+        self.record(|_, record| Some(record.known()?.bundle.to_vec()))
     }
 
     /// The bundle, with this status.

@@ -59,6 +59,8 @@ impl Cla for Layer {
     }
 }
 
+impl Carrier for Layer {}
+
 /// An agent that takes all and does nothing, and what it knows of.
 #[derive(Default)]
 struct Agent(Arc<Mutex<BTreeSet<ClaAddress>>>);

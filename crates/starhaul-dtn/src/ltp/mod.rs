@@ -28,7 +28,11 @@ use tokio::{
 };
 
 use self::thread::{Arrived, Command, Unsent, Worker};
-use crate::{config::LtpConfig, plan::NodeId};
+use crate::{
+    config::LtpConfig,
+    halves::{Carrier, Halves},
+    plan::NodeId,
+};
 
 /// Blocks whose bundles are being stored at a time.
 const MOST_STORING: usize = 64;
@@ -258,9 +262,21 @@ impl Cla for LtpCla {
 
     async fn forward(
         &self,
-        _: Option<u32>,
+        queue: Option<u32>,
         address: &ClaAddress,
         bundle: Bytes,
+    ) -> Result<ForwardBundleResult> {
+        self.carry(queue, address, Halves::whole(bundle)).await
+    }
+}
+
+#[async_trait]
+impl Carrier for LtpCla {
+    async fn carry(
+        &self,
+        _: Option<u32>,
+        address: &ClaAddress,
+        bundle: Halves,
     ) -> Result<ForwardBundleResult> {
         let Some(to) = engine(address) else {
             return Ok(ForwardBundleResult::NoNeighbour);

@@ -17,6 +17,7 @@ use super::{
     Counters,
     blocks::{AGGREGATE, BUNDLE, join},
 };
+use crate::halves::Halves;
 
 /// Bundles up to this size share a block with others that wait at the same moment.
 const SMALL: usize = 16 << 10;
@@ -52,7 +53,7 @@ pub(super) enum Command {
     /// Send a bundle.
     Send {
         to: EngineId,
-        bundle: Bytes,
+        bundle: Halves,
         answer: Answer,
     },
     /// The bundles of a block are stored, or there was no room for them.
@@ -81,7 +82,7 @@ pub(super) struct Arrived {
 
 /// A bundle that waits to be sent.
 struct Waiting {
-    bundle: Bytes,
+    bundle: Halves,
     answer: Answer,
 }
 
@@ -232,22 +233,22 @@ impl Worker {
 
     /// Gives the bundles back when the engine is full.
     fn send(&mut self, to: EngineId, block: Vec<Waiting>) -> Result<(), Vec<Waiting>> {
-        let (service, contents) = match block.as_slice() {
-            [one] => (BUNDLE, one.bundle.clone()),
+        let (service, (head, rest)) = match block.as_slice() {
+            [one] => (BUNDLE, one.bundle.clone().into_parts()),
             all => {
-                let bundles: Vec<Bytes> =
-                    all.iter().map(|waiting| waiting.bundle.clone()).collect();
-                (AGGREGATE, join(&bundles))
+                let bundles = all.iter().map(|waiting| waiting.bundle.clone().join());
+                let bundles: Vec<Bytes> = bundles.collect();
+                (AGGREGATE, (join(&bundles), Bytes::new()))
             }
         };
-        let red = contents.len() as u64;
         let outgoing = Outgoing {
             to,
             service,
-            block: contents,
-            red,
+            red: (head.len() + rest.len()) as u64,
+            block: head,
         };
-        match self.driver.engine().send(Instant::now(), outgoing) {
+        let engine = self.driver.engine();
+        match engine.send_with(Instant::now(), outgoing, rest) {
             Ok(session) => {
                 if service == AGGREGATE {
                     self.aggregates.insert(session, to);

@@ -14,6 +14,7 @@ use crate::{
     Error,
     bundle_log::{BundleLog, LoggedBundles, upgrade},
     config::Storage,
+    halves::PassingBy,
     journal::Journal,
     schedule::Schedule,
     steady::{Place, SteadyBundles},
@@ -89,7 +90,7 @@ pub(super) async fn open(config: &Storage, stock: &Arc<Stock>) -> Result<Stores,
         };
     Ok(Stores {
         metadata: Counted::new(metadata, stock.clone(), unread),
-        bundles,
+        bundles: Arc::new(PassingBy(bundles)),
         journal,
         log,
         lock,

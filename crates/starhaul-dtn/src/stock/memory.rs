@@ -114,8 +114,12 @@ impl MetadataStorage for Metadata {
         Ok(())
     }
 
+    // Who sends a bundle knows less of it (`halves`).
     async fn update_status(&self, bundle: &Bundle) -> Result<()> {
-        self.replace(bundle).await
+        if let Some(held) = self.held().bundles.get_mut(&bundle.bundle.id) {
+            held.metadata.status = bundle.metadata.status.clone();
+        }
+        Ok(())
     }
 
     async fn tombstone(&self, id: &Id) -> Result<()> {
@@ -235,6 +239,21 @@ mod tests {
         let held = store.held();
         assert_eq!((held.bundles.len(), held.gone.len()), (1, 2));
         assert_eq!(held.by_expiry.len(), 2);
+    }
+
+    /// The agent has a bundle wait that it cannot rewrite, of which it knows no payload then.
+    #[tokio::test]
+    async fn a_status_changes_nothing_else() {
+        let store = Metadata::new(2);
+        let known = bundle(0, Duration::from_secs(3600));
+        store.insert(&known).await.unwrap();
+        let mut sent = known.clone();
+        sent.metadata.status = BundleStatus::Waiting;
+        sent.bundle.blocks.clear();
+        store.update_status(&sent).await.unwrap();
+        let found = store.get(&known.bundle.id).await.unwrap().unwrap();
+        assert_eq!(found.metadata.status, BundleStatus::Waiting);
+        assert_eq!(found.bundle.blocks.len(), known.bundle.blocks.len());
     }
 
     #[tokio::test]

@@ -138,7 +138,8 @@ impl Peer {
             return false;
         }
         let mut session =
-            ReceiveSession::new(service, cx.numbers.serial(), cx.numbers.reception(), now);
+            ReceiveSession::new(service, cx.numbers.serial(), cx.numbers.reception(), now)
+                .expecting(self.usual);
         if !cx.services.contains(&service) {
             self.receives.insert(id.number, session);
             self.refuse_service(cx, id.number);
@@ -344,6 +345,8 @@ impl Peer {
         let freed = held - session.held();
         self.memory -= freed;
         cx.memory.receiving -= freed;
+        // Short ones between long ones change it slowly.
+        self.usual = (block.len() as u64).max(self.usual - self.usual / 8);
         cx.events.push_back(Event::RedPart {
             session: id,
             service,

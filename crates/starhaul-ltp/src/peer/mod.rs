@@ -9,7 +9,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bytes::Bytes;
 use rand_chacha::{
     ChaCha8Rng,
     rand_core::{RngCore, SeedableRng},
@@ -20,6 +19,7 @@ use starhaul_units::Bandwidth;
 use crate::{
     CancelReason, End, EngineId, Event, NumberWidth, PeerConfig, SessionId, Stats,
     clock::{Clock, PeerTime, Timer, Timers},
+    contents::Contents,
     credit::Credit,
     ended::Ended,
     path::{AnswerTime, Pacer},
@@ -112,6 +112,8 @@ pub(crate) struct Peer {
     fresh: VecDeque<u64>,
     /// Bytes held by its blocks received in part.
     memory: usize,
+    /// How long its next red part probably is: as those before.
+    usual: u64,
     codec: Codec,
     /// Limits what is under way when the rate is unknown.
     window: Option<Window>,
@@ -144,6 +146,7 @@ impl Peer {
             repairs: VecDeque::new(),
             fresh: VecDeque::new(),
             memory: 0,
+            usual: 0,
             codec: Codec::new(),
             window: (config.rate.is_none() && !config.is_one_way).then(Window::new),
             credit: match is_guest {
@@ -255,11 +258,11 @@ impl Peer {
         &mut self,
         cx: &mut Context<'_>,
         service: u64,
-        block: Bytes,
+        block: Contents,
         red: u64,
     ) -> u64 {
         let number = cx.numbers.session(&self.sends);
-        cx.memory.sending += block.len() as u64;
+        cx.memory.sending += block.len();
         let session = SendSession::new(service, block, red, cx.numbers.serial());
         self.sends.insert(number, session);
         self.fresh.push_back(number);

@@ -247,7 +247,10 @@ impl Peer {
         if let Some((serial, sent)) =
             serial.and_then(|serial| Some((serial, session.checkpoints.get_mut(&serial)?)))
         {
-            sent.mark = window.map_or(sent.mark, Window::mark);
+            sent.mark = window.map_or(sent.mark, |window| match plan.kind.ends_red() {
+                true => window.mark_end(),
+                false => window.mark(),
+            });
             if is_new {
                 sent.stops = self.clock.stops();
             }

@@ -1,0 +1,119 @@
+//! A block to send, in one piece of memory or in two: whoever writes something before a large piece need not copy that.
+
+use bytes::Bytes;
+
+/// A block whose first piece holds whole segments, unless it is all: then each segment lies in one of the two.
+#[derive(Debug, Default)]
+pub(crate) struct Contents {
+    head: Bytes,
+    rest: Bytes,
+}
+
+impl Contents {
+    /// A block that begins with `head` and goes on with `rest`, in segments of so many bytes. Both are shared, but for a head that does
+    /// not end with a segment: that is copied, with what its last segment lacks.
+    pub(crate) fn new(head: Bytes, mut rest: Bytes, segment: usize) -> Self {
+        let over = head.len() % segment.max(1);
+        if over == 0 || rest.is_empty() {
+            return Self { head, rest };
+        }
+        let lacking = rest.split_to((segment - over).min(rest.len()));
+        let head = [&head[..], &lacking[..]].concat().into();
+        Self { head, rest }
+    }
+
+    /// Its length in bytes.
+    pub(crate) fn len(&self) -> u64 {
+        (self.head.len() + self.rest.len()) as u64
+    }
+
+    /// The end of the piece that holds this byte.
+    pub(crate) fn piece_end(&self, at: u64) -> u64 {
+        match self.seam() {
+            seam if at < seam => seam,
+            _ => self.len(),
+        }
+    }
+
+    /// The bytes from `from` to `to`, or as many of them as lie in the piece that holds the first.
+    pub(crate) fn piece(&self, from: u64, to: u64) -> &[u8] {
+        let (piece, start) = match self.seam() {
+            seam if from < seam => (&self.head, 0),
+            seam => (&self.rest, seam),
+        };
+        let end = narrow(to.saturating_sub(start)).min(piece.len());
+        piece.get(narrow(from - start)..end).unwrap_or_default()
+    }
+
+    /// CRC32C of these bytes behind others of which it is `crc`.
+    pub(crate) fn checksum(&self, crc: u32, from: u64, to: u64) -> u32 {
+        let first = self.piece(from, to);
+        let at = from + first.len() as u64;
+        let second = match at < to {
+            true => self.piece(at, to),
+            false => &[],
+        };
+        crc32c::crc32c_append(crc32c::crc32c_append(crc, first), second)
+    }
+
+    /// These bytes; no copy if they lie in one piece.
+    pub(crate) fn slice(&self, from: u64, to: u64) -> Bytes {
+        let first = self.piece(from, to);
+        let at = from + first.len() as u64;
+        if at < to {
+            return [first, self.piece(at, to)].concat().into();
+        }
+        let piece = match from < self.seam() {
+            true => &self.head,
+            false => &self.rest,
+        };
+        piece.slice_ref(first)
+    }
+
+    fn seam(&self) -> u64 {
+        self.head.len() as u64
+    }
+}
+
+/// Offsets below the length of a `Bytes` fit.
+fn narrow(offset: u64) -> usize {
+    usize::try_from(offset).unwrap_or(usize::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SEGMENT: usize = 7;
+
+    #[test]
+    fn a_block_is_the_same_wherever_it_is_cut_and_each_segment_lies_in_one_piece() {
+        let all: Bytes = (0..40).collect::<Vec<u8>>().into();
+        for cut in 0..=all.len() {
+            let rest = all.slice(cut..);
+            let block = Contents::new(all.slice(..cut), rest.clone(), SEGMENT);
+            assert_eq!(block.len(), 40, "cut at {cut}");
+            for start in (0..40).step_by(SEGMENT) {
+                let end = (start + SEGMENT as u64).min(40);
+                let segment = &all[narrow(start)..narrow(end)];
+                assert_eq!(block.piece(start, end), segment, "cut at {cut}");
+                assert!(block.piece_end(start) >= end, "cut at {cut}");
+            }
+            for from in 0..=40 {
+                for to in from..=40 {
+                    let expected = &all[narrow(from)..narrow(to)];
+                    let found = block.slice(from, to);
+                    assert_eq!(found, expected, "cut at {cut}: {from} to {to}");
+                    let crc = block.checksum(5, from, to);
+                    assert_eq!(crc, crc32c::crc32c_append(5, expected));
+                }
+            }
+            // The rest is where it was.
+            if let Some(last) = rest.last() {
+                let found = block.piece(39, 40);
+                let is_copied = cut % SEGMENT > 0 && rest.len() <= SEGMENT - cut % SEGMENT;
+                assert_eq!(!is_copied, std::ptr::eq(&found[0], last), "cut at {cut}");
+            }
+        }
+    }
+}
