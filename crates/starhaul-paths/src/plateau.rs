@@ -98,8 +98,8 @@ mod tests {
             (900, true),
             (900, true),
             (900, true),
-            (400, true),
-            (500, true),
+            (300, true),
+            (350, true),
         ];
         assert!(!then(&fallen), "its controller starts anew");
         let grown = [

@@ -23,6 +23,8 @@ const LIGHT_CLASS: Duration = Duration::from_millis(250);
 const LIGHT_SHARE: f64 = 0.75;
 /// Blocks that take a greater part of their time to send than this wait for each other.
 const BEHIND_SHARE: u32 = 4;
+/// Less important blocks may hope for this part of what the paths bring, whatever more important ones ask for.
+const LEAST_SHARE: u64 = 10;
 /// A block begins with this part of its time to spare at the most.
 const MARGIN_SHARE: u32 = 3;
 
@@ -275,11 +277,12 @@ impl<'a> Outlook<'a> {
 
     /// What the paths bring of the block's class within so long: more important blocks keep coming and go first.
     fn share_of(&self, block: &SendBlock, time: Duration) -> u64 {
-        let all = self.bandwidth.bits_per_second().max(1);
+        let deliverable = self.deliverable(time);
         let above = self.wanted(|priority| priority < block.priority);
-        let left = all.saturating_sub(above.bits_per_second()).max(all / 10);
-        let ours = u128::from(self.deliverable(time)) * u128::from(left) / u128::from(all);
-        u64::try_from(ours).unwrap_or(u64::MAX)
+        // For so long the paths carry at the rates that are known, all together.
+        let carrying = self.bandwidth.time_to_send(deliverable).min(time);
+        let ours = deliverable.saturating_sub(above.bytes_in(carrying));
+        ours.max(deliverable / LEAST_SHARE)
     }
 
     /// What the paths bring within so long.
@@ -317,9 +320,11 @@ impl<'a> Outlook<'a> {
     fn asks_too_much(&self, block: &SendBlock) -> bool {
         let bytes = fragment_bytes(block, self.fragment_capacity);
         let whole = block.deadline.saturating_duration_since(block.born);
+        let useful = || useful(self.paths, bytes, whole);
+        let carried = || useful().map(|path| path.monitor.bandwidth()).sum();
         self.overload.asks_too_much
-            || self.wanted(|priority| priority <= block.priority)
-                > useful_bandwidth(self.paths, bytes, whole)
+            || self.wait.shows_all(useful())
+                && self.wanted(|priority| priority <= block.priority) > carried()
     }
 
     /// In overload, a block begins only if it would arrive so long before its deadline: the time in which a loss is noticed, and at most a part of
