@@ -139,7 +139,7 @@ impl BlocksOut {
             let on = block.depends_on.map(|on| (key.0, on));
             let waits =
                 self.waits_for_one_aside(block) && !fitting.iter().any(|base| Some(*base) == on);
-            if waits || self.has_untouched(block.priority) {
+            if waits {
                 continue;
             }
             // A path that nothing else wants is not kept for what may come.
@@ -155,19 +155,7 @@ impl BlocksOut {
         fitting
     }
 
-    /// A block of this priority waits in the queue that has not begun: another would only take its place.
-    fn has_untouched(&self, priority: u8) -> bool {
-        let mut classes = self
-            .queue
-            .classes()
-            .filter(|(class, _)| class.0 == priority);
-        classes.any(|(class, _)| {
-            let last = self.queue.last(class).and_then(|key| self.blocks.get(&key));
-            last.is_some_and(SendBlock::is_untouched)
-        })
-    }
-
-    /// About the bytes in the queue that go before the block.
+    /// About the bytes in the queue that go before the block, and those of its class: it takes the place of none.
     fn before(&self, block: &SendBlock) -> u64 {
         let own = super::class_in_queue(block);
         let classes = self.queue.classes();
