@@ -287,15 +287,19 @@ impl<'a> Outlook<'a> {
 
     /// What the paths bring within so long.
     fn deliverable(&self, time: Duration) -> u64 {
-        let brings = |path: &Path| {
+        let usable = self.paths.usable().map(|(_, path)| {
             let time = time.saturating_sub(path.monitor.present_delay());
-            match self.wait.shows(path) {
-                true => path.monitor.bandwidth().bytes_in(time),
-                false => path.monitor.most_of_startup(time),
-            }
-        };
-        let usable = self.paths.usable().map(|(_, path)| brings(path));
+            self.brings(path, time)
+        });
         usable.fold(0, u64::saturating_add)
+    }
+
+    /// What a path carries within so long, also while its controller starts.
+    fn brings(&self, path: &Path, time: Duration) -> u64 {
+        match self.wait.shows(path) {
+            true => path.monitor.bandwidth().bytes_in(time),
+            false => path.monitor.most_of_startup(time),
+        }
     }
 
     /// What the paths bring until the block is due.
@@ -320,11 +324,13 @@ impl<'a> Outlook<'a> {
     fn asks_too_much(&self, block: &SendBlock) -> bool {
         let bytes = fragment_bytes(block, self.fragment_capacity);
         let whole = block.deadline.saturating_duration_since(block.born);
-        let useful = || useful(self.paths, bytes, whole);
-        let carried = || useful().map(|path| path.monitor.bandwidth()).sum();
-        self.overload.asks_too_much
-            || self.wait.shows_all(useful())
-                && self.wanted(|priority| priority <= block.priority) > carried()
+        let left = block.deadline.saturating_duration_since(self.now);
+        let useful = useful(self.paths, bytes, whole);
+        let carried = useful
+            .map(|path| self.brings(path, left))
+            .fold(0, u64::saturating_add);
+        let wanted = self.wanted(|priority| priority <= block.priority);
+        self.overload.asks_too_much || wanted.bytes_in(left) > carried
     }
 
     /// In overload, a block begins only if it would arrive so long before its deadline: the time in which a loss is noticed, and at most a part of
