@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// Blocks examined for one packet before a path is left idle …
-const MAX_EXAMINED: usize = 32;
+const MAX_EXAMINED: usize = 24;
 /// … and of one class: what a path declines of many that are alike must not hide the others from it.
 const MAX_OF_A_CLASS: usize = 16;
 const LEAST_OF_A_CLASS: usize = 4;
@@ -52,14 +52,20 @@ pub(crate) struct Place {
     waits: bool,
 }
 
+/// A block that was weighed.
+#[derive(Clone, Copy, Debug)]
+struct Weighed {
+    key: BlockKey,
+    /// Bytes that were not weighed, and go before it.
+    unseen: u64,
+}
+
 /// The blocks that go first, as they were weighed.
 #[derive(Debug, Default)]
 pub(super) struct Order {
-    keys: Vec<BlockKey>,
+    keys: Vec<Weighed>,
     /// The last ones of classes of which others were not weighed.
     ends: Vec<BlockKey>,
-    /// Bytes of each class that were not weighed.
-    unseen: Vec<(Class, u64)>,
     /// Of the queue that was weighed.
     revision: u64,
     until: Option<Instant>,
@@ -74,17 +80,9 @@ impl Order {
         self.overload
     }
 
-    /// What was not weighed, and goes before the block.
-    fn unseen_before(&self, block: &SendBlock) -> u64 {
-        let own = class_in_queue(block);
-        let of_others = self.unseen.iter().filter(|(class, _)| *class != own);
-        let before = of_others.filter(|(class, _)| goes_before(*class, own));
-        before.map(|(_, bytes)| bytes).sum()
-    }
-
     /// A block ends, or waits elsewhere. Where it was the last that was weighed of its class, those behind it have their turn.
     pub(super) fn forget(&mut self, key: BlockKey) {
-        self.keys.retain(|waits| *waits != key);
+        self.keys.retain(|waits| waits.key != key);
         if self.ends.contains(&key) {
             self.until = None;
         }
@@ -120,7 +118,7 @@ impl BlocksOut {
     fn examine(&mut self, view: &View<'_>, scheduler: &dyn Scheduler) -> Option<Choice> {
         let paths = view.paths();
         let mut ahead = 0;
-        for &key in &self.order.keys {
+        for &Weighed { key, unseen } in &self.order.keys {
             let Some(block) = self.blocks.get_mut(&key) else {
                 continue;
             };
@@ -128,7 +126,7 @@ impl BlocksOut {
                 block.recut();
             }
             let place = Place {
-                ahead: ahead + self.order.unseen_before(block),
+                ahead: ahead + unseen,
                 waits: self.order.overload.waits(block.priority),
             };
             if let Some((fragment, purpose)) = choose(block, view, scheduler, place) {
@@ -156,7 +154,7 @@ impl BlocksOut {
         let mut overload;
         loop {
             let of_a_class = self.weighed_of_a_class();
-            self.order.unseen = self.not_weighed(of_a_class);
+            let unseen = self.not_weighed(of_a_class);
             self.order.ends = self.queue.ends(of_a_class).collect();
             let outlook = Outlook::new(self, now, paths);
             overload = outlook.overload();
@@ -168,7 +166,12 @@ impl BlocksOut {
                 })
             };
             keys.clear();
-            keys.extend(self.queue.ranked(of_a_class, weigh).take(MAX_EXAMINED));
+            let ranked = self.queue.ranked(of_a_class, weigh).take(MAX_EXAMINED);
+            keys.extend(ranked.map(|key| {
+                let block = self.blocks.get(&key);
+                let unseen = block.map_or(0, |block| unseen_before(block, &unseen));
+                Weighed { key, unseen }
+            }));
             let hopeless = self.hopeless_among(&keys, &outlook);
             if hopeless.is_empty() {
                 break;
@@ -186,7 +189,6 @@ impl BlocksOut {
         self.order = Order {
             keys,
             ends: std::mem::take(&mut self.order.ends),
-            unseen: std::mem::take(&mut self.order.unseen),
             revision: self.queue.revision(),
             until: Some(now + REWEIGH_AFTER),
             overload,
@@ -200,7 +202,7 @@ impl BlocksOut {
         (MAX_EXAMINED / classes).clamp(LEAST_OF_A_CLASS, MAX_OF_A_CLASS)
     }
 
-    /// See [`Order::unseen`].
+    /// Bytes of each class beyond the first blocks.
     fn not_weighed(&self, of_a_class: usize) -> Vec<(Class, u64)> {
         let long = self
             .queue
@@ -215,12 +217,12 @@ impl BlocksOut {
     /// else was sent; `None` if it comes too late whatever happens.
     fn hopeless_among(
         &self,
-        keys: &[BlockKey],
+        keys: &[Weighed],
         outlook: &Outlook<'_>,
     ) -> Vec<(BlockKey, Option<u64>)> {
         let (mut ahead, mut aside) = (0, BTreeSet::new());
         let mut hopeless = Vec::new();
-        for &key in keys {
+        for &Weighed { key, unseen } in keys {
             let Some(block) = self.blocks.get(&key) else {
                 continue;
             };
@@ -230,7 +232,7 @@ impl BlocksOut {
             if outlook.is_too_late(block) {
                 hopeless.push((key, None));
             } else if needs_one_aside && !block.may_be_whole()
-                || outlook.is_hopeless(block, ahead + self.order.unseen_before(block))
+                || outlook.is_hopeless(block, ahead + unseen)
             {
                 aside.insert(key);
                 // Others would wait for one aside.
@@ -315,7 +317,7 @@ impl BlocksOut {
     ) -> Option<Choice> {
         let block = self.blocks.get(&key)?;
         let is_chained = block.depends_on.is_some() || !block.dependents.is_empty();
-        if is_chained || self.order.keys.contains(&key) {
+        if is_chained || self.order.keys.iter().any(|weighed| weighed.key == key) {
             return None;
         }
         let bytes = fragment_bytes(block, view.fragment_capacity());
@@ -334,6 +336,15 @@ impl BlocksOut {
             place,
         })
     }
+}
+
+/// What was not weighed of other classes, and goes before the block.
+fn unseen_before(block: &SendBlock, unseen: &[(Class, u64)]) -> u64 {
+    let own = class_in_queue(block);
+    let before = unseen
+        .iter()
+        .filter(|(class, _)| *class != own && goes_before(*class, own));
+    before.map(|(_, bytes)| bytes).sum()
 }
 
 /// The fragment of the block that should leave on the path now.
