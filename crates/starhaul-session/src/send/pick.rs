@@ -22,10 +22,9 @@ use crate::{
     scheduler::{Limit, Load, Scheduler, View},
 };
 
-/// Blocks examined for one packet before a path is left idle …
-const MAX_EXAMINED: usize = 24;
-/// … and of one class: what a path declines of many that are alike must not hide the others from it.
-const MAX_OF_A_CLASS: usize = 16;
+/// Blocks examined for one packet before a path is left idle, as many of each class …
+const MAX_EXAMINED: usize = 16;
+/// … and so many at least: what a path declines of many that are alike must not hide the others from it.
 const LEAST_OF_A_CLASS: usize = 4;
 /// The order of the same waiting blocks is taken as unchanged for so long.
 const REWEIGH_AFTER: Duration = Duration::from_millis(1);
@@ -199,7 +198,7 @@ impl BlocksOut {
     /// How many blocks of each class are weighed.
     fn weighed_of_a_class(&self) -> usize {
         let classes = self.queue.classes().count().max(1);
-        (MAX_EXAMINED / classes).clamp(LEAST_OF_A_CLASS, MAX_OF_A_CLASS)
+        (MAX_EXAMINED / classes).max(LEAST_OF_A_CLASS)
     }
 
     /// Bytes of each class beyond the first blocks.
