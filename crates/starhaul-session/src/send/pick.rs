@@ -22,9 +22,12 @@ use crate::{
     scheduler::{Limit, Load, Scheduler, View},
 };
 
-/// Blocks examined for one packet before a path is left idle, as many of each class …
+/// Blocks examined for one packet before a path is left idle …
 const MAX_EXAMINED: usize = 16;
-/// … and so many at least: what a path declines of many that are alike must not hide the others from it.
+/// … and of as few classes as text, audio and video are, so that each has several: what a path declines of many that are alike must not
+/// hide the others from it.
+const MAX_OF_FEW_CLASSES: usize = 24;
+const FEW_CLASSES: usize = 3;
 const LEAST_OF_A_CLASS: usize = 4;
 /// The order of the same waiting blocks is taken as unchanged for so long.
 const REWEIGH_AFTER: Duration = Duration::from_millis(1);
@@ -152,7 +155,7 @@ impl BlocksOut {
         let mut keys = std::mem::take(&mut self.order.keys);
         let mut overload;
         loop {
-            let of_a_class = self.weighed_of_a_class();
+            let (of_a_class, most) = self.weighed();
             let unseen = self.not_weighed(of_a_class);
             self.order.ends = self.queue.ends(of_a_class).collect();
             let outlook = Outlook::new(self, now, paths);
@@ -165,7 +168,7 @@ impl BlocksOut {
                 })
             };
             keys.clear();
-            let ranked = self.queue.ranked(of_a_class, weigh).take(MAX_EXAMINED);
+            let ranked = self.queue.ranked(of_a_class, weigh).take(most);
             keys.extend(ranked.map(|key| {
                 let block = self.blocks.get(&key);
                 let unseen = block.map_or(0, |block| unseen_before(block, &unseen));
@@ -195,10 +198,14 @@ impl BlocksOut {
         };
     }
 
-    /// How many blocks of each class are weighed.
-    fn weighed_of_a_class(&self) -> usize {
+    /// How many blocks are weighed of each class, and of all.
+    fn weighed(&self) -> (usize, usize) {
         let classes = self.queue.classes().count().max(1);
-        (MAX_EXAMINED / classes).max(LEAST_OF_A_CLASS)
+        let all = match classes <= FEW_CLASSES {
+            true => MAX_OF_FEW_CLASSES,
+            false => MAX_EXAMINED,
+        };
+        ((all / classes).clamp(LEAST_OF_A_CLASS, MAX_EXAMINED), all)
     }
 
     /// Bytes of each class beyond the first blocks.
@@ -278,7 +285,7 @@ impl BlocksOut {
                 self.take_far_behind(key, ahead, view, scheduler)
             };
             let last = waiting.saturating_sub(1);
-            let mut place = self.weighed_of_a_class().min(last);
+            let mut place = self.weighed().0.min(last);
             let mut declined = place.saturating_sub(1);
             while place > declined {
                 if tries == 0 {
