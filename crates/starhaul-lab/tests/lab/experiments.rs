@@ -267,6 +267,9 @@ fn qoe_table(
                     let theirs = strongest.qoe();
                     assert!(ours >= 0.99 * theirs, "{setup:?}: {ours} and {theirs}");
                 }
+                for ours in [dedicated.qoe(), bbr.qoe()] {
+                    assert!(ours >= 0.97 * oracle, "{setup:?}: {ours} of {oracle}");
+                }
                 // Who knows the future is behind none of ours, and the ideal behind nobody.
                 let ours = dedicated.qoe().max(bbr.qoe());
                 assert!(
