@@ -12,8 +12,8 @@ const PAGE_BYTES: u64 = 64 << 10;
 const RANGE_COST: usize = 64;
 /// Longest block that is put together in one piece of memory: longer ones would ask the system for theirs each time.
 const MOST_WIDE: u64 = 16 << 20;
-/// The first page becomes at most so many times as long when it is full. Segments that fill a page could have had as many pages, one each.
-const WIDER: u64 = 32;
+/// The first page becomes at most so many times as long when it is full: a block that is shorter than those before it holds no more than this.
+const WIDER: u64 = 4;
 
 /// The red part of a block, in parts that lie one behind the other in memory as they came from the engine.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -179,6 +179,17 @@ impl Assembly {
         Block {
             parts: parts.filter(|part| !part.is_empty()).collect(),
         }
+    }
+
+    /// Bytes by which its first page may still become longer, at most.
+    pub(crate) fn width(&self) -> usize {
+        let most = self.expected.next_multiple_of(PAGE_BYTES);
+        narrow(most).saturating_sub(self.page(0).map_or(0, Vec::capacity))
+    }
+
+    /// There is no room for that: its first page stays as long as it is.
+    pub(crate) const fn stay(&mut self) {
+        self.expected = 0;
     }
 
     /// By how much the first page is longer than others when these data arrive: by more than before if they are what follows it, and
@@ -383,6 +394,26 @@ mod tests {
             // What is kept is not much more than the block.
             let capacity = bytes.try_into_mut().unwrap().capacity();
             assert!(capacity as u64 <= length + length / 4, "{capacity}");
+        }
+    }
+
+    /// Three quarters of what is held are wrong at the most, and nothing of it where there was no room.
+    #[test]
+    fn a_short_block_after_long_ones_holds_little_more_than_itself() {
+        for stays in [false, true] {
+            let mut assembly = Assembly::expecting(MOST_WIDE);
+            for start in (0..200_000).step_by(1000) {
+                if stays && assembly.width() > 0 {
+                    assembly.stay();
+                }
+                write(&mut assembly, start, start + 1000);
+            }
+            let most = if stays { 4 } else { 5 } * narrow(PAGE_BYTES) + 4 * RANGE_COST;
+            assert!(assembly.held() <= most, "{} held", assembly.held());
+            assert_eq!(
+                assembly.into_block(200_000).into_bytes(),
+                content(0, 200_000)
+            );
         }
     }
 

@@ -130,6 +130,19 @@ impl ReceiveSession {
         self.assembly.held() + self.symbols.held()
     }
 
+    /// Bytes of memory that its red part may take at once for what has not come yet.
+    pub(crate) fn width(&self) -> usize {
+        match self.is_delivered {
+            true => 0,
+            false => self.assembly.width(),
+        }
+    }
+
+    /// There is no room for that: what comes takes its own pages.
+    pub(crate) const fn stay(&mut self) {
+        self.assembly.stay();
+    }
+
     /// Greatest number of bytes of memory that taking red data can add.
     pub(crate) fn cost(&self, data: &Data<'_>) -> usize {
         match self.is_delivered {

@@ -68,7 +68,7 @@ pub struct Passing<'a> {
 impl Interception {
     /// New connections per second up to which [`Self::of_connections`] takes all while the kernel answers by SYN cookies; of more it takes
     /// as large a part as this is of them.
-    pub const MOST_OPENED_PER_SECOND: u32 = OPENING / OPENING_SECONDS;
+    pub const MOST_OPENED_PER_SECOND: u32 = OPENING / (OPENING_SECONDS + 1);
 
     /// Datagrams that pass this host to `targets`, at the port of `socket`, arrive there. They keep their destination.
     ///

@@ -183,6 +183,10 @@ impl Peer {
         if end > self.config.longest_block(cx.memory.receive_limit) && !session.is_delivered() {
             return self.refuse_length(cx, id.number);
         }
+        let most = session.width() + session.cost(data);
+        if !has_room(&self.config, self.memory, cx, most) {
+            session.stay();
+        }
         let (cost, held) = (session.cost(data), session.held());
         if !has_room(&self.config, self.memory, cx, cost) && !session.is_delivered() {
             cx.stats.dropped.no_room += 1;
@@ -231,6 +235,9 @@ impl Peer {
         self.heard = now;
         // A symbol, and the data that it may recover.
         let cost = repair.payload.len() * (1 + usize::from(repair.repairs)) + SYMBOL_COST;
+        if !has_room(&self.config, self.memory, cx, session.width() + cost) {
+            session.stay();
+        }
         if !has_room(&self.config, self.memory, cx, cost) && !session.is_delivered() {
             cx.stats.dropped.no_room += 1;
             return;

@@ -2,7 +2,7 @@
 //! sooner, applications may ask for less, a path may become faster.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     ops::Bound,
     time::{Duration, Instant},
 };
@@ -26,7 +26,8 @@ pub(super) struct Aside {
     /// The most important first, and of these the one that is due first.
     by_worth: BTreeSet<Place>,
     due: BTreeSet<(Instant, BlockKey)>,
-    bytes: u64,
+    /// Of each priority.
+    bytes: BTreeMap<u8, u64>,
     weighed_at: Option<Instant>,
     /// The last one that was weighed.
     cursor: Option<Place>,
@@ -40,7 +41,7 @@ impl Aside {
     fn add(&mut self, block: &mut SendBlock) {
         let bytes = block.waiting_bytes() as u64;
         block.aside_bytes = Some(bytes);
-        self.bytes += bytes;
+        *self.bytes.entry(block.priority).or_default() += bytes;
         self.by_worth.insert(place(block));
         self.due.insert((block.deadline, block.key));
     }
@@ -48,22 +49,37 @@ impl Aside {
     /// The block waits aside no longer, if it did.
     pub(super) fn forget(&mut self, block: &mut SendBlock) {
         if let Some(bytes) = block.aside_bytes.take() {
-            self.bytes -= bytes;
+            if let Some(of_all) = self.bytes.get_mut(&block.priority) {
+                *of_all -= bytes;
+            }
+            self.bytes.retain(|_, bytes| *bytes > 0);
             self.by_worth.remove(&place(block));
             self.due.remove(&(block.deadline, block.key));
         }
     }
 
-    /// Those whose turn it is to be weighed.
+    fn has_less_important(&self, priority: u8) -> bool {
+        self.by_worth
+            .last()
+            .is_some_and(|(least, ..)| *least > priority)
+    }
+
+    /// Those that are weighed now: the most important, and of the others those whose turn it is.
     fn next(&mut self) -> Vec<BlockKey> {
-        let after = self.cursor.map_or(Bound::Unbounded, Bound::Excluded);
-        let rest = self.by_worth.range((after, Bound::Unbounded));
-        let before = self
-            .cursor
-            .into_iter()
-            .flat_map(|cursor| self.by_worth.range(..=cursor));
-        let next: Vec<Place> = rest.chain(before).copied().take(MAX_WEIGHED).collect();
-        // All are weighed each time if they are few.
+        let mut next: Vec<Place> = self
+            .by_worth
+            .iter()
+            .copied()
+            .take(MAX_WEIGHED / 2)
+            .collect();
+        let Some(&head) = next.last() else {
+            return Vec::new();
+        };
+        let after = self.cursor.map_or(head, |cursor| cursor.max(head));
+        let rest = self
+            .by_worth
+            .range((Bound::Excluded(after), Bound::Unbounded));
+        next.extend(rest.take(MAX_WEIGHED / 2));
         self.cursor = next.last().copied().filter(|_| next.len() == MAX_WEIGHED);
         next.into_iter().map(|(.., key)| key).collect()
     }
@@ -74,13 +90,27 @@ fn place(block: &SendBlock) -> Place {
 }
 
 impl BlocksOut {
-    /// Takes a block for which there is no room out of the queue. No more wait than would fit if nothing else did: false if it is one too many.
-    pub(super) fn set_aside(&mut self, now: Instant, key: BlockKey, most_bytes: u64) -> bool {
+    /// Takes a block for which there is no room out of the queue. No more that is as important waits than would fit if nothing else did: false if it
+    /// is one too many.
+    pub(super) fn set_aside(
+        &mut self,
+        now: Instant,
+        key: BlockKey,
+        most_bytes: u64,
+        paths: &Paths,
+    ) -> bool {
         let Some(block) = self.blocks.get(&key) else {
             return true;
         };
-        let bytes = self.aside.bytes + block.waiting_bytes() as u64;
-        if bytes > most_bytes || self.aside.due.len() >= MAX_ASIDE {
+        let (priority, bytes) = (block.priority, block.waiting_bytes() as u64);
+        let as_important = self.aside.bytes.range(..=priority);
+        if as_important.map(|(_, bytes)| bytes).sum::<u64>() + bytes > most_bytes {
+            return false;
+        }
+        if self.aside.due.len() >= MAX_ASIDE
+            && !(self.aside.has_less_important(priority)
+                && self.end_one_aside(now, priority, paths))
+        {
             return false;
         }
         self.unqueue(key);
@@ -175,8 +205,15 @@ impl BlocksOut {
         true
     }
 
-    /// What waits aside.
-    pub(crate) const fn aside_bytes(&self) -> u64 {
-        self.aside.bytes
+    /// Whether those aside that are not more important hold so many bytes.
+    pub(crate) fn holds_aside(&self, priority: u8, bytes: usize) -> bool {
+        let worst = self.aside.by_worth.iter().rev();
+        let worst = worst.take_while(|(least, ..)| *least >= priority);
+        let mut blocks = worst.filter_map(|(.., key)| self.blocks.get(key));
+        let mut held = 0;
+        blocks.any(|block| {
+            held += block.counted;
+            held >= bytes
+        })
     }
 }

@@ -68,7 +68,7 @@ pub(crate) struct BlocksOut {
     pub(crate) held_bytes: usize,
     /// Blocks that ended since last asked.
     pub(crate) ended: Vec<(SendBlock, Outcome)>,
-    /// What was asked for when a block was given up, or set aside, for want of capacity.
+    /// The most that was asked for when a block was given up, or set aside, for want of capacity.
     pub(crate) overloaded: Option<Bandwidth>,
 }
 
@@ -263,6 +263,11 @@ impl BlocksOut {
             .copied()
             .filter(|key| stream.is_none_or(|stream| stream == key.0))
             .collect()
+    }
+
+    /// Nothing waits but blocks for which there is no room.
+    pub(crate) fn waits_aside_alone(&self) -> bool {
+        self.queue.is_empty() && !self.aside.is_empty()
     }
 
     pub(crate) fn waits(&self) -> bool {
@@ -534,7 +539,7 @@ impl BlocksOut {
 
     fn note_overload(&mut self, now: Instant) {
         let wanted = self.demand.total(now);
-        self.overloaded.get_or_insert(wanted);
+        self.overloaded = self.overloaded.max(Some(wanted));
     }
 }
 
@@ -568,7 +573,7 @@ fn class_in_queue(block: &SendBlock) -> queue::Class {
 
 /// Blocks of the class go before those of the other: they are as important or more, and not due much later.
 const fn goes_before(class: queue::Class, other: queue::Class) -> bool {
-    class.0 == other.0 || class.0 < other.0 && class.1 <= other.1
+    class.0 <= other.0 && class.1 <= other.1
 }
 
 /// What a scheduler is told of a block.

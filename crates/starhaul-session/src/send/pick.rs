@@ -182,7 +182,7 @@ impl BlocksOut {
                 // Its acknowledgement may still come.
                 if self.blocks.get(&key).is_some_and(SendBlock::may_be_whole) {
                     self.unqueue(key);
-                } else if !room.is_some_and(|room| self.set_aside(now, key, room)) {
+                } else if !room.is_some_and(|room| self.set_aside(now, key, room, paths)) {
                     self.give_up(now, key, paths);
                 }
             }

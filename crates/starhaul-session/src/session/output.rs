@@ -187,7 +187,9 @@ impl Session {
             || self.add_straggler(batch).is_some()
             || self.add_spare(batch).is_some();
         if !added && (self.blocks_out.waits() || self.bytes_out.waits()) {
-            self.recheck_at = Some(self.now + RECHECK);
+            let is_aside = self.blocks_out.waits_aside_alone() && !self.bytes_out.waits();
+            let recheck = if is_aside { RECHECK_ASIDE } else { RECHECK };
+            self.recheck_at = Some(self.now + recheck);
         }
         added
     }

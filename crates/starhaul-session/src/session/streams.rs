@@ -120,7 +120,13 @@ impl Session {
         // What it depends on may have just ended.
         self.blocks_out.expire(self.now, &self.paths);
         self.settle();
-        if let Some(entry) = self.streams.get(&stream).filter(|_| !data.is_empty()) {
+        let takes = |entry: &&Stream| match &entry.kind {
+            Kind::Sending(blocks) => !blocks.finished && blocks.live < MAX_LIVE_BLOCKS as u64,
+            _ => false,
+        };
+        if let Some(entry) = self.streams.get(&stream).filter(takes)
+            && (1..=MAX_BLOCK_BYTES).contains(&data.len())
+        {
             let priority = options.priority.unwrap_or(entry.config.priority);
             self.make_room_for_block(data.len(), priority);
         }
@@ -193,13 +199,13 @@ impl Session {
 
     /// Blocks for which there is no room make room for one of so many bytes that is not less important.
     fn make_room_for_block(&mut self, bytes: usize, priority: u8) {
-        let limit = self.config.max_send_bytes;
         let wanted = bytes + SEND_OVERHEAD_BYTES + self.kept_for_writers();
-        let aside = usize::try_from(self.blocks_out.aside_bytes()).unwrap_or(usize::MAX);
-        if self.held_for_sending().saturating_sub(aside) + wanted > limit {
+        let limit = self.config.max_send_bytes;
+        let missing = |session: &Self| (session.held_for_sending() + wanted).saturating_sub(limit);
+        if !self.blocks_out.holds_aside(priority, missing(self)) {
             return;
         }
-        while self.held_for_sending() + wanted > limit
+        while missing(self) > 0
             && self
                 .blocks_out
                 .end_one_aside(self.now, priority, &self.paths)

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed call is a failed test")]
 
+mod aside;
 mod beside;
 mod dmtp;
 mod dropped;
