@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use bytes::BytesMut;
 use starhaul_paths::{PathId, RangeSet};
 
-use super::{Kind, RECHECK, Session, Stream};
+use super::{Kind, RECHECK, RECHECK_ASIDE, Session, Stream};
 use crate::{
     batch::{Batch, Budget, PathDatagram},
     control::{Control, MAX_DROPPED},
