@@ -72,7 +72,7 @@ fn blocks_that_depend_on_one_set_aside_are_sent_after_it() {
         ..BlockOptions::default()
     };
     let mut blocks = vec![base];
-    blocks.extend((0..10).map(|_| pair.send(video, 20_000, needs_it.clone())));
+    blocks.extend((0..10).map(|_| pair.send(video, 20_000, needs_it)));
     load(&mut pair, first, 20, 500);
     pair.run_for(ms(4000));
     assert_eq!(on_time(&pair, video, &blocks), blocks.len());
