@@ -265,11 +265,6 @@ impl BlocksOut {
             .collect()
     }
 
-    /// Nothing waits but blocks for which there is no room.
-    pub(crate) fn waits_aside_alone(&self) -> bool {
-        self.queue.is_empty() && !self.aside.is_empty()
-    }
-
     pub(crate) fn waits(&self) -> bool {
         !self.queue.is_empty() || !self.aside.is_empty()
     }

@@ -39,8 +39,6 @@ const MAX_CONTROL_BYTES: usize = 4 << 20;
 const MAX_UNDELIVERED_RANGES: usize = 256;
 /// How long a path may be left idle for a better one before the choice is made anew.
 const RECHECK: Duration = Duration::from_millis(5);
-/// The same where nothing waits but blocks for which there is no room.
-const RECHECK_ASIDE: Duration = Duration::from_millis(50);
 /// Of the time that a deadline leaves, this part may be spent in a path's queue; the rest is for waiting and recovery.
 const QUEUE_SHARE: u32 = 3;
 /// Blocks with a deadline of up to this are awaited by people, who notice each part of it.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use bytes::BytesMut;
 use starhaul_paths::{PathId, RangeSet};
 
-use super::{Kind, RECHECK, RECHECK_ASIDE, Session, Stream};
+use super::{Kind, RECHECK, Session, Stream};
 use crate::{
     batch::{Batch, Budget, PathDatagram},
     control::{Control, MAX_DROPPED},
@@ -187,9 +187,7 @@ impl Session {
             || self.add_straggler(batch).is_some()
             || self.add_spare(batch).is_some();
         if !added && (self.blocks_out.waits() || self.bytes_out.waits()) {
-            let is_aside = self.blocks_out.waits_aside_alone() && !self.bytes_out.waits();
-            let recheck = if is_aside { RECHECK_ASIDE } else { RECHECK };
-            self.recheck_at = Some(self.now + recheck);
+            self.recheck_at = Some(self.now + RECHECK);
         }
         added
     }
