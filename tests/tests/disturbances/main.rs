@@ -367,7 +367,7 @@ fn a_tenth_of_the_rate_on_one_path_makes_few_blocks_late_under_a_plan() {
 /// are late that were sent after both paths had risen again, more under a plan.
 #[test]
 fn a_tenth_of_the_rate_on_both_paths_delivers_half_of_what_fits() {
-    // The faults differ by seed: of the second load four fifths are late with seed 5 under rules.
+    // The faults differ by seed: of the second load four fifths are late with seed 5 under rules, and a block after both have risen.
     let runs = each_seed(1..2, |scheduler, seed| {
         let world = rates_fall(scheduler, seed, 0..2, BOTH_WAYS);
         let important = important_late(&world);
@@ -377,8 +377,7 @@ fn a_tenth_of_the_rate_on_both_paths_delivers_half_of_what_fits() {
         let after = late.iter().filter(|(.., at, _)| *at >= ENDED).count();
         println!("{}: {after} late after it", world.name);
         let most = match scheduler {
-            // One that came while both paths seemed to carry a fifth of what they did again.
-            SchedulerChoice::Rules => 1,
+            SchedulerChoice::Rules => 0,
             SchedulerChoice::Optimizer => 50,
         };
         assert!(after <= most, "{}: {after}", world.name);

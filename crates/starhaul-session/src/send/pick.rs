@@ -26,7 +26,7 @@ use crate::{
 const MAX_EXAMINED: usize = 16;
 /// … and of as few classes as text, audio and video are, so that each has several: what a path declines of many that are alike must not
 /// hide the others from it.
-const MAX_OF_FEW_CLASSES: usize = 24;
+const MAX_OF_FEW_CLASSES: usize = 32;
 const FEW_CLASSES: usize = 3;
 const LEAST_OF_A_CLASS: usize = 4;
 /// The order of the same waiting blocks is taken as unchanged for so long.
