@@ -377,8 +377,7 @@ fn a_tenth_of_the_rate_on_both_paths_delivers_half_of_what_fits() {
         let after = late.iter().filter(|(.., at, _)| *at >= ENDED).count();
         println!("{}: {after} late after it", world.name);
         let most = match scheduler {
-            // One that came while both paths seemed to carry a fifth of what they did again.
-            SchedulerChoice::Rules => 1,
+            SchedulerChoice::Rules => 0,
             SchedulerChoice::Optimizer => 50,
         };
         assert!(after <= most, "{}: {after}", world.name);
@@ -392,7 +391,7 @@ fn a_tenth_of_the_rate_on_both_paths_delivers_half_of_what_fits() {
             println!("{name}: side {side}: {late} of {all} late");
             // Four fifths would be 36 %.
             assert!(
-                (all * 36..all * 75).contains(&(late * 100)),
+                (all * 36..all * 70).contains(&(late * 100)),
                 "{name}: side {side}: {late} of {all} late"
             );
         }

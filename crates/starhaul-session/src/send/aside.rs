@@ -14,6 +14,8 @@ use crate::{item::BlockKey, paths::Paths};
 const MAX_WEIGHED: usize = 64;
 /// … and none within this time.
 const WEIGH_AFTER: Duration = Duration::from_millis(1);
+/// So many of those that are due before one are counted.
+const MAX_COUNTED: usize = 256;
 /// So many wait at the most.
 const MAX_ASIDE: usize = 4096;
 
@@ -185,13 +187,20 @@ impl BlocksOut {
         fitting
     }
 
-    /// About the bytes in the queue that go before the block, and those of its class: it takes the place of none.
+    /// About the bytes in the queue that go before the block: of its class those of blocks that are due before it. Others, which it may make
+    /// wait aside in its place, have more time for what may change.
     fn before(&self, block: &SendBlock) -> u64 {
         let own = super::class_in_queue(block);
         let classes = self.queue.classes();
         let before = classes.filter(|(class, _)| super::goes_before(*class, own));
         before
-            .map(|(class, waiting)| self.waiting_bytes(class, waiting))
+            .map(|(class, waiting)| {
+                let count = match class == own {
+                    true => self.queue.due_before(class, block.deadline, MAX_COUNTED),
+                    false => waiting,
+                };
+                self.waiting_bytes(class, count)
+            })
             .sum()
     }
 

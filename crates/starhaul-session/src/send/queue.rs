@@ -118,6 +118,21 @@ impl BlockQueue {
         last.map(|(_, key)| *key)
     }
 
+    /// How many blocks of a class are due before an instant, of more than `most` about all.
+    pub(crate) fn due_before(&self, class: Class, deadline: Instant, most: usize) -> usize {
+        let Some(waiting) = self.classes.get(&class) else {
+            return 0;
+        };
+        let sooner = waiting
+            .iter()
+            .take(most)
+            .take_while(|(at, _)| *at < deadline);
+        match sooner.count() {
+            count if count < most => count,
+            _ => waiting.len(),
+        }
+    }
+
     /// The block of a class that goes last.
     pub(crate) fn last(&self, class: Class) -> Option<BlockKey> {
         self.classes.get(&class)?.last().map(|(_, key)| *key)
