@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use pair::{
     Pair, RECEIVER, SENDER, SERVICE, content,
-    direct::{converse, delivered, engine, output, red, sdnv, segment},
+    direct::{accepting, converse, delivered, engine, output, red, sdnv, segment},
 };
 use starhaul_ltp::{
     AuthKey, Batch, Body, CancelReason, Checkpoint, Data, DataKind, End, Engine, EngineConfig,
@@ -522,12 +522,7 @@ fn a_red_part_counts_as_received_when_its_client_accepts_it() {
     let now = Instant::now();
     let config = PeerConfig::new(Duration::ZERO, None);
     let mut sender = engine(SENDER, 1, &[RECEIVER], &config, now);
-    let mut receiver = Engine::new(EngineConfig {
-        awaits_acceptance: true,
-        ..EngineConfig::new(RECEIVER, [2; 32])
-    });
-    receiver.add_peer(now, SENDER, config.clone()).unwrap();
-    receiver.open_service(SERVICE);
+    let mut receiver = accepting(&config, now);
     for is_accepted in [true, false] {
         let block = content(5000, 1);
         let (to, service) = (RECEIVER, SERVICE);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use pair::{
     RECEIVER, SENDER, SERVICE, content,
-    direct::{converse, delivered, engine, output, red, sdnv, segment},
+    direct::{accepting, converse, delivered, engine, output, red, sdnv, segment},
 };
 use starhaul_ltp::{
     Body, CancelReason, Checkpoint, Data, DataKind, End, Engine, EngineConfig, EngineId, Event,
@@ -22,12 +22,7 @@ fn a_stored_block_is_reported_whichever_checkpoint_came_last() {
     let mut config = PeerConfig::new(Duration::ZERO, None);
     config.checkpoint_every = Some(2);
     let mut sender = engine(SENDER, 1, &[RECEIVER], &config, now);
-    let mut receiver = Engine::new(EngineConfig {
-        awaits_acceptance: true,
-        ..EngineConfig::new(RECEIVER, [2; 32])
-    });
-    receiver.add_peer(now, SENDER, config).unwrap();
-    receiver.open_service(SERVICE);
+    let mut receiver = accepting(&config, now);
     let session = sender.send(now, outgoing(5 * 1360)).unwrap();
     let give = |receiver: &mut Engine, segments: &[Vec<u8>]| {
         for segment in segments {
@@ -60,12 +55,7 @@ fn blocks_leave_while_those_before_them_wait_to_be_accepted() {
     let now = Instant::now();
     let config = PeerConfig::new(Duration::ZERO, None);
     let mut sender = engine(SENDER, 1, &[RECEIVER], &config, now);
-    let mut receiver = Engine::new(EngineConfig {
-        awaits_acceptance: true,
-        ..EngineConfig::new(RECEIVER, [2; 32])
-    });
-    receiver.add_peer(now, SENDER, config).unwrap();
-    receiver.open_service(SERVICE);
+    let mut receiver = accepting(&config, now);
     let block = outgoing(1_000_000);
     let sent = (0..20).map(|_| sender.send(now, block.clone()).unwrap());
     let sent: Vec<_> = sent.collect();

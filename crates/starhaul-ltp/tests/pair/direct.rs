@@ -8,7 +8,7 @@ use starhaul_ltp::{
     PeerConfig, Segment, SessionId,
 };
 
-use super::{SENDER, SERVICE};
+use super::{RECEIVER, SENDER, SERVICE};
 
 pub fn engine(
     id: EngineId,
@@ -21,6 +21,17 @@ pub fn engine(
     for peer in peers {
         engine.add_peer(now, *peer, config.clone()).unwrap();
     }
+    engine.open_service(SERVICE);
+    engine
+}
+
+/// The receiver of one sender, whose blocks count as received when its client accepts them.
+pub fn accepting(config: &PeerConfig, now: Instant) -> Engine {
+    let mut engine = Engine::new(EngineConfig {
+        awaits_acceptance: true,
+        ..EngineConfig::new(RECEIVER, [2; 32])
+    });
+    engine.add_peer(now, SENDER, config.clone()).unwrap();
     engine.open_service(SERVICE);
     engine
 }

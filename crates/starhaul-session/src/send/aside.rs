@@ -177,7 +177,7 @@ impl BlocksOut {
             // A path that nothing else wants is not kept for what may come.
             let fits = match is_idle {
                 true => fitting.is_empty() && outlook.fits_alone(block),
-                false => outlook.fits(block, self.before(block) + taken),
+                false => outlook.fits(block, self.before(block, outlook) + taken),
             };
             if fits {
                 taken += block.waiting_bytes() as u64;
@@ -187,21 +187,27 @@ impl BlocksOut {
         fitting
     }
 
-    /// About the bytes in the queue that go before the block: of its class those of blocks that are due before it. Others, which it may make
-    /// wait aside in its place, have more time for what may change.
-    fn before(&self, block: &SendBlock) -> u64 {
+    /// About the bytes in the queue that go before the block: all of its class, so that it takes the place of none. While a path may soon carry
+    /// more, those that are due later have more time for it, and do not go before.
+    fn before(&self, block: &SendBlock, outlook: &Outlook<'_>) -> u64 {
+        let may_rise = outlook.may_rise();
         let own = super::class_in_queue(block);
         let classes = self.queue.classes();
         let before = classes.filter(|(class, _)| super::goes_before(*class, own));
         before
             .map(|(class, waiting)| {
-                let count = match class == own {
+                let count = match class == own && may_rise {
                     true => self.queue.due_before(class, block.deadline, MAX_COUNTED),
                     false => waiting,
                 };
                 self.waiting_bytes(class, count)
             })
             .sum()
+    }
+
+    /// Blocks of this priority wait aside.
+    pub(super) fn has_aside(&self, priority: u8) -> bool {
+        self.aside.bytes.contains_key(&priority)
     }
 
     /// Ends the least important of those aside, for one of this priority, which is not less important; false if there is none.

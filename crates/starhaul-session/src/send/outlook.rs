@@ -105,7 +105,9 @@ impl Overload {
             let takes = || useful_bandwidth(paths, fragment, whole).time_to_send(bytes);
             // A path in its startup is not known to be full.
             let is_known = || wait.shows_all(useful());
-            let is_early = left >= whole / 2 || takes() <= whole / BEHIND_SHARE;
+            // Those that have waited longest may be aside.
+            let is_early = !blocks_out.has_aside(class.0)
+                && (left >= whole / 2 || takes() <= whole / BEHIND_SHARE);
             // What only a silent path may bring does not wait for others.
             if is_early || useful().next().is_none() || !is_known() {
                 continue;
@@ -313,6 +315,12 @@ impl<'a> Outlook<'a> {
         let time = left.saturating_sub(self.margin(block));
         let bytes = ahead.saturating_add(block.waiting_bytes() as u64);
         !self.is_too_late(block) && bytes <= self.share_of(block, time)
+    }
+
+    /// What a path carries is not known yet, or not any more.
+    pub(super) fn may_rise(&self) -> bool {
+        let mut usable = self.paths.usable();
+        usable.any(|(_, path)| !path.monitor.bandwidth_is_known())
     }
 
     /// The paths bring it in time if nothing else is sent.

@@ -314,11 +314,16 @@ fn a_download_passes_a_link_with_a_smaller_mtu_before_the_client() {
     let mut near = client.inside(connect).unwrap();
     near.set_read_timeout(Some(PATIENCE)).unwrap();
     let (mut far, _) = listener.accept().unwrap();
+    carries_much(&mut far, &mut near);
+}
+
+/// What one end writes comes at the other, in many packets.
+fn carries_much(from: &mut TcpStream, to: &mut TcpStream) {
     let data: Vec<u8> = (0..100_000_u32).flat_map(u32::to_be_bytes).collect();
     std::thread::scope(|scope| {
-        scope.spawn(|| far.write_all(&data).unwrap());
+        scope.spawn(|| from.write_all(&data).unwrap());
         let mut received = vec![0; data.len()];
-        near.read_exact(&mut received).unwrap();
+        to.read_exact(&mut received).unwrap();
         assert!(received == data, "other bytes came");
     });
 }

@@ -19,7 +19,7 @@ use super::{
         network::{Network, Side},
         wait_for,
     },
-    CLIENT, Hosts, RULE, SERVER, can_intercept, rules,
+    CLIENT, Hosts, RULE, SERVER, can_intercept, carries_much, rules,
 };
 
 const ALLOWED: &str = "allow = [\"10.88.2.0/24:8000\"]\n";
@@ -252,11 +252,5 @@ fn a_download_whose_packets_come_in_fragments_arrives() {
     let mut near = hosts.connect(BEHIND).unwrap();
     let (mut far, from) = accept(&listener);
     assert_eq!(from.ip().to_string(), CLIENT);
-    let data: Vec<u8> = (0..100_000_u32).flat_map(u32::to_be_bytes).collect();
-    std::thread::scope(|scope| {
-        scope.spawn(|| far.write_all(&data).unwrap());
-        let mut received = vec![0; data.len()];
-        near.read_exact(&mut received).unwrap();
-        assert!(received == data, "other bytes came");
-    });
+    carries_much(&mut far, &mut near);
 }
