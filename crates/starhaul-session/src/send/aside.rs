@@ -8,7 +8,7 @@ use std::{
 };
 
 use super::{BlocksOut, block::SendBlock, outlook::Outlook};
-use crate::{item::BlockKey, paths::Paths};
+use crate::{item::BlockKey, paths::Paths, types::StreamId};
 
 /// So many are weighed again at once …
 const MAX_WEIGHED: usize = 64;
@@ -66,6 +66,18 @@ impl Aside {
             .is_some_and(|(least, ..)| *least > priority)
     }
 
+    /// Those of one priority, in the order of their deadlines.
+    fn of(&self, priority: u8) -> impl Iterator<Item = &Place> {
+        let first = self
+            .due
+            .first()
+            .map(|(due, _)| (priority, *due, (StreamId(0), 0)));
+        let from = first
+            .into_iter()
+            .flat_map(|first| self.by_worth.range(first..));
+        from.take_while(move |(of, ..)| *of == priority)
+    }
+
     /// Those that are weighed now: the most important, and of the others those whose turn it is.
     fn next(&mut self) -> Vec<BlockKey> {
         let mut next: Vec<Place> = self
@@ -92,8 +104,8 @@ fn place(block: &SendBlock) -> Place {
 }
 
 impl BlocksOut {
-    /// Takes a block for which there is no room out of the queue. No more that is as important waits than would fit if nothing else did: false if it
-    /// is one too many.
+    /// Takes a block for which there is no room out of the queue. No more that is as important waits than would fit if nothing else did: others, which
+    /// have less time, end for it, and false if it is one too many.
     pub(super) fn set_aside(
         &mut self,
         now: Instant,
@@ -104,10 +116,16 @@ impl BlocksOut {
         let Some(block) = self.blocks.get(&key) else {
             return true;
         };
-        let (priority, bytes) = (block.priority, block.waiting_bytes() as u64);
+        let (priority, deadline) = (block.priority, block.deadline);
+        let wanted = block.waiting_bytes() as u64;
         let as_important = self.aside.bytes.range(..=priority);
-        if as_important.map(|(_, bytes)| bytes).sum::<u64>() + bytes > most_bytes {
+        let bytes = as_important.map(|(_, bytes)| bytes).sum::<u64>() + wanted;
+        let excess = bytes.saturating_sub(most_bytes);
+        let Some(others) = self.with_less_time(priority, deadline, excess) else {
             return false;
+        };
+        for other in others {
+            self.give_up(now, other, paths);
         }
         if self.aside.due.len() >= MAX_ASIDE
             && !(self.aside.has_less_important(priority)
@@ -124,6 +142,33 @@ impl BlocksOut {
             }
         }
         true
+    }
+
+    /// Blocks aside of this priority that hold so many bytes, are due before this deadline and which no other needs: those that are due first had as
+    /// many chances as there are and have the fewest left.
+    fn with_less_time(&self, priority: u8, deadline: Instant, bytes: u64) -> Option<Vec<BlockKey>> {
+        let (mut others, mut held) = (Vec::new(), 0);
+        let class = self.aside.of(priority);
+        let mut sooner = class
+            .take(MAX_WEIGHED)
+            .take_while(|(_, due, _)| *due < deadline);
+        while held < bytes {
+            let (.., key) = sooner.next()?;
+            let Some(block) = self.blocks.get(key) else {
+                continue;
+            };
+            if !self.is_needed(block) {
+                held += block.aside_bytes.unwrap_or_default();
+                others.push(*key);
+            }
+        }
+        Some(others)
+    }
+
+    /// Another block that has not ended needs this one.
+    fn is_needed(&self, block: &SendBlock) -> bool {
+        let mut dependents = block.dependents.iter().rev();
+        dependents.any(|number| self.blocks.contains_key(&(block.key.0, *number)))
     }
 
     /// What the block needs waits aside.

@@ -90,6 +90,38 @@ fn blocks_that_depend_on_one_set_aside_are_sent_after_it() {
     );
 }
 
+/// Where as many wait aside as there may, a picture that others need takes the place of those which none needs and which have less time.
+#[test]
+fn a_block_that_others_need_takes_the_place_of_one_with_less_time() {
+    let mut pair = pair_of(10.0, SessionConfig::default());
+    let (first, video) = (pair.open(stream(500, 1)), pair.open(stream(3000, 2)));
+    load(&mut pair, first, 20, 500);
+    // Nearly twice what the path carries in three seconds.
+    let old: Vec<_> = (0..300)
+        .map(|_| pair.send(video, 20_000, BlockOptions::default()))
+        .collect();
+    load(&mut pair, first, 20, 1500);
+    let base = pair.send(video, 400_000, BlockOptions::default());
+    let needs_it = BlockOptions {
+        depends_on: Some(base),
+        ..BlockOptions::default()
+    };
+    let mut blocks = vec![base];
+    blocks.extend((0..10).map(|_| pair.send(video, 20_000, needs_it)));
+    load(&mut pair, first, 20, 500);
+    pair.run_for(ms(4000));
+    assert_eq!(
+        on_time(&pair, video, &blocks),
+        blocks.len(),
+        "{:?}",
+        pair.outcome(video, base)
+    );
+    assert!(
+        on_time(&pair, video, &old) > 0,
+        "those before it that still fit are sent, too"
+    );
+}
+
 /// Blocks of one priority that are due much later do not stand before a short one.
 #[test]
 fn a_backlog_that_has_time_sets_no_urgent_block_aside() {
