@@ -104,8 +104,8 @@ fn place(block: &SendBlock) -> Place {
 }
 
 impl BlocksOut {
-    /// Takes a block for which there is no room out of the queue. No more that is as important waits than would fit if nothing else did: others, which
-    /// have less time, end for it, and false if it is one too many.
+    /// Takes a block for which there is no room out of the queue. No more that is as important waits than would fit if nothing else did: for one that
+    /// others need, or that needs another, those end which have less time; false if it is one too many.
     pub(super) fn set_aside(
         &mut self,
         now: Instant,
@@ -121,6 +121,10 @@ impl BlocksOut {
         let as_important = self.aside.bytes.range(..=priority);
         let bytes = as_important.map(|(_, bytes)| bytes).sum::<u64>() + wanted;
         let excess = bytes.saturating_sub(most_bytes);
+        // Of blocks that stand alone those that are due first go first if there is room again.
+        if excess > 0 && block.depends_on.is_none() && !self.is_needed(block) {
+            return false;
+        }
         let Some(others) = self.with_less_time(priority, deadline, excess) else {
             return false;
         };

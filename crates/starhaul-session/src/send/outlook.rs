@@ -271,7 +271,7 @@ impl<'a> Outlook<'a> {
         let mut time = block.deadline.saturating_duration_since(self.now);
         let mut bytes = block.waiting_bytes() as u64;
         if self.asks_too_much(block) && block.is_untouched() {
-            time = time.saturating_sub(self.margin(block, ahead));
+            time = time.saturating_sub(self.margin(block));
             bytes = bytes.saturating_add(ahead);
         }
         bytes > self.share_of(block, time)
@@ -312,7 +312,7 @@ impl<'a> Outlook<'a> {
     /// The paths bring it in time behind the `ahead` bytes of those that go first, with time to spare.
     pub(super) fn fits(&self, block: &SendBlock, ahead: u64) -> bool {
         let left = block.deadline.saturating_duration_since(self.now);
-        let time = left.saturating_sub(self.margin(block, ahead));
+        let time = left.saturating_sub(self.margin(block));
         let bytes = ahead.saturating_add(block.waiting_bytes() as u64);
         !self.is_too_late(block) && bytes <= self.share_of(block, time)
     }
@@ -343,11 +343,8 @@ impl<'a> Outlook<'a> {
 
     /// In overload, a block begins only if it would arrive so long before its deadline: the time in which a loss is noticed, and at most a part of
     /// what the paths leave. Without a margin, each block would begin at the last moment, and most would be given up half
-    /// sent for the least of delays. The one that goes next has none while a path may soon carry more.
-    fn margin(&self, block: &SendBlock, ahead: u64) -> Duration {
-        if ahead == 0 && self.may_rise() {
-            return Duration::ZERO;
-        }
+    /// sent for the least of delays.
+    fn margin(&self, block: &SendBlock) -> Duration {
         let whole = block.deadline.saturating_duration_since(block.born);
         let most = whole.saturating_sub(self.least_delay) / MARGIN_SHARE;
         self.soonest_overdue.min(most)
