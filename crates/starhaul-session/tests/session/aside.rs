@@ -43,6 +43,18 @@ fn on_time(pair: &Pair, stream: StreamId, blocks: &[BlockId]) -> usize {
     outcomes.filter(|outcome| is_on_time(*outcome)).count()
 }
 
+/// A block and ten that need it.
+fn picture(pair: &mut Pair, video: StreamId) -> Vec<BlockId> {
+    let base = pair.send(video, 400_000, BlockOptions::default());
+    let needs_it = BlockOptions {
+        depends_on: Some(base),
+        ..BlockOptions::default()
+    };
+    let mut blocks = vec![base];
+    blocks.extend((0..10).map(|_| pair.send(video, 20_000, needs_it)));
+    blocks
+}
+
 /// While more important blocks ask for twice what the path carries there is none for others, and then all of it.
 #[test]
 fn what_was_set_aside_is_sent_when_more_important_blocks_end() {
@@ -66,13 +78,7 @@ fn blocks_that_depend_on_one_set_aside_are_sent_after_it() {
     let mut pair = pair_of(10.0, SessionConfig::default());
     let (first, video) = (pair.open(stream(500, 1)), pair.open(stream(3000, 2)));
     load(&mut pair, first, 20, 500);
-    let base = pair.send(video, 400_000, BlockOptions::default());
-    let needs_it = BlockOptions {
-        depends_on: Some(base),
-        ..BlockOptions::default()
-    };
-    let mut blocks = vec![base];
-    blocks.extend((0..10).map(|_| pair.send(video, 20_000, needs_it)));
+    let blocks = picture(&mut pair, video);
     load(&mut pair, first, 20, 500);
     pair.run_for(ms(4000));
     assert_eq!(on_time(&pair, video, &blocks), blocks.len());
@@ -82,8 +88,8 @@ fn blocks_that_depend_on_one_set_aside_are_sent_after_it() {
         .filter(|sent| sent.stream == video.0)
         .map(|sent| sent.block)
         .collect();
-    let first_dependent = order.iter().position(|block| *block != base.0);
-    let begun = order.iter().position(|block| *block == base.0);
+    let first_dependent = order.iter().position(|block| *block != blocks[0].0);
+    let begun = order.iter().position(|block| *block == blocks[0].0);
     assert!(
         begun < first_dependent,
         "nothing leaves before what it needs"
@@ -101,20 +107,14 @@ fn a_block_that_others_need_takes_the_place_of_one_with_less_time() {
         .map(|_| pair.send(video, 20_000, BlockOptions::default()))
         .collect();
     load(&mut pair, first, 20, 1500);
-    let base = pair.send(video, 400_000, BlockOptions::default());
-    let needs_it = BlockOptions {
-        depends_on: Some(base),
-        ..BlockOptions::default()
-    };
-    let mut blocks = vec![base];
-    blocks.extend((0..10).map(|_| pair.send(video, 20_000, needs_it)));
+    let blocks = picture(&mut pair, video);
     load(&mut pair, first, 20, 500);
     pair.run_for(ms(4000));
     assert_eq!(
         on_time(&pair, video, &blocks),
         blocks.len(),
         "{:?}",
-        pair.outcome(video, base)
+        pair.outcome(video, blocks[0])
     );
     assert!(
         on_time(&pair, video, &old) > 0,
