@@ -34,7 +34,7 @@ type Inputs = Vec<(&'static str, Vec<u8>)>;
 
 fn main() -> io::Result<()> {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus");
-    let targets: [(&str, Inputs); 34] = [
+    let targets: [(&str, Inputs); 35] = [
         ("congestion_control", operations()),
         ("detector", operations()),
         ("fec_decode", operations()),
@@ -45,6 +45,7 @@ fn main() -> io::Result<()> {
         ("gateway_status", statuses()),
         ("gateway_text", texts()),
         ("leotp_chain", operations()),
+        ("leotp_hostile", operations()),
         ("leotp_node", leotp_packets()),
         ("leotp_packet", leotp_packets()),
         ("leotp_streams", operations()),

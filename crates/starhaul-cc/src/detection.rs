@@ -1,6 +1,6 @@
 //! How the satellite hop of a path is probed for reconfigurations.
 
-use std::net::IpAddr;
+use std::{net::IpAddr, str::FromStr};
 
 use crate::{DetectorConfig, Timetable};
 
@@ -12,6 +12,23 @@ pub enum ProbeTarget {
     Auto,
     /// This host, e.g. 100.64.0.1 behind most Starlink dishes.
     Host(IpAddr),
+}
+
+/// Why a text is no [`ProbeTarget`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is neither \"auto\" nor an IP address")]
+pub struct ParseProbeTargetError(String);
+
+impl FromStr for ProbeTarget {
+    type Err = ParseProbeTargetError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text == "auto" {
+            return Ok(Self::Auto);
+        }
+        let address = text.parse().map(Self::Host);
+        address.map_err(|_| ParseProbeTargetError(text.to_owned()))
+    }
 }
 
 /// The protocol of the probes.

@@ -28,6 +28,7 @@ pub mod filter;
 pub mod kalman;
 
 mod aggregation;
+mod announced;
 mod bbr;
 mod bbr3;
 mod config;
@@ -56,9 +57,10 @@ mod vivace;
 mod window;
 mod window_based;
 
+pub use announced::{Announcements, KnownTimes, ParseTimesError};
 pub use config::{ControllerConfig, ControllerError};
 pub use controller::{AckedPacket, CongestionEvent, Controller, LostPacket};
-pub use detection::{Detection, ProbeMethod, ProbeTarget};
+pub use detection::{Detection, ParseProbeTargetError, ProbeMethod, ProbeTarget};
 pub use detector::{Detector, DetectorConfig};
 pub use leocc::LeoCcOptions;
 pub use limits::{MAX_CWND_BYTES, MAX_PACING_RATE, MIN_PACING_RATE};

@@ -14,7 +14,7 @@ use crate::{Reconfiguration, ReconfigurationSource};
 const LEAST_PERIOD: Duration = Duration::from_secs(1);
 const MOST: Duration = Duration::from_secs(60);
 /// The longest outage (LeoCC §3): packets pass again at most this long after the time.
-const OVER_AFTER: Duration = Duration::from_millis(135);
+pub(crate) const OVER_AFTER: Duration = Duration::from_millis(135);
 /// Confidence in a reconfiguration that was not detected: enough to be news, and less than any detector's.
 const CONFIDENCE: f64 = 0.5;
 
@@ -57,6 +57,14 @@ impl Timetable {
             period: self.period,
         })
     }
+}
+
+/// The last of a timetable's times that is not after `unix` since 1970, and the next; `None` without an offset, and before the first.
+pub(crate) fn last_and_next(timetable: Timetable, unix: Duration) -> Option<[Duration; 2]> {
+    let period = timetable.period.as_nanos().max(1);
+    let past = unix.checked_sub(timetable.offset?)?.as_nanos() % period;
+    let last = unix.checked_sub(Duration::from_nanos(u64::try_from(past).ok()?))?;
+    Some([last, last.checked_add(timetable.period)?])
 }
 
 /// A [`Timetable`] on the monotonic clock. Reconfigurations occur at other times, too.

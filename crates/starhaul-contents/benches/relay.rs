@@ -20,7 +20,7 @@ use starhaul_contents::{
     config::{Config, Neighbour},
 };
 use starhaul_leotp::{ContentSecret, NeighbourKey};
-use starhaul_net::{BulkSocket, IoMode, Poller, RecvBuffer};
+use starhaul_net::{BulkSocket, IoMode, Poller, RecvBuffer, leotp::HopSignals};
 
 const BYTES: usize = 200_000_000;
 /// As a full data packet of LEOTP.
@@ -112,6 +112,7 @@ fn relay(file: &Path, into: &Path) -> Round {
         name: name.into(),
         address: address.map(Into::into),
         key: key.clone(),
+        signals: HopSignals::default(),
     };
     let config = Config {
         listen: LOCAL,

@@ -144,6 +144,12 @@ fn of_traffic(stats: &Stats, families: &mut Families<'_>) -> fmt::Result {
         "Bytes to neighbours, without headers of IP and UDP",
         Some(Unit::Bytes),
         [([], stats.bytes_sent)],
+    )?;
+    families.counter(
+        "starhaul_relay_reconfigurations",
+        "Reconfigurations of hops that timetables, schedules and probes told of",
+        None,
+        [([], stats.reconfigurations)],
     )
 }
 

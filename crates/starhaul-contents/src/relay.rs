@@ -44,11 +44,13 @@ impl Relay {
         let mut node = keys::node(config.cache_bytes, full_packet_bytes(config.listen))?;
         let ids = (0..).map(NeighbourId);
         let mut addresses = Vec::new();
+        let mut watched = Vec::new();
         let mut names = Vec::new();
         for (id, neighbour) in ids.zip(config.neighbours) {
             let key = neighbour.key;
             node.add_neighbour(now, id, NeighbourConfig { key })?;
             addresses.push((id, neighbour.address));
+            watched.push((id, neighbour.signals));
             if config.upstream.as_ref() == Some(&neighbour.name) {
                 node.set_upstream(now, Some(id));
             }
@@ -81,6 +83,9 @@ impl Relay {
                 });
             }
             driver.place(id, address.as_ref())?;
+        }
+        for (id, signals) in watched {
+            driver.watch(id, signals);
         }
         let serve = |address| Asked::start(address, driver.waker());
         let metrics = config.metrics.map(serve).transpose()?;
@@ -180,6 +185,7 @@ impl Relay {
                 data_sent = node.data_sent - before.data_sent,
                 lost = node.reported_lost - before.reported_lost,
                 repaired = node.repaired - before.repaired,
+                reconfigurations = node.reconfigurations - before.reconfigurations,
                 bytes_from_cache = node.cache_hits - before.cache_hits,
                 cache_bytes = traffic.cache_bytes,
                 dropped = node.queue_drops + node.frame_drops - before.queue_drops - before.frame_drops,

@@ -14,17 +14,20 @@ use crate::{
 /// Reads the keys and binds the socket.
 pub(crate) fn bind(rule: &LeotpRule) -> Result<Chain, Error> {
     let (secret, keys) = rule.load_keys()?;
-    let neighbours = rule.neighbours.iter().zip(&keys);
-    let neighbours = neighbours.map(|(neighbour, key)| ChainNeighbour {
+    let neighbours = rule.neighbours.iter().zip(&keys).zip(rule.load_signals()?);
+    let neighbours = neighbours.map(|((neighbour, key), signals)| ChainNeighbour {
         name: neighbour.name.clone(),
         key: NeighbourKey::new(key),
         address: neighbour.address.as_ref().map(address),
+        signals,
     });
     let is_upstream = |neighbour: &LeotpNeighbour| rule.upstream.as_ref() == Some(&neighbour.name);
     let chain = Chain::bind(ChainConfig {
         listen: rule.listen,
         packet_bytes: rule.packet_bytes,
         secret: ContentSecret::new(&secret),
+        window_bytes: rule.window,
+        memory_bytes: rule.memory,
         upstream: rule.neighbours.iter().position(is_upstream),
         neighbours: neighbours.collect(),
         accepts: true,
@@ -42,6 +45,8 @@ fn address(target: &Target) -> PeerAddress {
 
 #[cfg(test)]
 mod tests {
+    use starhaul_net::leotp::HopSignals;
+
     use super::*;
 
     #[test]
@@ -55,28 +60,35 @@ mod tests {
             name: name.into(),
             address: None,
             key: file(&format!("{name}.key")),
+            signals: HopSignals::default(),
+            schedule: None,
         };
-        let rule = LeotpRule {
+        let mut rule = LeotpRule {
             listen: ([127, 0, 0, 1], 0).into(),
             packet_bytes: None,
             secret: file("secret"),
+            window: 1 << 20,
+            memory: 64 << 20,
             upstream: None,
             neighbours: vec![neighbour("a"), neighbour("b")],
         };
-        let refused = |expected: &str| {
-            let error = bind(&rule).map(drop).unwrap_err();
+        let refused = |rule: &LeotpRule, expected: &str| {
+            let error = bind(rule).map(drop).unwrap_err();
             // Such a gateway is not to be started again as it is.
             assert!(error.is_configuration(), "{error}");
             assert!(error.to_string().contains(expected), "{error}");
         };
-        refused("\"b\" has the key of \"a\"");
+        refused(&rule, "\"b\" has the key of \"a\"");
         std::fs::write(file("b.key"), "short").unwrap();
-        refused("key of neighbour \"b\": ");
+        refused(&rule, "key of neighbour \"b\": ");
         std::fs::remove_file(file("secret")).unwrap();
-        refused("[leotp]: secret: ");
+        refused(&rule, "[leotp]: secret: ");
         for name in ["secret", "b.key"] {
             std::fs::write(file(name), format!("0123456789abcdef {name}")).unwrap();
         }
+        rule.neighbours[1].schedule = Some(file("b.times"));
+        refused(&rule, "[leotp]: schedule of neighbour \"b\": cannot read ");
+        std::fs::write(file("b.times"), "1767225612\n").unwrap();
         drop(bind(&rule).unwrap());
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque, btree_map::Entry};
 
-use crate::name::{ContentId, SEAL_BYTES, Segment};
+use crate::name::{Kind, SEAL_BYTES, Segment};
 
 /// What an entry takes beside its bytes, about.
 const ENTRY_BYTES: usize = 160;
@@ -21,7 +21,7 @@ pub(crate) struct Cache {
     bytes: usize,
     /// Numbers of contents, each given once: a search for one among all segments would compare two ids at each step. In order rather than by
     /// hash, for others choose the ids.
-    numbers: BTreeMap<ContentId, u64>,
+    numbers: BTreeMap<Kind, u64>,
     next_number: u64,
     segments: BTreeMap<Key, Kept>,
     /// Uses in order, and what was used: the last of each segment counts.
@@ -53,7 +53,7 @@ impl Cache {
     }
 
     /// Keeps a segment, in place of a former one at its offset. Returns how many others had to go.
-    pub(crate) fn insert(&mut self, content: ContentId, segment: &Segment) -> u64 {
+    pub(crate) fn insert(&mut self, content: Kind, segment: &Segment) -> u64 {
         if size(segment) > self.most {
             return 0;
         }
@@ -76,7 +76,7 @@ impl Cache {
     }
 
     /// The number of a content of which something is kept next.
-    fn number_of(&mut self, content: ContentId) -> u64 {
+    fn number_of(&mut self, content: Kind) -> u64 {
         if let Some(&number) = self.numbers.get(&content) {
             return number;
         }
@@ -112,7 +112,7 @@ impl Cache {
     }
 
     /// The first segment that holds bytes of a range.
-    pub(crate) fn first_in(&mut self, content: ContentId, start: u64, end: u64) -> Option<Segment> {
+    pub(crate) fn first_in(&mut self, content: Kind, start: u64, end: u64) -> Option<Segment> {
         #[cfg(test)]
         {
             self.looks += 1;
@@ -132,7 +132,7 @@ impl Cache {
     }
 
     /// Drops the segments that hold bytes of a range.
-    pub(crate) fn forget(&mut self, content: ContentId, start: u64, end: u64) {
+    pub(crate) fn forget(&mut self, content: Kind, start: u64, end: u64) {
         while let Some(segment) = self.first_in(content, start, end) {
             if let Some(&number) = self.numbers.get(&content)
                 && let Some(kept) = self.segments.remove(&(number, segment.offset))
@@ -164,9 +164,10 @@ fn size(segment: &Segment) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::name::ContentId;
 
-    const A: ContentId = ContentId([1; 16]);
-    const B: ContentId = ContentId([2; 16]);
+    const A: Kind = (ContentId([1; 16]), false);
+    const B: Kind = (ContentId([2; 16]), false);
 
     fn segment(offset: u64, length: usize) -> Segment {
         Segment {
@@ -203,6 +204,7 @@ mod tests {
         cache.insert(B, &segment(100, 100));
         assert!(cache.first_in(A, 0, 1).is_some(), "it was used last");
         assert_eq!(cache.first_in(A, 200, 300), None, "and it before all");
+        assert_eq!(cache.first_in((A.0, true), 0, 1000), None, "of a stream");
         cache.forget(B, 100, 200);
         cache.forget(A, 50, 250);
         assert_eq!(cache.first_in(A, 0, 1000), None);
@@ -217,7 +219,7 @@ mod tests {
         let content = |number: u32| {
             let mut id = [0; 16];
             id[..4].copy_from_slice(&number.to_be_bytes());
-            ContentId(id)
+            (ContentId(id), false)
         };
         for number in 0..20_000_u32 {
             let (id, last) = (content(number), content(number.saturating_sub(1)));

@@ -87,6 +87,8 @@ pub struct Stats {
     pub frame_drops: u64,
     /// Ranges that were forgotten because they did not come.
     pub expired: u64,
+    /// Reconfigurations of hops that this node was told of, each once.
+    pub reconfigurations: u64,
     /// Input that was refused.
     pub refused: Refused,
 }
@@ -106,7 +108,7 @@ pub struct Refused {
     pub unsolicited: u64,
     /// Interests for which there was no room, or that asked for more than requesters do.
     pub overflow: u64,
-    /// Interests for contents that are not known.
+    /// Interests for contents that are not known, or for others as those of a stream.
     pub unknown: u64,
     /// Segments that the requester could not open.
     pub damaged: u64,

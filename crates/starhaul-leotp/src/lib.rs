@@ -58,6 +58,8 @@ mod tests;
 
 pub use config::{NeighbourConfig, NeighbourId, NodeConfig, RateRule, Scope};
 pub use event::{Event, Failure, Recognised, Refused, Stats};
+#[doc(hidden)]
+pub use hop::raw::RawPacket;
 pub use keys::{ContentSecret, NeighbourKey};
 pub use name::{ContentId, SEAL_BYTES};
 pub use node::Node;

@@ -10,6 +10,10 @@ pub const SEAL_BYTES: usize = 16;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ContentId(pub [u8; 16]);
 
+/// A content, and whether it is asked for as one of a stream, which grows meanwhile. Any neighbour may turn the way of those to itself: nothing that comes of one is
+/// given to those who ask for a content that does not grow under the same name.
+pub(crate) type Kind = (ContentId, bool);
+
 impl std::fmt::Display for ContentId {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))

@@ -7,7 +7,12 @@ use std::{
 
 use rustc_hash::FxHashMap;
 
-use crate::{config::NeighbourId, name::ContentId, requester::FetchId, stream::StreamId};
+use crate::{
+    config::NeighbourId,
+    name::{ContentId, Kind},
+    requester::FetchId,
+    stream::StreamId,
+};
 
 /// Who asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -279,6 +284,28 @@ impl Pending {
             awaited.is_live = true;
             self.totals.count(awaited);
         }
+    }
+
+    /// Notes that a content does not grow. Returns whether it was taken for one that does.
+    pub(crate) fn set_whole(&mut self, content: ContentId) -> bool {
+        let awaited = self.contents.get_mut(&content);
+        let Some(awaited) = awaited.filter(|awaited| awaited.is_live) else {
+            return false;
+        };
+        awaited.is_live = false;
+        self.totals.count(awaited);
+        true
+    }
+
+    /// Whether a content is in the table as one that grows, or as one that does not.
+    pub(crate) fn knows_as(&self, content: ContentId, is_live: bool) -> bool {
+        let awaited = self.contents.get(&content);
+        awaited.is_some_and(|awaited| awaited.is_live == is_live)
+    }
+
+    /// Whether a content is not waited for as what it is asked for.
+    pub(crate) fn is_idle(&self, (content, is_live): Kind) -> bool {
+        !self.knows_as(content, is_live) || !self.waits_for(content, 0, u64::MAX)
     }
 
     /// Whether a content grows while it is waited for.

@@ -187,3 +187,42 @@ fn a_long_transfer_stays_as_fast_and_what_waits_does_not_grow() {
     let stats = chain.last().node.stats();
     assert_eq!(stats.timeouts, 0, "{stats:?}");
 }
+
+/// What waits at a relay then is what came until its neighbour upstream had heard of it, not what the requester has in flight.
+#[test]
+fn a_neighbour_that_slows_down_tenfold_leaves_a_short_queue_at_a_relay() {
+    // Bytes per second, and the round trip of the hop to the relay in seconds.
+    const FAST: f64 = 12.5e6;
+    const RTT: f64 = 0.01;
+    let hops = [
+        "rate=100mbit,delay=5ms,queue=1000p",
+        "rate=100mbit,delay=40ms,queue=4000p",
+    ];
+    let config = NodeConfig::default();
+    let mut chain = Chain::new(9, &hops, &config, 60_000_000);
+    let float = |bytes: usize| f64::from(u32::try_from(bytes).unwrap());
+    let carried = |chain: &mut Chain, millis: u32| {
+        let before = chain.last().got.len();
+        chain.sim.run_for(Duration::from_millis(millis.into()));
+        float(chain.last().got.len() - before) * 1000.0 / f64::from(millis)
+    };
+    carried(&mut chain, 3000);
+    let rate = carried(&mut chain, 500);
+    assert!(rate > 0.8 * FAST, "{rate} B/s");
+
+    let slow: LinkSpec = "rate=10mbit".parse().unwrap();
+    let (now, link) = (chain.sim.now(), chain.links[1]);
+    chain.sim.network[link].set_rate(now, slow.rate);
+    let mut most = 0;
+    for _ in 0..2000 {
+        chain.sim.run_for(Duration::from_millis(2));
+        most = most.max(chain.sim.nodes[1].node.memory().1);
+    }
+    let rate = carried(&mut chain, 2000);
+    println!("{most} bytes wait at most; then {rate} B/s");
+    assert!(rate > 0.08 * FAST, "{rate} B/s");
+    // The target, and what comes until less does: the news takes half a round trip and leaves within a part of one, the last data take the other half.
+    let target = config.backlog_segments * float(config.segment_bytes);
+    let bound = target + FAST * 2.0 * RTT;
+    assert!(float(most) < bound, "{most} bytes, more than {bound}");
+}

@@ -1,16 +1,18 @@
 //! LEOTP over UDP: a node, its socket, and the addresses of its neighbours.
 
 mod mtus;
+mod signals;
 #[cfg(test)]
 mod tests;
 
 use std::{
     collections::{BTreeMap, HashMap},
     net::{IpAddr, SocketAddr},
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use mtus::Mtus;
+use signals::Signals;
 use starhaul_leotp::{NeighbourId, Node, Recognised, is_hello, is_packet};
 
 use crate::{
@@ -20,6 +22,8 @@ use crate::{
     peer_names::{PeerAddress, PeerNames},
     stamped::{Waits, stamp_messages},
 };
+
+pub use signals::HopSignals;
 
 /// The port that Starhaul uses for LEOTP; none is assigned.
 pub const PORT: u16 = 4511;
@@ -62,6 +66,7 @@ pub struct LeotpDriver {
     buffer: RecvBuffer,
     waits: Waits,
     mtus: Mtus,
+    signals: Signals,
     batch: Batch,
     /// The first datagram behind the batch, and where it still goes.
     next: Vec<u8>,
@@ -158,6 +163,7 @@ impl LeotpDriver {
             _interception: interception.transpose()?,
             socket: Some(socket),
             names: PeerNames::new(poller.waker()),
+            signals: Signals::new(poller.waker()),
             poller,
             buffer: RecvBuffer::new(),
             waits: Waits::default(),
@@ -214,6 +220,11 @@ impl LeotpDriver {
         self.names.follow(id, name, self.options.address, reaches)
     }
 
+    /// Tells how the node hears of reconfigurations of the hop to a neighbour from now on.
+    pub fn watch(&mut self, id: NeighbourId, signals: HopSignals) {
+        self.signals.set(id, signals);
+    }
+
     /// Datagrams that no neighbour sent.
     pub fn strangers(&self) -> u64 {
         self.place.strangers
@@ -228,6 +239,7 @@ impl LeotpDriver {
         while let Some((id, found)) = self.names.poll() {
             self.place.take_answer(Instant::now(), id, found);
         }
+        self.hear_signals();
         let socket = match self.socket.take() {
             Some(socket) => socket,
             None => match open(&self.options) {
@@ -247,6 +259,25 @@ impl LeotpDriver {
                 self.socket = Some(socket);
                 turned
             }
+        }
+    }
+
+    /// Tells the node of the reconfigurations that are known now.
+    fn hear_signals(&mut self) {
+        if self.signals.is_empty() {
+            return;
+        }
+        let (now, unix) = (Instant::now(), SystemTime::now().duration_since(UNIX_EPOCH));
+        let unix = unix.unwrap_or_default();
+        let place = &self.place;
+        let carried = || {
+            let stats = place.node.stats();
+            stats.data_sent + stats.data_received
+        };
+        let address = |id: NeighbourId| Some(place.neighbours.get(&id)?.way?.to);
+        self.signals.tend(now, carried, address);
+        while let Some((id, event)) = self.signals.poll(now, unix) {
+            self.place.node.signal(now, id, event);
         }
     }
 
@@ -273,7 +304,8 @@ impl LeotpDriver {
         let is_blocked = !self.batch.bytes.is_empty();
         let timer = self.place.node.poll_timeout();
         if let Some(timer) = waits_for(is_due, is_blocked, now, timer) {
-            let until = [timer, deadline].into_iter().flatten().min();
+            let signals = self.signals.timeout(now);
+            let until = [timer, deadline, signals].into_iter().flatten().min();
             self.poller.wait(&[(socket.socket(), is_blocked)], until)?;
         }
         Ok(())

@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr, time::Duration};
 
-use sgp4::chrono::{Datelike as _, NaiveDateTime, TimeDelta};
+use sgp4::chrono::{Datelike as _, NaiveDate, NaiveDateTime, NaiveTime, TimeDelta};
 
 use crate::{Error, setting};
 
@@ -14,6 +14,12 @@ impl Epoch {
     /// None outside of the years that two digits of a TLE can name, and some more.
     pub(crate) fn new(time: NaiveDateTime) -> Option<Self> {
         (1957..2100).contains(&time.year()).then_some(Self(time))
+    }
+
+    /// The time since 1970-01-01 00:00:00 UTC; `None` before that.
+    pub fn unix(self) -> Option<Duration> {
+        let origin = NaiveDate::from_ymd_opt(1970, 1, 1)?.and_time(NaiveTime::MIN);
+        (self.0 - origin).to_std().ok()
     }
 
     /// The instant so much later; the same one when that is out of range.
@@ -78,6 +84,10 @@ mod tests {
         assert_eq!("2022-09-14T12:00:00".parse(), Ok(epoch));
         let later = epoch.after(Duration::from_millis(1_500));
         assert_eq!(later.to_string(), "2022-09-14T12:00:01.500Z");
+        let unix = Duration::from_millis(1_663_156_801_500);
+        assert_eq!(later.unix(), Some(unix));
+        let early: Epoch = "1969-12-31T23:59:59Z".parse().unwrap();
+        assert_eq!(early.unix(), None);
         assert_eq!(later.to_string().parse(), Ok(later));
         assert!((later.minutes_since(epoch) - 0.025).abs() < 1e-12);
         assert_eq!(

@@ -64,7 +64,8 @@ struct PathsArguments {
     #[arg(long)]
     json: bool,
     /// Where to write the paths: a file that ends in .json (everything), .csv (a table; with --rate a link), .log (a path
-    /// log of LeoEM) or .txt (delays of LeoReplayer) for one path, a folder for several
+    /// log of LeoEM), .txt (delays of LeoReplayer) or .times (when the path changes, for relays and gateways) for one path,
+    /// a folder for several
     #[arg(long, short, value_name = "FILE|FOLDER")]
     out: Option<std::path::PathBuf>,
     /// Capacity in tables: that of a ground link, this halfway between two handovers and half of it at each

@@ -204,8 +204,8 @@ impl Picture {
 /// [`Usage`] with a name that would do.
 #[cfg(feature = "tools")]
 pub(crate) fn check_folder(option: &str, folder: &Path) -> Result<(), Usage> {
-    const FILES: [&str; 10] = [
-        "html", "htm", "json", "csv", "log", "svg", "png", "pdf", "txt", "gz",
+    const FILES: [&str; 11] = [
+        "html", "htm", "json", "csv", "log", "svg", "png", "pdf", "txt", "gz", "times",
     ];
     if !FILES.contains(&ending(folder).as_str()) || folder.is_dir() {
         return Ok(());

@@ -6,6 +6,7 @@ mod dtn;
 mod flow;
 mod gateway;
 mod leotp;
+mod leotp_hostile;
 mod leotp_network;
 mod leotp_streams;
 mod link;
@@ -25,6 +26,7 @@ pub use gateway::{
     rtp, socks5, tunnel,
 };
 pub use leotp::{leotp_chain, leotp_node, leotp_packet, relay_config};
+pub use leotp_hostile::leotp_hostile;
 pub use leotp_streams::{Endings as StreamEndings, run as run_streams};
 pub use link::{link_convert, link_spec, link_trace};
 pub use ltp::{delivered_between_engines, ltp_engine, ltp_pair, ltp_segment};
@@ -39,7 +41,7 @@ pub use session::{fec_decode, quic_handshake, session_datagram, session_pair};
 pub type Body = fn(&[u8]);
 
 /// All targets, by the name of the file and of the corpus folder.
-pub const TARGETS: [(&str, Body); 42] = [
+pub const TARGETS: [(&str, Body); 43] = [
     ("congestion_control", congestion_control),
     ("detector", detector),
     ("dtn_block", dtn_block),
@@ -56,6 +58,7 @@ pub const TARGETS: [(&str, Body); 42] = [
     ("gateway_text", gateway_text),
     ("lab_flow", lab_flow),
     ("leotp_chain", leotp_chain),
+    ("leotp_hostile", leotp_hostile),
     ("leotp_node", leotp_node),
     ("leotp_packet", leotp_packet),
     ("leotp_streams", leotp_streams),

@@ -10,11 +10,12 @@ use std::{
     path::Path,
 };
 
+use starhaul_cc::{ProbeTarget, Timetable};
 use starhaul_config::{Definition, Document, Table, nearest, secret_file};
 use starhaul_leotp::NeighbourKey;
-use starhaul_net::PeerAddress;
+use starhaul_net::{PeerAddress, leotp::HopSignals};
 
-use self::definition::{MOST_NEIGHBOURS, TOP};
+use self::definition::{LINKS, MOST_NEIGHBOURS, TOP};
 use crate::{Error, file_error};
 
 /// Begins the names of variables of the environment that stand for keys.
@@ -44,6 +45,8 @@ pub struct Neighbour {
     pub address: Option<PeerAddress>,
     /// The key that both share.
     pub key: NeighbourKey,
+    /// How it is known when the hop to it is reconfigured.
+    pub signals: HopSignals,
 }
 
 impl Config {
@@ -136,7 +139,11 @@ impl Config {
             } else {
                 ""
             };
-            let _ = writeln!(text, "neighbour {}: {at}{role}", neighbour.name);
+            let _ = write!(text, "neighbour {}: {at}{role}", neighbour.name);
+            if let Some(signals) = neighbour.signals.summary() {
+                let _ = write!(text, ", reconfigurations by {signals}");
+            }
+            text.push('\n');
         }
         if let Some(address) = self.metrics {
             let _ = writeln!(text, "metrics: http://{address}/metrics");
@@ -188,8 +195,32 @@ fn read_neighbour(table: &Table<'_>, folder: &Path) -> Result<(Neighbour, [u8; 3
         name,
         address,
         key: NeighbourKey::new(&secret),
+        signals: read_signals(table, folder)?,
     };
     Ok((neighbour, secret))
+}
+
+/// How reconfigurations of the hop to a neighbour become known.
+fn read_signals(table: &Table<'_>, folder: &Path) -> Result<HopSignals, Error> {
+    let target = table.text("detect_target", str::parse::<ProbeTarget>)?;
+    let is_probed = table.choice("link", &LINKS)?;
+    if !is_probed && table.has("detect_target") {
+        let problem = "nothing is probed here: add link = \"leo\"";
+        return Err(table.key_problem("detect_target", problem).into());
+    }
+    let times = table.text_if("schedule", |text| {
+        let name = file_name(text).map_err(str::to_owned)?;
+        HopSignals::read_times(&folder.join(name))
+    })?;
+    let signals = HopSignals {
+        timetable: table.text_if("timetable", str::parse::<Timetable>)?,
+        times: times.unwrap_or_default(),
+        probe: is_probed.then_some(target),
+    };
+    match signals.problem() {
+        Some(problem) => Err(table.key_problem("timetable", problem).into()),
+        None => Ok(signals),
+    }
 }
 
 #[cfg(test)]
@@ -281,6 +312,9 @@ mod tests {
             )
             .unwrap();
         }
+        for name in trials::files(&TOP, "file with times") {
+            fs::write(folder.path().join(&name), "# a hop\n1767225612\n").unwrap();
+        }
         folder
     }
 
@@ -304,6 +338,49 @@ mod tests {
         let (short, long) = trials::spelled_out(&TOP);
         let [short, long] = [short, long].map(|text| parse_in(&folder, &text).unwrap());
         assert_eq!(format!("{short:?}"), format!("{long:?}"));
+    }
+
+    #[test]
+    fn a_neighbour_tells_how_its_hop_is_known_to_be_reconfigured() {
+        let folder = folder();
+        let with = |keys: &str| {
+            let text = Config::sample().replace("key = \"server.key\"", keys);
+            parse_in(&folder, &format!("{text}\n"))
+        };
+        let config = with("key = \"server.key\"").unwrap();
+        assert_eq!(config.neighbours[0].signals, HopSignals::default());
+        let keys = "key = \"server.key\"\ntimetable = \"starlink\"\nschedule = \"hop.times\"";
+        let config = with(keys).unwrap();
+        let signals = &config.neighbours[0].signals;
+        assert_eq!(signals.timetable, Some(Timetable::STARLINK));
+        let times: starhaul_cc::KnownTimes = "1767225612".parse().unwrap();
+        assert_eq!(signals.times, times);
+        assert_eq!(config.neighbours[1].signals, HopSignals::default());
+        let text = config.describe();
+        assert!(
+            text.contains(", reconfigurations by 12s every 15s, a list of 1\n"),
+            "{text}"
+        );
+        let keys = "key = \"server.key\"\nlink = \"leo\"\ndetect_target = \"100.64.0.1\"\ntimetable = \"oneweb\"";
+        let signals = with(keys).unwrap().neighbours[0].signals.clone();
+        let host = ProbeTarget::Host([100, 64, 0, 1].into());
+        assert_eq!(signals.probe, Some(host));
+        assert_eq!(signals.timetable, Some(Timetable::ONEWEB));
+        fs::write(folder.path().join("wrong.times"), "starlink\n").unwrap();
+        for (keys, expected) in [
+            ("timetable = \"oneweb\"", "tells no time by itself"),
+            ("timetable = \"onweb\"", "is no timetable"),
+            ("detect_target = \"auto\"", "nothing is probed here"),
+            (
+                "link = \"leo\"\ndetect_target = \"pop\"",
+                "neither \"auto\" nor",
+            ),
+            ("schedule = \"none.times\"", "schedule: cannot read "),
+            ("schedule = \"wrong.times\"", "wrong.times: line 1: "),
+        ] {
+            let error = with(&format!("key = \"server.key\"\n{keys}")).unwrap_err();
+            assert!(error.contains(expected), "{error}");
+        }
     }
 
     #[test]

@@ -11,10 +11,7 @@ use starhaul_leotp::{Event, NeighbourId, Outcome, StreamEvent, StreamId, StreamR
 use starhaul_net::leotp::LeotpDriver;
 use tokio::sync::mpsc;
 
-use super::{
-    halves::pair,
-    state::{MOST_WAITING, Shared},
-};
+use super::{halves::pair, state::Shared};
 
 /// The code of a reset by an end that closes.
 const CODE_CLOSED: u64 = 3;
@@ -186,6 +183,7 @@ impl Driver {
     /// Gives the node what the application wrote, as much as it takes.
     fn send(&mut self, now: Instant, key: u64, id: StreamId) {
         let mut state = self.shared.lock();
+        let most = state.most_waiting();
         let Some(entry) = state.entries.get_mut(&key) else {
             return;
         };
@@ -196,7 +194,6 @@ impl Driver {
             self.keys.remove(&id);
             return state.close(key, Outcome::Reset(code));
         }
-        let before = entry.outbound_bytes;
         while let Some(chunk) = entry.outbound.front_mut() {
             let taken = node.write_stream(now, id, chunk);
             chunk.advance(taken);
@@ -209,7 +206,7 @@ impl Driver {
         if entry.outbound.is_empty() && entry.is_finished {
             node.finish_stream(now, id);
         }
-        if before >= MOST_WAITING && entry.outbound_bytes < MOST_WAITING {
+        if entry.outbound_bytes < most {
             entry.wake_writer();
         }
     }
@@ -217,12 +214,13 @@ impl Driver {
     /// Takes from the node what the application has room for.
     fn receive(&mut self, now: Instant, key: u64, id: StreamId) {
         let mut state = self.shared.lock();
+        let most = state.most_waiting();
         let Some(entry) = state.entries.get_mut(&key) else {
             return;
         };
         let node = self.driver.node();
         let before = (entry.inbound.len(), entry.has_ended);
-        while entry.inbound_bytes < MOST_WAITING {
+        while entry.inbound_bytes < most {
             match node.read_stream(now, id) {
                 Some(StreamRead::Data(_)) if entry.discards => {}
                 Some(StreamRead::Data(data)) => {
@@ -233,6 +231,7 @@ impl Driver {
                 None => break,
             }
         }
+        entry.is_full = entry.inbound_bytes >= most;
         if before != (entry.inbound.len(), entry.has_ended) {
             entry.wake_reader();
         }

@@ -14,7 +14,7 @@ use tokio::{
     sync::watch,
 };
 
-use super::state::{Entry, MOST_WAITING, Shared};
+use super::state::{Entry, Shared};
 use crate::bytes::CODE_DROPPED;
 
 /// Bytes copied at once.
@@ -56,7 +56,7 @@ pub(super) fn pair(shared: &Arc<Shared>, key: u64) -> (ChainReader, ChainWriter)
 }
 
 impl Half {
-    fn with<T>(&self, act: impl FnOnce(&mut Entry) -> (T, bool)) -> io::Result<T> {
+    fn with<T>(&self, act: impl FnOnce(&mut Entry, usize) -> (T, bool)) -> io::Result<T> {
         let done = self.shared.with(self.key, act);
         done.ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
@@ -80,7 +80,7 @@ impl ChainReader {
     /// Breaks the stream off, with a code for the far side.
     pub fn stop(&mut self, code: u32) {
         self.0.ended = true;
-        let _ = self.0.with(|entry| {
+        let _ = self.0.with(|entry, _| {
             entry.reset.get_or_insert(code.into());
             ((), true)
         });
@@ -94,12 +94,12 @@ impl ChainReader {
         if self.0.ended {
             return Poll::Ready(Ok(T::default()));
         }
-        let taken = self.0.with(|entry| {
+        let taken = self.0.with(|entry, most| {
             if !entry.inbound.is_empty() {
-                let before = entry.inbound_bytes;
                 let taken = take(entry);
                 // The driver waits for room only where there was none.
-                let is_news = before >= MOST_WAITING && entry.inbound_bytes < MOST_WAITING;
+                let is_news = entry.is_full && entry.inbound_bytes < most;
+                entry.is_full &= !is_news;
                 return (Poll::Ready(Ok((taken, false))), is_news);
             }
             let step = match entry.failure() {
@@ -120,7 +120,7 @@ impl ChainWriter {
     /// Breaks the stream off, with a code for the far side.
     pub fn reset(&mut self, code: u32) {
         self.half.ended = true;
-        let _ = self.half.with(|entry| {
+        let _ = self.half.with(|entry, _| {
             entry.reset.get_or_insert(code.into());
             ((), true)
         });
@@ -170,13 +170,13 @@ impl AsyncWrite for ChainWriter {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
         }
         let data = data.get(..MOST_AT_ONCE).unwrap_or(data);
-        self.half.with(|entry| {
+        self.half.with(|entry, most| {
             if entry.outcome.is_some() {
                 let why = entry.failure();
                 let why = why.unwrap_or_else(|| io::ErrorKind::BrokenPipe.into());
                 return (Poll::Ready(Err(why)), false);
             }
-            if entry.outbound_bytes >= MOST_WAITING {
+            if entry.outbound_bytes >= most {
                 return (entry.wait_to_write(context), false);
             }
             entry.outbound_bytes += data.len();
@@ -195,7 +195,7 @@ impl AsyncWrite for ChainWriter {
             return Poll::Ready(Ok(()));
         }
         self.half.ended = true;
-        let finished = self.half.with(|entry| {
+        let finished = self.half.with(|entry, _| {
             entry.is_finished = true;
             let failed = entry.failure();
             (failed.map_or(Ok(()), Err), true)
@@ -207,7 +207,7 @@ impl AsyncWrite for ChainWriter {
 impl Drop for ChainReader {
     fn drop(&mut self) {
         if !self.0.ended {
-            let _ = self.0.with(|entry| {
+            let _ = self.0.with(|entry, _| {
                 entry.discards = true;
                 entry.inbound.clear();
                 entry.inbound_bytes = 0;

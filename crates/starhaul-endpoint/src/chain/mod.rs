@@ -13,7 +13,7 @@ use starhaul_leotp::{
 };
 use starhaul_net::{
     PeerAddress,
-    leotp::{LeotpDriver, full_packet_bytes},
+    leotp::{HopSignals, LeotpDriver, full_packet_bytes},
 };
 use tokio::sync::{Mutex, mpsc};
 
@@ -27,6 +27,10 @@ const BURST: std::time::Duration = std::time::Duration::from_micros(500);
 const MOST_STREAMS: usize = 1024;
 /// Of these, streams that were asked for and of which nothing authentic has come. As many as there are: those that had no time to be heard end no others.
 const MOST_HALF_OPEN: usize = MOST_STREAMS;
+/// The node has all but this part of the memory of streams, and what waits in each direction between it and applications the other one. Whoever
+/// writes that to a socket holds as much again.
+const OTHERS_SHARE: usize = 4;
+const WAITING_SHARE: usize = 16;
 
 /// An end of a chain of relays.
 #[derive(Clone, Debug)]
@@ -37,6 +41,11 @@ pub struct ChainConfig {
     pub packet_bytes: Option<u16>,
     /// The secret that both ends of the chain share.
     pub secret: ContentSecret,
+    /// Bytes of a stream that may be under way or unread, and as many that were written and are not confirmed, at most. Each begins with 1 MiB, and
+    /// grows as far as path and reader need it.
+    pub window_bytes: usize,
+    /// Bytes that all streams may hold together. Where little is left, each has little, but 32 KiB in each direction.
+    pub memory_bytes: usize,
     /// All neighbours.
     pub neighbours: Vec<ChainNeighbour>,
     /// Which of them leads to the end that accepts streams; `None` where streams only come.
@@ -54,6 +63,8 @@ pub struct ChainNeighbour {
     pub key: NeighbourKey,
     /// Where it is at first; without it, where its packets come from.
     pub address: Option<PeerAddress>,
+    /// How it is known when the hop to it is reconfigured.
+    pub signals: HopSignals,
 }
 
 /// What an end of a chain has carried since it began.
@@ -119,12 +130,15 @@ impl Chain {
         let mut node = Node::new(now, node, seed).map_err(io::Error::other)?;
         node.enable_streams(StreamConfig {
             accepts: config.accepts,
+            window_bytes: config.window_bytes,
+            buffer_bytes: config.window_bytes,
+            memory_bytes: config.memory_bytes - config.memory_bytes / OTHERS_SHARE,
             most_streams: MOST_STREAMS,
             most_half_open: MOST_HALF_OPEN,
             ..StreamConfig::new(config.secret)
         });
         let ids = (0..).map(NeighbourId);
-        let (mut names, mut addresses) = (Vec::new(), Vec::new());
+        let (mut names, mut addresses, mut watched) = (Vec::new(), Vec::new(), Vec::new());
         for (id, neighbour) in ids.zip(config.neighbours) {
             let key = neighbour.key;
             let added = node.add_neighbour(now, id, NeighbourConfig { key });
@@ -134,18 +148,23 @@ impl Chain {
             }
             names.push((id, neighbour.name));
             addresses.push((id, neighbour.address));
+            watched.push((id, neighbour.signals));
         }
         let mut driver = LeotpDriver::bind(config.listen, node).map_err(io::Error::other)?;
         for (id, address) in addresses {
             let placed = driver.place(id, address.as_ref());
             placed.map_err(io::Error::other)?;
         }
+        for (id, signals) in watched {
+            driver.watch(id, signals);
+        }
         let address = driver.local_addr();
         let known: Arc<[String]> = names
             .iter()
             .map(|(_, name): &(_, String)| name.clone())
             .collect();
-        let shared = Arc::new(Shared::new(driver.waker()));
+        let waiting_bytes = config.memory_bytes / WAITING_SHARE;
+        let shared = Arc::new(Shared::new(driver.waker(), waiting_bytes));
         let (sender, accepted) = mpsc::unbounded_channel();
         let driver = Driver::new(driver, names, shared.clone(), sender);
         thread::Builder::new()

@@ -11,8 +11,9 @@ use parking_lot::{Mutex, MutexGuard};
 use starhaul_leotp::{Outcome, Stats};
 use tokio::sync::watch;
 
-/// Bytes of a stream that wait here in each direction at most; others wait in the node, which limits them.
-pub(super) const MOST_WAITING: usize = 256 << 10;
+/// Bytes of a stream that wait here in each direction at most, and what each may have at least; others wait in the node, which limits them.
+const MOST_WAITING: usize = 256 << 10;
+const LEAST_WAITING: usize = 16 << 10;
 
 /// The state, and how the driver learns of changes.
 pub(super) struct Shared {
@@ -41,12 +42,16 @@ pub(super) struct State {
     pub(super) is_closed: bool,
     /// The driver has ended.
     pub(super) is_over: bool,
+    /// Bytes that may wait here in each direction of all streams.
+    waiting_bytes: usize,
 }
 
 /// One stream.
 pub(super) struct Entry {
     pub(super) inbound: VecDeque<Bytes>,
     pub(super) inbound_bytes: usize,
+    /// The driver waits for room in `inbound`.
+    pub(super) is_full: bool,
     /// Nothing follows `inbound`.
     pub(super) has_ended: bool,
     /// Nobody reads: what comes is dropped.
@@ -64,9 +69,14 @@ pub(super) struct Entry {
 }
 
 impl Shared {
-    pub(super) fn new(driver: starhaul_net::Waker) -> Self {
+    /// `waiting_bytes`: what may wait here in each direction of all streams.
+    pub(super) fn new(driver: starhaul_net::Waker, waiting_bytes: usize) -> Self {
+        let state = State {
+            waiting_bytes,
+            ..State::default()
+        };
         Self {
-            state: Mutex::default(),
+            state: Mutex::new(state),
             driver,
             has_ended: watch::Sender::new(false),
         }
@@ -122,10 +132,15 @@ impl Shared {
         Ok(key)
     }
 
-    /// Changes a stream, and tells the driver if that returns `true` beside its result.
-    pub(super) fn with<T>(&self, key: u64, act: impl FnOnce(&mut Entry) -> (T, bool)) -> Option<T> {
+    /// Changes a stream, given what of it may wait here, and tells the driver if that returns `true` beside its result.
+    pub(super) fn with<T>(
+        &self,
+        key: u64,
+        act: impl FnOnce(&mut Entry, usize) -> (T, bool),
+    ) -> Option<T> {
         let mut state = self.lock();
-        let (done, is_news) = act(state.entries.get_mut(&key)?);
+        let most = state.most_waiting();
+        let (done, is_news) = act(state.entries.get_mut(&key)?, most);
         let is_first = is_news && state.changed.insert(key);
         drop(state);
         if is_first {
@@ -148,6 +163,12 @@ impl Shared {
 }
 
 impl State {
+    /// Bytes of a stream that may wait here in each direction: less where there are many.
+    pub(super) fn most_waiting(&self) -> usize {
+        let part = self.waiting_bytes / self.entries.len().max(1);
+        part.clamp(LEAST_WAITING, MOST_WAITING)
+    }
+
     /// A stream that nothing has happened to.
     pub(super) fn add(&mut self) -> u64 {
         self.next += 1;
@@ -181,6 +202,7 @@ impl Entry {
         Self {
             inbound: VecDeque::new(),
             inbound_bytes: 0,
+            is_full: false,
             has_ended: false,
             discards: false,
             outbound: VecDeque::new(),

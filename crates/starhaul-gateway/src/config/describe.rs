@@ -114,7 +114,13 @@ fn write(config: &Config, out: &mut String) -> std::fmt::Result {
 }
 
 fn write_leotp(rule: &LeotpRule, out: &mut String) -> std::fmt::Result {
-    writeln!(out, "LEOTP: at udp {}", rule.listen)?;
+    writeln!(
+        out,
+        "LEOTP: at udp {}, at most {} of a connection on the way, {} of all",
+        rule.listen,
+        size::show(rule.window as u64),
+        size::show(rule.memory as u64)
+    )?;
     for neighbour in &rule.neighbours {
         let address = neighbour.address.as_ref().map(ToString::to_string);
         let at = address.as_deref().unwrap_or("wherever it calls from");
@@ -124,7 +130,14 @@ fn write_leotp(rule: &LeotpRule, out: &mut String) -> std::fmt::Result {
         } else {
             ""
         };
-        writeln!(out, "  neighbour {} at {at}{role}", neighbour.name)?;
+        write!(out, "  neighbour {} at {at}{role}", neighbour.name)?;
+        if let Some(signals) = neighbour.signals.summary() {
+            write!(out, ", reconfigurations by {signals}")?;
+        }
+        if let Some(file) = &neighbour.schedule {
+            write!(out, ", reconfigurations as in {}", file.display())?;
+        }
+        writeln!(out)?;
     }
     Ok(())
 }

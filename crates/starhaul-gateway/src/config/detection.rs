@@ -79,7 +79,7 @@ pub(super) fn read(table: &Table<'_>, useful: bool) -> Result<Option<Detection>,
         Wish::Off => false,
     };
     let mut detection = Detection {
-        target: table.text("detect_target", target)?,
+        target: table.text("detect_target", str::parse::<ProbeTarget>)?,
         method: table.choice("detect_by", &METHODS)?,
         ..Detection::default()
     };
@@ -106,12 +106,4 @@ pub(super) fn read(table: &Table<'_>, useful: bool) -> Result<Option<Detection>,
         ));
     }
     Ok(wanted.then_some(detection))
-}
-
-fn target(text: &str) -> Result<ProbeTarget, String> {
-    if text == "auto" {
-        return Ok(ProbeTarget::Auto);
-    }
-    let address = text.parse().map(ProbeTarget::Host);
-    address.map_err(|_| format!("{text:?} is neither \"auto\" nor an IP address"))
 }

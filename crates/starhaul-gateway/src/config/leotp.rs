@@ -10,9 +10,10 @@ use std::{
 use starhaul_config::{
     Definition, Error, Example, Key, Table, definition::names, nearest, shared_secret,
 };
-use starhaul_net::leotp::PACKET_BYTES;
+use starhaul_net::leotp::{HopSignals, PACKET_BYTES};
 
 use super::bundle::DEFAULT_LIFETIME;
+use super::hop;
 use super::values::{rule_name, secret, socket_address, target};
 use crate::target::{Host, Target};
 
@@ -29,6 +30,12 @@ pub(super) static LEOTP: Definition = Definition {
         Key::text("secret", "file")
             .such_as("\"chain.key\"")
             .means("Secret of the gateways at both ends, any text of 16 bytes or more. Relays do not need it. Who has it and a way through the relays may reach what `[egress]` allows."),
+        Key::size("window", 64 << 10..=64 << 20)
+            .or_count(64 << 20)
+            .means("Bytes of a connection that may be on the way to this gateway or unread, and bytes that it sent and the far one has not confirmed, at most. It begins with 1 MiB and doubles each round trip while that is what the sender waits for. Beyond, the far gateway stops reading its application."),
+        Key::size("memory", 32 << 20..=1 << 40)
+            .or_count(256 << 20)
+            .means("Bytes that all connections together may hold or have promised to take. One alone may have a quarter in each direction. Where many have much, or do not read, each has less, but at least 32 KiB in each direction."),
         Key::text("upstream", "name")
             .or_none("none")
             .such_as("\"orbiter\"")
@@ -60,7 +67,7 @@ static NEIGHBOUR: Definition = Definition {
         Key::text("key", "file")
             .such_as("\"orbiter.key\"")
             .means("The key shared with this neighbour."),
-    ]],
+    ], hop::KEYS],
     examples: &[Example {
         comment: "",
         written: &[
@@ -108,6 +115,10 @@ pub struct LeotpRule {
     pub packet_bytes: Option<u16>,
     /// The file of the secret that the gateways at both ends share; relays do not need it.
     pub secret: PathBuf,
+    /// Bytes of a connection that may be under way or unread, and as many unconfirmed.
+    pub window: usize,
+    /// Bytes that all connections may hold together.
+    pub memory: usize,
     /// The neighbour that leads to the far gateway; a gateway that only accepts streams needs none.
     pub upstream: Option<String>,
     /// The relays or gateways beside this one.
@@ -123,6 +134,10 @@ pub struct LeotpNeighbour {
     pub address: Option<Target>,
     /// The file of the key that both share.
     pub key: PathBuf,
+    /// How it is known when the hop to it is reconfigured, but for the times in a file.
+    pub signals: HopSignals,
+    /// The file with times at which the hop is reconfigured.
+    pub schedule: Option<PathBuf>,
 }
 
 impl LeotpRule {
@@ -144,6 +159,21 @@ impl LeotpRule {
         }
         Ok((secret, keys))
     }
+
+    /// How the hops to the neighbours are known to be reconfigured, in their order, with the times in files.
+    pub(crate) fn load_signals(&self) -> Result<Vec<HopSignals>, crate::Error> {
+        let load = |neighbour: &LeotpNeighbour| -> Result<HopSignals, crate::Error> {
+            let mut signals = neighbour.signals.clone();
+            if let Some(file) = &neighbour.schedule {
+                signals.times = HopSignals::read_times(file).map_err(|error| {
+                    let name = &neighbour.name;
+                    crate::Error::LeotpKey(format!("schedule of neighbour {name:?}: {error}"))
+                })?;
+            }
+            Ok(signals)
+        };
+        self.neighbours.iter().map(load).collect()
+    }
 }
 
 pub(super) fn read(table: &Table<'_>, directory: &Path) -> Result<LeotpRule, Error> {
@@ -151,10 +181,13 @@ pub(super) fn read(table: &Table<'_>, directory: &Path) -> Result<LeotpRule, Err
     let mut names = BTreeSet::new();
     let mut neighbours = Vec::new();
     for table in table.tables("neighbour")? {
+        let (signals, schedule) = hop::read(&table, directory)?;
         let neighbour = LeotpNeighbour {
             name: table.text("name", rule_name)?,
             address: table.text_if("address", |text| neighbour_address(listen, text))?,
             key: table.text("key", |text| secret(directory, text))?,
+            signals,
+            schedule,
         };
         if !names.insert(neighbour.name.clone()) {
             let problem = format!("{:?} is the name of two neighbours", neighbour.name);
@@ -190,6 +223,8 @@ pub(super) fn read(table: &Table<'_>, directory: &Path) -> Result<LeotpRule, Err
             false => None,
         },
         secret: table.text("secret", |text| secret(directory, text))?,
+        window: table.bytes("window")?,
+        memory: table.bytes("memory")?,
         upstream,
         neighbours,
     })

@@ -10,6 +10,7 @@ mod delivery;
 mod describe;
 mod detection;
 mod group;
+mod hop;
 mod keys;
 mod leotp;
 mod missing;
@@ -388,13 +389,13 @@ impl Config {
         })
     }
 
-    /// Whether the files of keys that `[leotp]` names, if it is there, can be used.
+    /// Whether the files of keys and of times that `[leotp]` names, if it is there, can be used.
     ///
     /// # Errors
     /// [`Error::LeotpKey`].
     pub fn check_leotp_keys(&self) -> Result<(), Error> {
         match &self.leotp {
-            Some(leotp) => leotp.load_keys().map(drop),
+            Some(leotp) => leotp.load_keys().and(leotp.load_signals()).map(drop),
             None => Ok(()),
         }
     }

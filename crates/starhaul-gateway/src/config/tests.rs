@@ -545,6 +545,7 @@ fn a_rule_over_leotp_needs_a_chain_and_nothing_of_sessions() {
     assert_eq!(config.connection_rules[0].service.carrier, Carrier::Leotp);
     let leotp = config.leotp.as_ref().unwrap();
     assert_eq!(leotp.neighbours[0].key, Path::new("/etc/starhaul/k"));
+    assert_eq!((leotp.window, leotp.memory), (64 << 20, 256 << 20));
     assert!(
         config
             .describe()

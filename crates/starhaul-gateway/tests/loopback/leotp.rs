@@ -181,6 +181,45 @@ fn many_connections_at_once_each_get_their_own_bytes() {
     });
 }
 
+/// Windows grow with what is read, so one that is not read must stay small and stop the server behind it.
+#[test]
+fn a_client_that_does_not_read_stops_its_server_and_nobody_else() {
+    /// More than a window that begins, and what sockets hold at each end; less than a window may be.
+    const MOST: usize = 48 << 20;
+    run(async {
+        let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let chain = Chain::usual(&rule(server.local_addr().unwrap())).await;
+        let connect = async || {
+            let near = TcpStream::connect(chain.near());
+            let (client, accepted) = tokio::join!(near, server.accept());
+            (client.unwrap(), accepted.unwrap().0)
+        };
+        let (mut stopped, mut sender) = connect().await;
+        let (block, mut sent) = (pattern(1 << 16), 0);
+        let wait = Duration::from_secs(2);
+        while let Ok(written) = tokio::time::timeout(wait, sender.write(&block)).await {
+            sent += written.unwrap();
+            assert!(sent < MOST, "{sent} bytes are on the way");
+        }
+        let (mut client, mut far) = connect().await;
+        let data = pattern(5_000_000);
+        let mut got = Vec::new();
+        let send = async {
+            far.write_all(&data).await.unwrap();
+            far.shutdown().await.unwrap();
+        };
+        let (read, ()) = tokio::join!(client.read_to_end(&mut got), send);
+        assert!(read.is_ok() && got == data, "{read:?}");
+        // All that was taken comes when it is read.
+        sender.shutdown().await.unwrap();
+        let mut read = Vec::new();
+        stopped.read_to_end(&mut read).await.unwrap();
+        assert_eq!(read.len(), sent);
+        drop((stopped, sender, client, far));
+        chain.end().await;
+    });
+}
+
 #[test]
 fn a_reset_is_a_reset_at_the_other_side() {
     run(async {

@@ -8,6 +8,7 @@
 mod losses;
 #[cfg(test)]
 mod tests;
+mod told;
 
 use std::{
     collections::VecDeque,
@@ -15,6 +16,7 @@ use std::{
 };
 
 use losses::Losses;
+use told::Signals;
 
 use super::{Arrived, LEAST_ROUND, least_queue};
 
@@ -81,8 +83,11 @@ pub(crate) struct Adaptive {
     arrival: f64,
     /// What the hop carried per second before it was reported to send less.
     known: f64,
+    /// What it carried before it had a queue for the first time: less is sent into a hop than it carries where one before it is as slow.
+    unqueued: f64,
     learned: Option<Instant>,
     starving: Option<Starving>,
+    signals: Signals,
     losses: Losses,
     rate: f64,
     /// The sender had enough to send, or the hop a queue.
@@ -156,6 +161,7 @@ impl Adaptive {
         self.recent.clear();
         self.starving = None;
         (self.drained, self.doubted) = (None, None);
+        self.signals.forget();
     }
 
     pub(crate) fn on_repair(&mut self, bytes: usize) {
@@ -212,6 +218,9 @@ impl Adaptive {
         } else {
             self.arrival.max(shown.arrived)
         };
+        if !is_queued && self.known == 0.0 {
+            self.unqueued = self.arrival;
+        }
         let bound = self.losses.bound(packet, round, &shown);
         if let Some(bound) = bound {
             self.arrival = self.arrival.min(bound);
@@ -223,8 +232,11 @@ impl Adaptive {
         if self.is_other_path(packet.now, round, &shown, waited) {
             self.base = Some(shown.least_delay);
             self.base_before = None;
-            self.rate = self.known;
+            self.rate = self.carried();
             self.starving = None;
+            return;
+        }
+        if self.heed_signal(packet, round, &shown, waited) {
             return;
         }
         self.correct(
@@ -337,6 +349,14 @@ impl Adaptive {
         }
     }
 
+    /// What the hop carried per second, as far as it had to show.
+    fn carried(&self) -> f64 {
+        match self.known > 0.0 {
+            true => self.known,
+            false => self.unqueued,
+        }
+    }
+
     fn base(&self) -> Option<i64> {
         [self.base, self.base_before].into_iter().flatten().min()
     }
@@ -381,7 +401,7 @@ impl Adaptive {
     /// takes, and the delay did not fall. Where a queue is, the hop carries as much as it can: only what becomes less as less is
     /// sent shows that none is.
     fn is_other_path(&mut self, now: Instant, round: Duration, shown: &Shown, waited: f64) -> bool {
-        let is_starving = self.rate < 0.9 * self.known
+        let is_starving = self.rate < 0.9 * self.carried()
             && self.drain_until.is_none()
             && waited > LONG_QUEUE * shown.target;
         if !is_starving {

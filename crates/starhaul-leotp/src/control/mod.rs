@@ -89,6 +89,20 @@ impl RateControl {
         }
     }
 
+    /// The hop was reconfigured, as far as is known: its base delay may be another one.
+    pub(crate) fn on_reconfiguration(&mut self) {
+        match self {
+            Self::Adaptive(control) => control.on_reconfiguration(),
+            Self::Published(control) => control.on_reconfiguration(),
+        }
+    }
+
+    /// Whether it was told of a reconfiguration and has not taken it into account yet.
+    #[cfg(test)]
+    pub(crate) fn is_told(&self) -> bool {
+        matches!(self, Self::Adaptive(control) if control.is_told())
+    }
+
     /// The neighbour's clock is another, and so are the delays.
     pub(crate) fn forget_delays(&mut self) {
         match self {

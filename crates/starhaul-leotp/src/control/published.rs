@@ -99,6 +99,12 @@ impl Published {
         Some(self.window / self.rtt?.as_secs_f64().max(1e-6))
     }
 
+    /// The least round trips of 10 s are those of another path. What that was given, this one is given at first.
+    pub(crate) fn on_reconfiguration(&mut self) {
+        self.least.clear();
+        self.least_delay.clear();
+    }
+
     pub(crate) fn forget_delays(&mut self) {
         self.least.clear();
         self.least_delay.clear();
@@ -185,5 +191,39 @@ mod tests {
         };
         let (alone, repaired) = (rate_with(0), rate_with(1));
         assert!(repaired > 1.9 * alone, "{repaired} and {alone} B/s");
+    }
+
+    /// A round trip that became longer was a queue for 10 s: the window was cut to a part of what the former path held.
+    #[test]
+    fn a_longer_round_trip_that_is_told_is_no_queue() {
+        let start = Instant::now();
+        let millis = Duration::from_millis;
+        let window_after = |is_told: bool| {
+            let mut control = Published::new(Scope::Hop);
+            let mut at = start;
+            for (rtt, packets) in [(20, 1000), (60, 1000)] {
+                if is_told && rtt == 60 {
+                    control.on_reconfiguration();
+                }
+                for _ in 0..packets {
+                    at += millis(1);
+                    control.on_rtt(at, millis(rtt));
+                    control.on_data(&Arrived {
+                        now: at,
+                        sent: 0,
+                        delay: 0,
+                        bytes: 1500,
+                        missing: 0,
+                        // The window grows for some rounds.
+                        is_limited: at > start + millis(100),
+                        rtt: millis(rtt),
+                    });
+                }
+            }
+            control.window
+        };
+        let (told, untold) = (window_after(true), window_after(false));
+        assert!(told > 150.0 * SEGMENT, "{told} bytes");
+        assert!(untold < told / 4.0, "{untold} of {told} bytes");
     }
 }

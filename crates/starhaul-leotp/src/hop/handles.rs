@@ -2,13 +2,13 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::name::ContentId;
+use crate::name::Kind;
 
 /// At most so many numbers in use; none is given twice in a life of the neighbour.
 #[derive(Debug, Default)]
 pub(super) struct Handles {
-    by_content: FxHashMap<ContentId, u64>,
-    by_handle: FxHashMap<u64, ContentId>,
+    by_content: FxHashMap<Kind, u64>,
+    by_handle: FxHashMap<u64, Kind>,
     pub(super) next: u64,
     most: usize,
 }
@@ -28,11 +28,7 @@ impl Handles {
     }
 
     /// The number of a content. Where there are too many, those that are `idle` go; `None`: all are in use.
-    pub(super) fn of(
-        &mut self,
-        content: ContentId,
-        is_idle: impl Fn(ContentId) -> bool,
-    ) -> Option<u64> {
+    pub(super) fn of(&mut self, content: Kind, is_idle: impl Fn(Kind) -> bool) -> Option<u64> {
         if let Some(&handle) = self.by_content.get(&content) {
             return Some(handle);
         }
@@ -51,7 +47,7 @@ impl Handles {
     }
 
     /// The content of a number.
-    pub(super) fn content(&self, handle: u64) -> Option<ContentId> {
+    pub(super) fn content(&self, handle: u64) -> Option<Kind> {
         self.by_handle.get(&handle).copied()
     }
 }

@@ -7,7 +7,9 @@ mod handles;
 mod handshake;
 mod pace;
 pub(crate) mod queue;
+pub(crate) mod raw;
 pub(crate) mod rtt;
+mod signal;
 #[cfg(test)]
 mod tests;
 mod unheard;
@@ -27,6 +29,7 @@ use handshake::{Handshake, Heard, Session};
 use pace::Pace;
 use queue::SendQueue;
 use rtt::RoundTrips;
+use starhaul_cc::Reconfigurations;
 use unheard::Unheard;
 
 use crate::{
@@ -34,7 +37,7 @@ use crate::{
     control::{Arrived, LEAST_ROUND, RateControl},
     event::Recognised,
     keys::{MAC_BYTES, is_same},
-    name::ContentId,
+    name::{ContentId, Kind},
     wire::{Echo, Frame, Head, Hello, Numbered, Packet, STAMP_MASK, ShortNumber},
 };
 
@@ -92,6 +95,7 @@ pub(crate) struct Hop {
     pub(crate) last_data: Option<(ContentId, u64)>,
     /// Finds the rate of data from the neighbour.
     pub(crate) control: RateControl,
+    reconfigurations: Reconfigurations,
     /// The rate at which the neighbour takes data, in bytes per second.
     takes: Option<f64>,
     /// One more than the greatest number that it is known to have received.
@@ -159,6 +163,7 @@ impl Hop {
             delay: None,
             last_data: None,
             control: RateControl::new(node.rate_rule, node.control),
+            reconfigurations: Reconfigurations::default(),
             takes: None,
             received: 0,
             queue: SendQueue::new(node.queue_bytes, node.contents, node.burst),
@@ -429,14 +434,14 @@ impl Hop {
     /// are in use.
     pub(crate) fn handle_of(
         &mut self,
-        content: ContentId,
-        is_idle: impl Fn(ContentId) -> bool,
+        content: Kind,
+        is_idle: impl Fn(Kind) -> bool,
     ) -> Option<u64> {
         self.handles.of(content, is_idle)
     }
 
     /// The content that the neighbour is asked for by this number.
-    pub(crate) fn content_of(&self, handle: u64) -> Option<ContentId> {
+    pub(crate) fn content_of(&self, handle: u64) -> Option<Kind> {
         self.handles.content(handle)
     }
 

@@ -136,7 +136,7 @@ impl Node {
                 let hop = self.hops.get(&from);
                 let content = hop.and_then(|hop| hop.content_of(data.handle));
                 self.take_data(now, from, packet.head.sent, &data, arrival, bytes);
-                content
+                content.map(|(content, _)| content)
             }
             Body::Control(frames) => {
                 self.take_frames(now, from, frames);
@@ -163,6 +163,7 @@ impl Node {
             Arrival::Newest { missing } => missing,
             _ => 0,
         };
+        let content = self.asked_of(from, data.handle);
         let Some(hop) = self.hops.get_mut(&from) else {
             return;
         };
@@ -187,7 +188,7 @@ impl Node {
             let missing = if is_relayed { 0 } else { missing };
             hop.observe(sent, bytes, missing, data.is_limited, rtt);
         }
-        let Some(content) = hop.content_of(data.handle) else {
+        let Some(content) = content else {
             self.stats.refused.unsolicited += 1;
             return;
         };
@@ -226,7 +227,8 @@ impl Node {
             self.askers = askers;
             return;
         }
-        self.stats.evicted += self.cache.insert(content, &segment);
+        let kind = (content, self.pending.is_live(content));
+        self.stats.evicted += self.cache.insert(kind, &segment);
         let left = (self.config.control == Scope::EndToEnd).then_some(queue::Left {
             stamp: sent,
             is_limited: data.is_limited,
@@ -238,6 +240,12 @@ impl Node {
             }
         }
         self.askers = askers;
+    }
+
+    /// The content that a neighbour was asked for by this number. What it was asked for as one of a stream it does not send, nor deny, as another.
+    fn asked_of(&self, from: NeighbourId, handle: u64) -> Option<ContentId> {
+        let (content, is_live) = self.hops.get(&from)?.content_of(handle)?;
+        (!self.pending.knows_as(content, !is_live)).then_some(content)
     }
 
     /// Tells those who wait for lost bytes that they are recovered here. Which bytes a hole held follows from what came
@@ -314,12 +322,12 @@ impl Node {
             Frame::Flow { handle, kbit } => hop.queue.set_rate(handle, bytes_per_second(kbit)),
             Frame::Lost { first, count } => self.repair(now, from, first, count, repairs),
             Frame::Void { handle, start, end } => {
-                if let Some(content) = hop.content_of(handle) {
+                if let Some(content) = self.asked_of(from, handle) {
                     self.pass_void(now, content, start, end);
                 }
             }
             Frame::Refused { handle } => {
-                let Some(content) = hop.content_of(handle) else {
+                let Some(content) = self.asked_of(from, handle) else {
                     self.stats.refused.unsolicited += 1;
                     return;
                 };
@@ -410,6 +418,11 @@ impl Node {
             return;
         }
         let is_own = self.serves(content);
+        let is_awaited = self.pending.knows(content);
+        let is_live = match is_awaited {
+            true => self.pending.is_live(content),
+            false => self.ways.holds(content),
+        };
         let since = self.there_since(now);
         let Some(hop) = self.hops.get_mut(&to) else {
             return;
@@ -418,7 +431,7 @@ impl Node {
         if is_own {
             let has_room = hop.queue.repair_own(since, content, handle, start, end);
             self.stats.queue_drops += u64::from(!has_room);
-        } else if let Some(segment) = self.cache.first_in(content, start, end) {
+        } else if let Some(segment) = self.cache.first_in((content, is_live), start, end) {
             let item = queue::Item::Segment {
                 segment,
                 is_repair: true,
@@ -434,9 +447,9 @@ impl Node {
                 },
             );
             self.stats.queue_drops += u64::from(!has_room);
-        } else {
+        } else if is_awaited || !is_live {
+            // Nothing of a stream that is not waited for any more.
             self.stats.repairs_refetched += 1;
-            let is_live = self.pending.is_live(content);
             self.ask_upstream(
                 now,
                 Asker::Neighbour(to, handle),

@@ -2,7 +2,9 @@
 
 mod input;
 mod output;
+mod raw;
 mod relay;
+mod signal;
 mod streams;
 #[cfg(test)]
 mod tests;
@@ -216,12 +218,14 @@ impl Node {
             return;
         };
         let pending = &mut self.pending;
-        let Some(handle) =
-            hop.handle_of(content, |content| !pending.waits_for(content, 0, u64::MAX))
-        else {
+        let askers = pending.askers(content, 0, u64::MAX);
+        if askers.is_empty() {
+            return;
+        }
+        let is_live = pending.is_live(content);
+        let Some(handle) = hop.handle_of((content, is_live), |kind| pending.is_idle(kind)) else {
             return;
         };
-        let askers = pending.askers(content, 0, u64::MAX);
         let mut ranges = Vec::new();
         for asker in &askers {
             match asker {
@@ -242,7 +246,6 @@ impl Node {
         {
             ranges = pending.renew(content, now);
         }
-        let is_live = pending.is_live(content);
         for (start, end) in ranges.into_iter().flat_map(in_parts) {
             // Those who wait ask again.
             if !hop.has_room_for_frames() {
@@ -438,9 +441,14 @@ impl Node {
             return;
         }
         let mut turned = None;
-        if let Asker::Neighbour(id, handle) = asker
-            && is_live
-        {
+        if !is_live {
+            self.take_for_whole(now, content);
+        } else if let Asker::Neighbour(id, handle) = asker {
+            // A refusal would reach all behind that neighbour who want it as what it is.
+            if self.pending.knows_as(content, false) {
+                self.stats.refused.unknown += 1;
+                return;
+            }
             if self.want_of_stream(now, (id, handle), content, range) {
                 return;
             }
@@ -455,13 +463,13 @@ impl Node {
         }
         let (mut at, end) = range;
         if is_fresh {
-            self.cache.forget(content, at, end);
+            self.cache.forget((content, is_live), at, end);
         }
         while at < end {
             if !self.may_look(asker) {
                 return;
             }
-            let Some(segment) = self.cache.first_in(content, at, end) else {
+            let Some(segment) = self.cache.first_in((content, is_live), at, end) else {
                 break;
             };
             if segment.offset > at {
@@ -580,14 +588,17 @@ impl Node {
             Asker::Neighbour(..) => &mut self.looks,
             Asker::Local(_) | Asker::Stream(_) => &mut own_looks,
         };
-        let is_idle = |content| !pending.waits_for(content, 0, u64::MAX);
+        let is_idle = |kind| pending.is_idle(kind);
         let is_admitted = may_ask && pending.admits(content, asker);
-        let handle = is_admitted.then(|| hop.handle_of(content, is_idle));
+        let handle = is_admitted.then(|| hop.handle_of((content, is_live), is_idle));
         let asked = handle.flatten().and_then(|handle| {
             let asked = pending.ask_within(looks, now, content, range, (asker, again))?;
             Some((handle, asked))
         });
         self.stats.refused.overflow += u64::from(asked.is_some() && *looks == 0);
+        if is_live {
+            pending.set_live(content);
+        }
         let Some((handle, Asked { parts, unasked })) = asked else {
             self.stats.refused.overflow += 1;
             // A live Interest is repeated so seldom that a stream must not begin with one that was dropped.
@@ -597,9 +608,6 @@ impl Node {
             }
             return;
         };
-        if is_live {
-            pending.set_live(content);
-        }
         let asked: u64 = parts.iter().map(|(start, end)| end - start).sum();
         self.stats.aggregated += u64::from(asked < range.1 - range.0);
         let mut parts = parts.into_iter().peekable();

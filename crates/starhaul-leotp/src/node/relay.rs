@@ -475,3 +475,6 @@ impl Node {
             .reduce(f64::max)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -206,6 +206,15 @@ impl Node {
         true
     }
 
+    /// A content is asked for that does not grow: it comes from upstream. A neighbour that had asked for it as one of a stream, by malice, had it sought at an
+    /// opener, which any neighbour may be.
+    pub(super) fn take_for_whole(&mut self, now: Instant, content: ContentId) {
+        let (was_live, had_way) = (self.pending.set_whole(content), self.ways.release(content));
+        if was_live || had_way {
+            self.reroute(now, content);
+        }
+    }
+
     /// An Interest for what the opener of a stream serves, of whom no Interest is known, waits for that: this node, or one
     /// on the way, may have begun a new life. Returns whether it is one.
     pub(super) fn waits_for_opener(

@@ -1,10 +1,20 @@
 //! Relays among neighbours that have a key and do what no node of ours does, in virtual time: each hop takes a millisecond.
 
+mod forgeries;
+mod names;
+mod voids;
+
 use super::*;
-use crate::NeighbourKey;
+use crate::{
+    NeighbourKey, RawPacket, SEAL_BYTES,
+    wire::{self, Body, Packet},
+};
 
 const C: ContentId = ContentId([1; 16]);
 const MS: Duration = Duration::from_millis(1);
+/// What packets without data, and those with data, begin with.
+const CONTROL: u8 = 0x40;
+const DATA: u8 = 0x80;
 
 /// Nodes by their numbers.
 struct Net {
@@ -102,10 +112,64 @@ impl Net {
         hop.queue_frame(frame);
     }
 
+    /// Lets a node send a packet that it would not.
+    fn send(&mut self, from: u32, to: u32, flags: u8, body: &[u8]) {
+        let (now, mut datagram) = (self.now, Vec::new());
+        let packet = RawPacket {
+            flags,
+            body,
+            ..RawPacket::default()
+        };
+        let node = self.node(from);
+        assert!(node.write_raw(now, NeighbourId(to), &packet, &mut datagram));
+        self.wire.push((from, to, datagram));
+    }
+
     fn fetch(&mut self, id: u32, content: ContentId) -> FetchId {
         let (now, config) = (self.now, FetchConfig::new(content, secret()));
         self.node(id).fetch(now, config)
     }
+
+    /// Whether a transfer of a node has finished since its application was asked last.
+    fn has_finished(&mut self, id: u32) -> bool {
+        let events = self.events(id).into_iter();
+        events.fold(false, |is_over, event| match event {
+            Event::Failed(_, why) => panic!("{why}"),
+            event => is_over || matches!(event, Event::Finished(_)),
+        })
+    }
+}
+
+/// The body of a packet with a segment that nobody sealed.
+fn segment(handle: u64, offset: u64) -> Vec<u8> {
+    let mut body = Vec::new();
+    crate::varint::write(handle, &mut body);
+    crate::varint::write(offset, &mut body);
+    body.extend([7; NodeConfig::SEGMENT_BYTES + SEAL_BYTES]);
+    body
+}
+
+/// The frames of a packet.
+fn frames_of(datagram: &[u8]) -> Vec<Frame> {
+    let Ok(Packet::Numbered(packet)) = wire::parse(datagram) else {
+        return Vec::new();
+    };
+    let Body::Control(mut rest) = packet.body else {
+        return Vec::new();
+    };
+    std::iter::from_fn(|| Frame::read(&mut rest).ok()).collect()
+}
+
+/// The range of bytes of a packet with data.
+fn range_of(datagram: &[u8]) -> Option<(u64, u64)> {
+    let Ok(Packet::Numbered(packet)) = wire::parse(datagram) else {
+        return None;
+    };
+    let Body::Data(data) = packet.body else {
+        return None;
+    };
+    let length = data.sealed.len() - SEAL_BYTES;
+    Some((data.offset, data.offset + length as u64))
 }
 
 fn secret() -> ContentSecret {

@@ -90,6 +90,22 @@ impl Ways {
         way.is_some_and(|way| way.opener.is_some())
     }
 
+    /// Whether a content is one of a stream whose other one is asked for.
+    pub(super) fn holds(&self, content: ContentId) -> bool {
+        let (number, salt) = id::parts(content);
+        let way = self.ways.get(&number);
+        way.is_some_and(|way| match salt {
+            Some(_) => way.forward == Some(content),
+            None => way.opener.is_some(),
+        })
+    }
+
+    /// A content is none that an opener serves. Returns whether it was taken for one.
+    pub(super) fn release(&mut self, content: ContentId) -> bool {
+        let way = self.ways.get_mut(&id::parts(content).0);
+        way.is_some_and(|way| way.forward.take_if(|known| *known == content).is_some())
+    }
+
     /// What the accepting side of a stream serves is refused: the stream is over.
     pub(super) fn forget(&mut self, content: ContentId) {
         let (number, salt) = id::parts(content);
@@ -161,6 +177,10 @@ mod tests {
             (ways.route(forward), ways.route(other)),
             (None, Some(Some(b)))
         );
+        assert!(ways.holds(other) && !ways.holds(forward));
+        assert_eq!([(); 2].map(|()| ways.release(other)), [true, false]);
+        assert_eq!((ways.route(other), ways.holds(other)), (None, false));
+        assert!(ways.holds(backward), "its opener is where it was");
         assert!(ways.note(now, id::backward([8; 8]), a).0);
         assert!(!ways.note(now, id::backward([9; 8]), a).0);
         ways.forget_idle(now + Duration::from_secs(9), Duration::from_secs(9));

@@ -82,6 +82,12 @@ fn what_is_awaited_of_a_neighbour_is_counted_whatever_happens() {
     }
     pending.set_live(d);
     assert_eq!(pending.awaited_of(up), [1, 1]);
+    assert!(pending.knows_as(d, true) && !pending.knows_as(d, false));
+    assert!(pending.is_idle((d, false)) && !pending.is_idle((d, true)));
+    assert_eq!([pending.set_whole(d), pending.set_whole(d)], [true, false]);
+    assert!(pending.knows_as(d, false) && !pending.knows_as(d, true));
+    assert_eq!(pending.awaited_of(up), [2, 0]);
+    pending.set_live(d);
     pending.set_upstream(d, Some(other));
     assert_eq!(
         (pending.awaited_of(up), pending.awaited_of(other)),

@@ -26,8 +26,11 @@ const BACKOFF: f64 = 1.5;
 const MOST_POSTPONED: u32 = 4;
 /// Ranges that are asked for again at once at most.
 const MOST_AT_ONCE: usize = 64;
-/// Segments out of order at most.
+/// Segments out of order at most, or one for so many bytes of the window.
 const MOST_EARLY: usize = 1 << 12;
+const EARLY_BYTES: u64 = 1 << 9;
+/// More is asked for when a quarter of the window came, or so much.
+const MOST_STEP: u64 = 4 << 20;
 /// The stream is given up after so many segments that do not open.
 const MOST_DAMAGED: u32 = 64;
 
@@ -70,7 +73,7 @@ struct Hole {
 }
 
 impl LiveFetch {
-    /// Asks for up to `window` bytes ahead, and again for all of it after `refresh`.
+    /// Asks for up to `window` bytes ahead at first, and again for all of it after `refresh`.
     /// `keeps_way`: goes on asking behind the end.
     pub(crate) fn new(window: u64, refresh: Duration, keeps_way: bool) -> Self {
         Self {
@@ -103,6 +106,11 @@ impl LiveFetch {
             end: Some(end),
             ..Self::new(self.window, self.refresh, self.keeps_way)
         };
+    }
+
+    /// Asks for so many bytes ahead from now on, if that is more. Less would leave no room for what is no data, behind data that nobody reads.
+    pub(crate) fn widen(&mut self, window: u64) {
+        self.window = self.window.max(window);
     }
 
     /// Sets the key; nothing opens before.
@@ -151,6 +159,10 @@ impl LiveFetch {
         self.end.is_some_and(|end| self.in_order >= end)
     }
 
+    fn most_early(&self) -> usize {
+        usize::try_from(self.window / EARLY_BYTES).map_or(MOST_EARLY, |few| few.max(MOST_EARLY))
+    }
+
     /// The next range to ask for now: what is asked for again, or a quarter of the window at least.
     pub(crate) fn poll_want(&mut self, now: Instant) -> Option<Wanted> {
         while let Some(again) = self.again.pop_front() {
@@ -171,7 +183,8 @@ impl LiveFetch {
             });
         }
         let (start, end) = (self.asked_to(), self.in_order + self.window);
-        if self.end.is_some() || end.saturating_sub(start) < self.window / 4 {
+        let step = (self.window / 4).min(MOST_STEP);
+        if self.end.is_some() || end.saturating_sub(start) < step {
             return None;
         }
         self.asked.push_back((end, now));
@@ -208,10 +221,12 @@ impl LiveFetch {
             self.hole = Some(hole);
         }
         let after = self.refresh_after();
+        let is_any_due = self.asked.iter().any(|(_, at)| *at + after <= now);
         let mut start = self.in_order;
         let mut again: Vec<(u64, u64)> = Vec::new();
         for (end, at) in &mut self.asked {
-            if *at + after <= now {
+            // One Interest for all of them, from then on.
+            if is_any_due && *at + after / 2 <= now {
                 *at = now;
                 match again.last_mut() {
                     Some((_, last)) if *last == start => *last = *end,
@@ -231,7 +246,7 @@ impl LiveFetch {
 
     /// Takes a segment.
     pub(crate) fn handle_segment(&mut self, now: Instant, segment: &Segment) -> Taken {
-        let is_excess = segment.offset > self.in_order && self.early.len() >= MOST_EARLY;
+        let is_excess = segment.offset > self.in_order && self.early.len() >= self.most_early();
         // One without bytes is none of the protocol, wherever it is.
         let is_behind = segment.end() <= self.in_order && segment.length() > 0;
         let is_known = is_behind || self.early.contains_key(&segment.offset);

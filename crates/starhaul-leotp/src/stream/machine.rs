@@ -5,13 +5,15 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use super::{
-    Limits, Outcome, StreamEvent, StreamId, StreamRead,
+    Outcome, StreamConfig, StreamEvent, StreamId, StreamRead,
     content::{Asker, Growing},
     fetch::LiveFetch,
     id::{self, Number, Salt},
     inbox::Inbox,
+    memory::Limits,
     outgoing::Outgoing,
-    record::{Parser, Record, Report, Violation},
+    record::{self, Parser, Record, Report, Violation},
+    window::Window,
 };
 use crate::{
     keys::ContentSecret,
@@ -19,7 +21,7 @@ use crate::{
     requester::Taken,
 };
 
-/// What was read is reported after this, unless it is a quarter of the window or goes with other records.
+/// What was read is reported after this, unless it is much or goes with other records.
 const REPORT_AFTER: Duration = Duration::from_millis(200);
 /// Reports go with full segments this far apart.
 const REPORT_ALONG: Duration = Duration::from_secs(1);
@@ -46,13 +48,16 @@ pub(super) struct Stream {
     parser: Parser,
     /// Data that the application did not read.
     inbox: Inbox,
-    arrived: u64,
-    read: u64,
+    pub(super) window: Window,
+    /// As what it counts in [`Limits::reserved`].
+    pub(super) counted: usize,
     /// What the other side's application said.
     pub(super) header: Option<Bytes>,
     has_header: bool,
     has_answered: bool,
+    /// Bytes of data that the other side lets wait, and that it has read.
     peer_window: u64,
+    peer_read: u64,
     has_ended: bool,
     is_end_read: bool,
     has_closed: bool,
@@ -83,8 +88,7 @@ impl Stream {
         header: &[u8],
     ) -> Self {
         let mut stream = Self::new(now, id, number, true, limits);
-        stream.out.set_header(limits.window as u64, header);
-        stream.has_answered = true;
+        stream.answer(limits, header);
         stream
     }
 
@@ -103,24 +107,25 @@ impl Stream {
     }
 
     fn new(now: Instant, id: StreamId, number: Number, is_opener: bool, limits: &Limits) -> Self {
-        // Records that are no data take a part of the content, too.
-        let window = limits.window as u64 * 5 / 4;
+        // What is sent is bounded by the window that the other side is told of.
+        let ahead = limits.first_window as u64 * 5 / 4;
         Self {
             id,
             number,
             is_opener,
             salt: None,
-            fetch: LiveFetch::new(window, limits.refresh, is_opener),
+            fetch: LiveFetch::new(ahead, limits.refresh, is_opener),
             content: None,
             out: Outgoing::new(),
             parser: Parser::default(),
             inbox: Inbox::default(),
-            arrived: 0,
-            read: 0,
+            window: Window::new(now),
+            counted: 0,
             header: None,
             has_header: false,
             has_answered: false,
-            peer_window: 0,
+            peer_window: StreamConfig::LEAST_WINDOW as u64,
+            peer_read: 0,
             has_ended: false,
             is_end_read: false,
             has_closed: false,
@@ -188,25 +193,53 @@ impl Stream {
 
     /// Bytes of memory.
     pub(super) fn memory(&self) -> usize {
-        let content = self.content.as_ref().map_or(0, Growing::memory);
-        content + self.out.memory() + self.fetch.memory() + self.inbox.held()
+        self.unreleased_memory() + self.out.memory() + self.unread_memory()
+    }
+
+    /// The same with what the other side may send.
+    pub(super) fn reserved(&self) -> usize {
+        let promised = match self.is_over() {
+            true => 0,
+            false => self.window.promised(),
+        };
+        self.unreleased_memory() + self.out.memory() + self.unread_memory().max(promised)
+    }
+
+    fn unreleased_memory(&self) -> usize {
+        self.content.as_ref().map_or(0, Growing::memory)
+    }
+
+    fn unread_memory(&self) -> usize {
+        self.fetch.memory() + self.inbox.held()
     }
 
     // What the application does.
 
-    /// Answers as the accepting side.
+    /// Says what its application does when it begins.
     pub(super) fn answer(&mut self, limits: &Limits, header: &[u8]) {
         if !self.has_answered {
             self.has_answered = true;
-            self.out.set_header(limits.window as u64, header);
+            let window = self.window.open(limits.first_window_of(self.counted));
+            self.out.set_header(window, header);
         }
     }
 
+    /// How much more may be written: what waits to leave is little, and what the other side does not have follows from its window.
     fn room(&self, limits: &Limits) -> usize {
+        let waiting = self.out.waiting();
         let unreleased = self.content.as_ref().map_or(0, Growing::unreleased);
-        limits
-            .buffer
-            .saturating_sub(self.out.waiting() + unreleased)
+        let held = waiting + self.unreleased_memory();
+        let room = limits.waiting.saturating_sub(waiting);
+        room.min(limits.buffer.saturating_sub(waiting + unreleased))
+            .min(limits.share(self.counted).saturating_sub(held))
+    }
+
+    fn note_room(&mut self, limits: &Limits, news: &mut News) {
+        let much = limits.waiting.min(limits.share(self.counted)) / 4;
+        if self.wants_room && !self.is_over() && self.room(limits) >= much {
+            self.wants_room = false;
+            news.events.push(StreamEvent::Writable(self.id));
+        }
     }
 
     /// Takes as much as there is room for.
@@ -228,8 +261,9 @@ impl Stream {
 
     pub(super) fn read(&mut self, now: Instant, limits: &Limits) -> Option<StreamRead> {
         if let Some(data) = self.inbox.pop() {
-            self.read += data.len() as u64;
-            self.note_progress(now, limits, true);
+            self.window.note_read(data.len());
+            self.widen(limits);
+            self.note_progress(now, true);
             return Some(StreamRead::Data(data));
         }
         if !self.has_ended || self.is_end_read {
@@ -280,6 +314,11 @@ impl Stream {
         segment: &Segment,
         news: &mut News,
     ) -> Taken {
+        // What is out of order is a part of what was promised, with a quarter for what is no data.
+        let most_early = self.window.promised() / 4 * 5;
+        if segment.offset > self.fetch.in_order() && self.fetch.memory() > most_early {
+            return Taken::Known;
+        }
         let taken = self.fetch.handle_segment(now, segment);
         if self.fetch.is_hopeless() {
             news.outcome = Some(Outcome::Broken);
@@ -305,7 +344,8 @@ impl Stream {
                 return Taken::New;
             }
         }
-        self.note_progress(now, limits, is_reported);
+        self.widen(limits);
+        self.note_progress(now, is_reported);
         self.check_done(news);
         Taken::New
     }
@@ -329,8 +369,11 @@ impl Stream {
                     let sample = self.heard.saturating_duration_since(self.begun);
                     self.fetch.add_round_trip(sample);
                 }
-                self.peer_window = window;
-                self.out.raise_credit(window);
+                self.set_credit(window, 0);
+                if record::may_change(window) {
+                    self.window.allow_changes();
+                    self.out.allow_changes();
+                }
                 news.events.push(match self.is_opener {
                     true => StreamEvent::Answered(self.id),
                     false => StreamEvent::Accepted(self.id),
@@ -342,21 +385,17 @@ impl Stream {
                     return Err(Violation);
                 }
                 content.release(report.received);
+                self.window.has_heard(report.received);
                 // Whatever was lost or waited: the round trip is not longer.
                 if let Some((_, sealed)) = self.timed.take_if(|(end, _)| *end <= report.received) {
                     let most = self.heard.saturating_duration_since(sealed);
                     self.fetch.bound_round_trip(most);
                 }
-                self.out
-                    .raise_credit(report.read.saturating_add(self.peer_window));
-                if self.wants_room && self.room(limits) >= limits.buffer / 4 {
-                    self.wants_room = false;
-                    news.events.push(StreamEvent::Writable(self.id));
-                }
+                self.set_credit(self.peer_window, report.read);
+                self.note_room(limits, news);
             }
             Record::Data(data) => {
-                self.arrived += data.len() as u64;
-                let is_excess = self.arrived - self.read > limits.window as u64;
+                let is_excess = !self.window.take(self.heard, data.len());
                 if !self.has_header || self.has_ended || is_excess {
                     return Err(Violation);
                 }
@@ -370,6 +409,7 @@ impl Stream {
                     return Err(Violation);
                 }
                 self.has_ended = true;
+                self.window.note_end();
                 if self.inbox.is_empty() {
                     news.events.push(StreamEvent::Readable(self.id));
                 }
@@ -382,8 +422,34 @@ impl Stream {
                 });
             }
             Record::Close => self.has_closed = self.has_ended,
+            Record::Window(window) if self.has_header => self.set_credit(window, 0),
+            Record::Short if self.has_header => self.window.note_short(),
+            Record::Window(_) | Record::Short => return Err(Violation),
         }
         Ok(())
+    }
+
+    /// The other side lets so many bytes wait, and has read this much.
+    fn set_credit(&mut self, window: u64, read: u64) {
+        self.peer_window = window.max(StreamConfig::LEAST_WINDOW as u64);
+        self.peer_read = self.peer_read.max(read);
+        let end = self.peer_read.saturating_add(self.peer_window);
+        self.out.set_credit(end);
+    }
+
+    /// The window grows where it is what the other side waits for.
+    fn widen(&mut self, limits: &Limits) {
+        if let Some(window) = self.window.grow(limits, self.counted) {
+            self.out.tell_window(window);
+            self.fetch.widen(self.window.ahead());
+        }
+    }
+
+    /// The window becomes as small as this.
+    pub(super) fn shrink(&mut self, to: usize) {
+        if let Some(window) = self.window.shrink(to) {
+            self.out.tell_window(window);
+        }
     }
 
     /// Both sides have read all.
@@ -412,11 +478,15 @@ impl Stream {
         let goes_along = !self.is_over() && report != self.reported && (has_room || is_old);
         let mut waits = Some(report).filter(|_| self.is_report_due || goes_along);
         let has_report = waits.is_some();
+        let has_window = self.out.has_window();
         let mut records = Vec::with_capacity(room);
         let is_last = self.out.compose(room, &mut waits, &mut records);
         if let Some(content) = self.content.as_mut().filter(|_| !records.is_empty()) {
             content.grow(&records, is_last);
             self.timed.get_or_insert((content.end(), now));
+            if has_window && !self.out.has_window() {
+                self.window.note_told(content.end());
+            }
         }
         if has_report && waits.is_none() {
             self.reported = report;
@@ -425,6 +495,7 @@ impl Stream {
             self.is_report_due = false;
         }
         self.alive_at = now + limits.alive;
+        self.note_room(limits, news);
         self.check_done(news);
     }
 
@@ -439,16 +510,16 @@ impl Stream {
     fn progress(&self) -> Report {
         Report {
             received: self.fetch.in_order(),
-            read: self.read,
+            read: self.window.read(),
         }
     }
 
     /// What the other side may forget became more: it is told at once if it is much.
-    fn note_progress(&mut self, now: Instant, limits: &Limits, is_reported: bool) {
-        let quarter = limits.window as u64 / 4;
+    fn note_progress(&mut self, now: Instant, is_reported: bool) {
+        let much = self.window.report_after();
         let progress = self.progress();
-        let is_much = progress.received - self.reported.received >= quarter
-            || progress.read - self.reported.read >= quarter;
+        let is_much = progress.received - self.reported.received >= much
+            || progress.read - self.reported.read >= much;
         self.is_report_due |= is_much;
         if is_reported && !self.is_report_due {
             self.report_at.get_or_insert(now + REPORT_AFTER);
@@ -479,6 +550,7 @@ impl Stream {
         [
             self.fetch.timeout(),
             self.report_at,
+            self.window.ends_at(limits),
             alive,
             Some(self.gives_up_at(limits)),
         ]
@@ -501,6 +573,9 @@ impl Stream {
             self.alive_at = now + limits.alive;
             self.is_report_due = true;
         }
+        if self.window.ends_at(limits).is_some_and(|at| at <= now) {
+            self.shrink(limits.first_window);
+        }
         if self.gives_up_at(limits) <= now {
             news.outcome = Some(Outcome::Silent);
         }
@@ -516,8 +591,12 @@ mod tests {
     const NUMBER: Number = [7; 8];
     const SALT: Salt = [9; 8];
     const LIMITS: Limits = Limits {
-        window: 1 << 16,
-        buffer: 1 << 16,
+        first_window: 1 << 16,
+        window: 1 << 18,
+        waiting: 1 << 16,
+        buffer: 1 << 18,
+        memory: 1 << 24,
+        reserved: 0,
         refresh: Duration::from_secs(4),
         patience: Duration::from_secs(10),
         alive: Duration::from_secs(10),
@@ -582,6 +661,88 @@ mod tests {
             read += data.len();
         }
         assert_eq!((read, accepted.stream.memory()), (COUNT, 0));
+    }
+
+    /// What a stream that was accepted sends, as its opener takes it.
+    struct Sent {
+        key: ContentKey,
+        parser: Parser,
+        taken: u64,
+    }
+
+    impl Sent {
+        fn new() -> Self {
+            let secret = ContentSecret::new(&[1; 32]);
+            Self {
+                key: secret.of_stream(id::backward(NUMBER), &SALT),
+                parser: Parser::default(),
+                taken: 0,
+            }
+        }
+
+        /// All records that may leave now.
+        fn take(&mut self, now: Instant, stream: &mut Stream) -> Vec<Record> {
+            while stream.can_grow() {
+                stream.grow(now, &LIMITS, 1000, &mut News::default());
+            }
+            let mut records = Vec::new();
+            while let Some(segment) = stream.content().unwrap().segment(self.taken) {
+                let bytes = self.key.open(segment).unwrap();
+                self.taken = segment.end();
+                records.extend(self.parser.push(bytes).unwrap());
+            }
+            records
+        }
+    }
+
+    #[test]
+    fn only_a_side_that_takes_other_windows_hears_of_them() {
+        const WINDOW: u64 = 1 << 16;
+        let now = Instant::now();
+        for (window, changes) in [(WINDOW, false), (WINDOW | 1, true)] {
+            let (mut accepted, mut sent) = (Accepted::new(now), Sent::new());
+            let bytes = Bytes::new();
+            accepted.take(now, 0, &[Record::Header { window, bytes }]);
+            accepted.stream.answer(&LIMITS, b"");
+            for taken in [1 << 16, 1 << 16] {
+                assert_eq!(accepted.stream.write(&LIMITS, &[5; 1 << 17]), taken);
+                let records = sent.take(now, &mut accepted.stream);
+                let is_short = records.contains(&Record::Short);
+                let is_full = accepted.stream.out.sent() == window;
+                assert_eq!(is_short, changes && is_full, "{window}");
+            }
+            assert_eq!(accepted.stream.out.sent(), window);
+            let data = Bytes::from(vec![1; (1 << 16) | 1]);
+            accepted.take(now, 0, &[Record::Data(data), Record::Short]);
+            while accepted.stream.read(now, &LIMITS).is_some() {}
+            let records = sent.take(now, &mut accepted.stream);
+            let grown = records.contains(&Record::Window((2 * (WINDOW | 1)) | 1));
+            assert_eq!(grown, changes, "{records:?}");
+            let others = |it: &Record| matches!(it, Record::Window(_));
+            assert_eq!(records.iter().any(others), changes);
+        }
+    }
+
+    #[test]
+    fn a_reader_that_stops_stops_the_writer() {
+        let now = Instant::now();
+        let (mut accepted, mut sent) = (Accepted::new(now), Sent::new());
+        accepted.take(now, 0, &[header()]);
+        accepted.stream.answer(&LIMITS, b"");
+        let mut written = 0;
+        for _ in 0..100 {
+            written += accepted.stream.write(&LIMITS, &[5; 1 << 16]);
+            sent.take(now, &mut accepted.stream);
+            let received = accepted.stream.content().unwrap().end();
+            // All of it arrived, and nothing was read.
+            accepted.take(now, 0, &[Record::Report(Report { received, read: 0 })]);
+        }
+        assert_eq!((accepted.stream.out.sent(), written), (1 << 16, 2 << 16));
+        let received = accepted.stream.content().unwrap().end();
+        let read = 1 << 15;
+        accepted.take(now, 0, &[Record::Report(Report { received, read })]);
+        sent.take(now, &mut accepted.stream);
+        assert_eq!(accepted.stream.out.sent(), 3 << 15);
     }
 
     #[test]

@@ -6,9 +6,11 @@ mod fetch;
 pub(crate) mod id;
 mod inbox;
 mod machine;
+mod memory;
 mod outgoing;
 mod record;
 mod table;
+mod window;
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -18,6 +20,7 @@ use std::{
 use bytes::Bytes;
 use content::Growing;
 use machine::{News, Stream};
+use memory::Limits;
 use rustc_hash::{FxHashMap, FxHashSet};
 use table::Table;
 
@@ -56,11 +59,14 @@ pub struct StreamConfig {
     pub secret: ContentSecret,
     /// Whether others may open streams to this node.
     pub accepts: bool,
-    /// Bytes of data of a stream that arrived and were not read, at most; at least [`StreamConfig::LEAST_WINDOW`]. What is
-    /// out of order takes a quarter more at most.
+    /// Bytes of data of a stream that arrived and were not read, at most; at least [`StreamConfig::LEAST_WINDOW`]. It begins with 1 MiB, and grows
+    /// to this where path and reader need it. What is out of order takes a quarter more at most.
     pub window_bytes: usize,
-    /// Bytes of a stream that were written and that the other side does not have, at most.
+    /// Bytes of a stream that were written and that the other side does not have, at most. Of these 1 MiB at most waits to leave.
     pub buffer_bytes: usize,
+    /// Bytes that all streams may hold together, and have promised to take. Where little is left, windows and buffers become small, but for
+    /// [`StreamConfig::LEAST_WINDOW`] of each.
+    pub memory_bytes: usize,
     /// Streams at most, and as many again of which only the end is still asked for.
     pub most_streams: usize,
     /// Of them, accepted ones of which the other side has sent nothing yet.
@@ -75,13 +81,14 @@ impl StreamConfig {
     /// Bytes of what the ends say of a stream when it begins, each way, at most.
     pub const MOST_HEADER_BYTES: usize = record::MOST_HEADER_BYTES;
 
-    /// Streams of 1 MiB each way and 30 s, which others may not open.
+    /// Streams of up to 64 MiB each way, of 256 MiB together and 30 s, which others may not open.
     pub fn new(secret: ContentSecret) -> Self {
         Self {
             secret,
             accepts: false,
-            window_bytes: 1 << 20,
-            buffer_bytes: 1 << 20,
+            window_bytes: 64 << 20,
+            buffer_bytes: 64 << 20,
+            memory_bytes: 256 << 20,
             most_streams: 1024,
             most_half_open: 64,
             give_up: Duration::from_secs(30),
@@ -151,18 +158,6 @@ pub enum StreamRead {
     End,
 }
 
-/// The limits of each stream.
-#[derive(Debug)]
-struct Limits {
-    window: usize,
-    buffer: usize,
-    refresh: Duration,
-    patience: Duration,
-    alive: Duration,
-    give_up: Duration,
-    linger: Duration,
-}
-
 /// What is to be done about an Interest for a live content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Asked {
@@ -195,23 +190,18 @@ pub(crate) struct Streams {
     touched: BTreeSet<StreamId>,
     /// What is not waited for any more.
     dropped: Vec<(StreamId, ContentId)>,
+    /// When windows give way, if memory is still short then.
+    trim_at: Option<Instant>,
 }
 
 impl Streams {
     /// `patience`: how long relays remember Interests.
     pub(crate) fn new(config: StreamConfig, patience: Duration, segment_bytes: usize) -> Self {
-        let limits = Limits {
-            window: config.window_bytes.max(StreamConfig::LEAST_WINDOW),
-            buffer: config.buffer_bytes.max(1),
-            refresh: patience.mul_f64(REFRESH_SHARE),
-            patience,
-            alive: config.give_up / ALIVE_PARTS,
-            give_up: config.give_up,
-            linger: patience,
-        };
+        let refresh = patience.mul_f64(REFRESH_SHARE);
+        let alive = config.give_up / ALIVE_PARTS;
         Self {
+            limits: Limits::new(&config, patience, refresh, alive),
             config,
-            limits,
             segment_bytes,
             streams: Table::default(),
             by_number: FxHashMap::default(),
@@ -223,6 +213,7 @@ impl Streams {
             events: VecDeque::new(),
             touched: BTreeSet::new(),
             dropped: Vec::new(),
+            trim_at: None,
         }
     }
 
@@ -234,6 +225,7 @@ impl Streams {
         let id = self.next_id();
         let stream = Stream::open(now, id, number, &self.limits, header);
         self.insert(id, stream);
+        self.watch_memory(now);
         Some(id)
     }
 
@@ -468,6 +460,7 @@ impl Streams {
         let mut news = News::default();
         let taken = stream.handle_segment(now, &self.limits, segment, &mut news);
         self.touched.insert(id);
+        self.watch_memory(now);
         self.take_news(now, id, news);
         taken
     }
@@ -552,12 +545,14 @@ impl Streams {
     // Time.
 
     pub(crate) fn timeout(&self) -> Option<Instant> {
-        self.streams.timeout(&self.limits)
+        let due = self.streams.timeout(&self.limits);
+        due.into_iter().chain(self.trim_at).min()
     }
 
     /// Handles what is due; returns how many ranges are asked for again.
     pub(crate) fn handle_timeout(&mut self, now: Instant) -> u64 {
-        let due = self.streams.take_due(now, &self.limits);
+        let due = self.streams.take_due(now, &mut self.limits);
+        self.trim(now);
         let mut count = 0;
         for id in due {
             let Some(stream) = self.streams.get_mut(id) else {
@@ -580,7 +575,7 @@ impl Streams {
 
     /// Streams that may have something to ask for or to serve.
     pub(crate) fn take_touched(&mut self) -> BTreeSet<StreamId> {
-        self.streams.note_changes(&self.limits);
+        self.streams.note_changes(&mut self.limits);
         std::mem::take(&mut self.touched)
     }
 
@@ -643,6 +638,7 @@ impl Streams {
 
     fn remove(&mut self, id: StreamId) {
         if let Some(stream) = self.streams.remove(id) {
+            self.limits.reserved = self.limits.reserved.saturating_sub(stream.counted);
             self.lingering -= usize::from(stream.is_over());
             self.dropped.push((id, stream.fetched()));
             self.by_number.remove(&stream.number);

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 
-use super::record::{self, DATA_HEAD_BYTES, REPORT_BYTES, Record, Report};
+use super::record::{self, DATA_HEAD_BYTES, REPORT_BYTES, Record, Report, WINDOW_BYTES};
 
 /// Memory that an empty buffer keeps at most.
 const KEPT_BYTES: usize = 1 << 14;
@@ -22,6 +22,10 @@ pub(crate) struct Outgoing {
     /// Bytes of data that left, and that may leave.
     sent: u64,
     credit: u64,
+    /// Where the other side was told last that more wait than may leave, if it takes that.
+    short_at: Option<u64>,
+    /// The window that the other side is to be told of.
+    window: Option<u64>,
     is_finishing: bool,
     is_end_sent: bool,
     reset: Option<u64>,
@@ -36,6 +40,8 @@ impl Outgoing {
             data: VecDeque::new(),
             sent: 0,
             credit: FIRST_CREDIT as u64,
+            short_at: None,
+            window: None,
             is_finishing: false,
             is_end_sent: false,
             reset: None,
@@ -73,8 +79,29 @@ impl Outgoing {
     }
 
     /// Data may leave up to here.
-    pub(crate) fn raise_credit(&mut self, to: u64) {
-        self.credit = self.credit.max(to);
+    pub(crate) fn set_credit(&mut self, to: u64) {
+        self.credit = to.max(self.sent);
+    }
+
+    /// The other side takes news of what is short and of windows.
+    pub(crate) fn allow_changes(&mut self) {
+        self.short_at.get_or_insert(0);
+    }
+
+    /// Tells of another window.
+    pub(crate) fn tell_window(&mut self, bytes: u64) {
+        self.window = Some(bytes);
+    }
+
+    /// Whether a window is to be told of that did not leave.
+    pub(crate) fn has_window(&self) -> bool {
+        self.window.is_some()
+    }
+
+    /// Data wait, none of them may leave, and the other side does not know.
+    fn is_short(&self) -> bool {
+        let is_news = self.short_at.is_some_and(|at| at < self.credit);
+        is_news && self.credit <= self.sent && !self.data.is_empty()
     }
 
     /// No data follow.
@@ -110,6 +137,8 @@ impl Outgoing {
         !self.is_complete
             && (!self.header.is_empty()
                 || has_data
+                || self.has_window()
+                || self.is_short()
                 || ends
                 || self.reset.is_some()
                 || self.is_end_sent && self.may_close)
@@ -134,6 +163,11 @@ impl Outgoing {
         {
             record::write(&Record::Report(report), out);
         }
+        if left(out) >= WINDOW_BYTES
+            && let Some(bytes) = self.window.take()
+        {
+            record::write(&Record::Window(bytes), out);
+        }
         if let Some(code) = self.reset.filter(|_| left(out) >= REPORT_BYTES) {
             record::write(&Record::Reset(code), out);
             self.is_complete = true;
@@ -144,6 +178,10 @@ impl Outgoing {
         let data = data.min(self.data.len()).min(credit);
         if data > 0 {
             self.compose_data(data, out);
+        }
+        if self.is_short() && left(out) > 0 {
+            record::write(&Record::Short, out);
+            self.short_at = Some(self.credit);
         }
         if self.is_finishing && self.data.is_empty() && !self.is_end_sent && left(out) > 0 {
             record::write(&Record::End, out);
@@ -193,7 +231,7 @@ mod tests {
         assert_eq!((out.sent(), out.waiting()), (FIRST_CREDIT as u64, 10));
         out.finish();
         assert!(!out.has_any() && !out.is_open());
-        out.raise_credit(1 << 20);
+        out.set_credit(1 << 20);
         assert!(
             !out.compose(64, &mut None, &mut bytes),
             "the end is none yet"
@@ -212,6 +250,38 @@ mod tests {
             .sum();
         assert_eq!(data, FIRST_CREDIT + 10);
         assert_eq!(records[records.len() - 2..], [Record::End, Record::Close]);
+    }
+
+    #[test]
+    fn the_other_side_learns_once_that_more_waits_than_may_leave() {
+        let mut out = Outgoing::new();
+        out.write(&[2; 3 * FIRST_CREDIT]);
+        let leaves = |out: &mut Outgoing| {
+            let mut bytes = Vec::new();
+            while out.has_any() {
+                out.compose(1000, &mut None, &mut bytes);
+            }
+            let records = record::Parser::default().push(bytes.into()).unwrap();
+            let is_short = |record: &&Record| **record == Record::Short;
+            records.iter().filter(is_short).count()
+        };
+        assert_eq!(
+            leaves(&mut out),
+            0,
+            "one that does not know of it is not told"
+        );
+        out.allow_changes();
+        assert_eq!(leaves(&mut out), 1);
+        assert_eq!(leaves(&mut out), 0);
+        out.set_credit(2 * FIRST_CREDIT as u64);
+        assert_eq!((leaves(&mut out), out.waiting()), (1, FIRST_CREDIT));
+        // What left cannot be taken back.
+        out.set_credit(1);
+        assert_eq!((leaves(&mut out), out.waiting()), (0, FIRST_CREDIT));
+        out.tell_window(77);
+        out.set_credit(1 << 20);
+        assert_eq!((leaves(&mut out), out.waiting()), (0, 0));
+        assert!(!out.has_window());
     }
 
     #[test]

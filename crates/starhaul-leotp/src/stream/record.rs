@@ -8,6 +8,8 @@ use crate::varint;
 pub(crate) const MOST_HEADER_BYTES: usize = 1024;
 /// What a report takes at most.
 pub(crate) const REPORT_BYTES: usize = 1 + 8 + 8;
+/// What a window takes at most.
+pub(crate) const WINDOW_BYTES: usize = 1 + 8;
 
 const DATA: u8 = 0;
 const REPORT: u8 = 1;
@@ -15,6 +17,8 @@ const END: u8 = 2;
 const RESET: u8 = 3;
 const HEADER: u8 = 4;
 const CLOSE: u8 = 5;
+const WINDOW: u8 = 6;
+const SHORT: u8 = 7;
 
 /// A record, or a part of one with data.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,6 +36,15 @@ pub(crate) enum Record {
     },
     /// All data of the other side were read.
     Close,
+    /// How many bytes the application lets wait from now on.
+    Window(u64),
+    /// The sender has sent all data that it may, and more wait.
+    Short,
+}
+
+/// Whether the sender of a header knows [`Record::Window`] and [`Record::Short`]: sides that do not have windows of 1 MiB.
+pub(crate) const fn may_change(window: u64) -> bool {
+    window & 1 == 1
 }
 
 /// How much the sender of the record has of the receiver's content and data.
@@ -100,6 +113,11 @@ impl Parser {
         let record = match *kind {
             END => Record::End,
             CLOSE => Record::Close,
+            SHORT => Record::Short,
+            WINDOW => match integer() {
+                Some(bytes) => Record::Window(bytes),
+                None => return Ok(None),
+            },
             RESET => match integer() {
                 Some(code) => Record::Reset(code),
                 None => return Ok(None),
@@ -165,6 +183,11 @@ pub(crate) fn write(record: &Record, out: &mut Vec<u8>) {
             out.extend_from_slice(bytes);
         }
         Record::Close => out.push(CLOSE),
+        Record::Window(bytes) => {
+            out.push(WINDOW);
+            varint::write(*bytes, out);
+        }
+        Record::Short => out.push(SHORT),
     }
 }
 
@@ -197,6 +220,8 @@ mod tests {
             Record::End,
             Record::Reset(77),
             Record::Close,
+            Record::Window(1 << 26),
+            Record::Short,
         ];
         let mut all = Vec::new();
         records.iter().for_each(|record| write(record, &mut all));

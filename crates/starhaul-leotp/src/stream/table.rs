@@ -5,7 +5,7 @@ use std::{
     time::Instant,
 };
 
-use super::{Limits, StreamId, machine::Stream};
+use super::{StreamId, machine::Stream, memory::Limits};
 use crate::deadlines::Deadlines;
 
 /// Streams, and when each is due: found again only for those that were changed.
@@ -63,17 +63,22 @@ impl Table {
         changed.chain(self.deadlines.next()).min()
     }
 
-    /// Finds again when those are due that were changed.
-    pub(super) fn note_changes(&mut self, limits: &Limits) {
+    /// Finds again when those are due that were changed, and what they hold.
+    pub(super) fn note_changes(&mut self, limits: &mut Limits) {
         for id in std::mem::take(&mut self.changed) {
-            let stream = self.streams.get(&id);
-            let at = stream.and_then(|stream| stream.timeout(limits));
+            let stream = self.streams.get_mut(&id);
+            let at = stream.and_then(|stream| {
+                let held = stream.reserved();
+                let before = std::mem::replace(&mut stream.counted, held);
+                limits.reserved = limits.reserved.saturating_sub(before) + held;
+                stream.timeout(limits)
+            });
             self.deadlines.set(id, at);
         }
     }
 
     /// Those that are due; each is to be taken with [`Table::get_mut`].
-    pub(super) fn take_due(&mut self, now: Instant, limits: &Limits) -> Vec<StreamId> {
+    pub(super) fn take_due(&mut self, now: Instant, limits: &mut Limits) -> Vec<StreamId> {
         self.note_changes(limits);
         self.deadlines.take_due(now)
     }

@@ -3,6 +3,9 @@
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 mod crowded_links;
+mod fast_hops;
 mod late_hosts;
+mod reconfigurations;
 mod restarts;
 mod streams_path;
+mod windows;

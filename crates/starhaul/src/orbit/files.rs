@@ -9,6 +9,7 @@ use std::{
 };
 
 use anyhow::Context as _;
+use starhaul_cc::KnownTimes;
 use starhaul_link::{Delay, MAX_TRACE_DURATION, write_delay};
 use starhaul_orbit::{End, PathOverTime, write_leoem, write_table};
 use starhaul_units::Bandwidth;
@@ -36,6 +37,7 @@ enum Format {
     Table,
     Log,
     Delays,
+    Times,
 }
 
 impl Format {
@@ -45,6 +47,7 @@ impl Format {
             Self::Table => "csv",
             Self::Log => "log",
             Self::Delays => "txt",
+            Self::Times => "times",
         }
     }
 
@@ -57,7 +60,7 @@ impl Format {
         let steps = duration.as_nanos().div_ceil(step.as_nanos().max(1));
         let length = steps.saturating_mul(step.as_nanos());
         let is_trace = match self {
-            Self::Json => false,
+            Self::Json | Self::Times => false,
             Self::Table => is_link,
             Self::Log | Self::Delays => true,
         };
@@ -68,7 +71,7 @@ impl Format {
         }
         // A row lasts until the next, and the last one as long as the one before it; that of a log alone for a second.
         let is_lost = match self {
-            Self::Json | Self::Delays => false,
+            Self::Json | Self::Delays | Self::Times => false,
             Self::Table => is_link,
             Self::Log => step != Duration::from_secs(1),
         };
@@ -111,9 +114,10 @@ impl<'a> Target<'a> {
             "csv" => Format::Table,
             "log" => Format::Log,
             "txt" => Format::Delays,
+            "times" => Format::Times,
             _ => {
                 return refused(
-                    "a path is written as .json, .csv, .log or .txt; `starhaul orbit plot` draws it",
+                    "a path is written as .json, .csv, .log, .txt or .times; `starhaul orbit plot` draws it",
                 );
             }
         };
@@ -185,6 +189,10 @@ impl<'a> Target<'a> {
     fn write_path(&self, file: &Path, path: &PathOverTime, format: Format) -> anyhow::Result<()> {
         // A capacity that makes no trace is told before there is a file.
         let link = path.link(self.capacity.filter(|_| format == Format::Table))?;
+        let times = match format {
+            Format::Times => times(path)?,
+            _ => String::new(),
+        };
         let create = || fs::File::create(file).map(BufWriter::new);
         let written = create().and_then(|mut out| {
             match format {
@@ -196,6 +204,7 @@ impl<'a> Target<'a> {
                         write_delay(&delay, &mut out)?;
                     }
                 }
+                Format::Times => out.write_all(times.as_bytes())?,
             }
             out.flush()
         });
@@ -203,8 +212,26 @@ impl<'a> Target<'a> {
     }
 }
 
-/// A path that never exists has no delay: a log of it is not read, and delays would be those of a link without any.
+/// When a path becomes another one, as relays and gateways of LEOTP read it.
+fn times(path: &PathOverTime) -> anyhow::Result<String> {
+    let start = path.start().unix().context("times begin with 1970")?;
+    let times = KnownTimes::new(path.changes().into_iter().map(|at| start + at))?;
+    let (from, to) = (path.from(), path.to());
+    Ok(times.to_text(&format!(
+        "changes of the path from {from} to {to}, in seconds since 1970-01-01 00:00:00 UTC"
+    )))
+}
+
+/// A path that never exists has no delay: a log of it is not read, and delays would be those of a link without any. One that does not change
+/// has no times.
 fn unreadable(path: &PathOverTime, format: Format) -> Option<String> {
+    if format == Format::Times && path.changes().is_empty() {
+        return Some(format!(
+            "the path from {} to {} never changes, and a .times has nothing to tell then",
+            path.from(),
+            path.to()
+        ));
+    }
     let connected = path.steps().any(|(_, step)| step.is_connected());
     let is_delay = matches!(format, Format::Log | Format::Delays);
     (is_delay && !connected).then(|| {
@@ -241,4 +268,29 @@ fn file_name(station: &str) -> String {
         }
     };
     station.to_lowercase().chars().map(plain).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_times_of_a_path_are_those_of_its_changes() {
+        let path = |steps: &str| {
+            let text = format!(
+                r#"{{"start":"2026-01-01T00:00:00Z","step_ms":500,"nodes":["a","b","1","2"],"steps":[{steps}]}}"#
+            );
+            PathOverTime::from_json("path.json", &text).unwrap()
+        };
+        let over = |satellite: u32| format!(r#"{{"path":[0,{satellite},1],"delays_ns":[5,6]}}"#);
+        let changing = path(&[2, 2, 3, 2].map(over).join(","));
+        let text = times(&changing).unwrap();
+        let read: KnownTimes = text.parse().unwrap();
+        let expected = [1_767_225_601_000, 1_767_225_601_500].map(Duration::from_millis);
+        assert_eq!(read.iter().collect::<Vec<_>>(), expected, "{text}");
+        assert_eq!(unreadable(&changing, Format::Times), None);
+        let still = path(&[2, 2].map(over).join(","));
+        let why = unreadable(&still, Format::Times).unwrap();
+        assert!(why.contains("never changes"), "{why}");
+    }
 }

@@ -1,5 +1,7 @@
 //! The rule over one hop in virtual time.
 
+mod told;
+
 use super::*;
 
 /// A hop of constant round-trip time in virtual time: what the control finds of it.
@@ -361,5 +363,21 @@ fn what_a_busy_host_reads_at_once_is_no_rate() {
         });
         let rate = hop.control.rate().unwrap();
         assert!(rate < 2.0 * 2.5e6, "{rate} after {number}");
+    }
+}
+
+/// A packet takes 1.2 µs, of which stamps tell whole ones.
+#[test]
+fn ten_gigabits_are_found_soon_and_kept_with_a_short_queue() {
+    // Seconds in which the rate doubles ten times.
+    for (rtt, found) in [(0.002, 0.15), (0.02, 0.6)] {
+        let mut hop = Hop::new();
+        hop.rtt = rtt;
+        hop.run(found, 1.25e9, rtt / 2.0);
+        let (rate, queue) = hop.run(0.2, 1.25e9, rtt / 2.0);
+        let least = least_queue(LEAST_ROUND.max(Duration::from_secs_f64(rtt)));
+        let what = format!("{rtt} s: {rate} B/s, {queue} s wait");
+        assert!(rate > 0.99 * 1.25e9, "{what}");
+        assert!(queue < 1.2 * least.as_secs_f64(), "{what}");
     }
 }

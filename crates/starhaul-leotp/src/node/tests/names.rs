@@ -1,0 +1,104 @@
+//! A neighbour that has the key, and asks for a file as if it were a content of a stream, whose way any neighbour may turn to itself.
+
+use super::*;
+use crate::stream::id;
+
+const LENGTH: u64 = 100_000;
+
+/// A server of [`C`], a relay, and two neighbours of it.
+fn net() -> Net {
+    let mut net = Net::new(4, &[(0, 1), (1, 2), (1, 3)], &NodeConfig::default());
+    let bytes = Bytes::from(vec![5; usize::try_from(LENGTH).unwrap()]);
+    net.node(0).serve(C, &secret(), Box::new(bytes));
+    net.route(1, 0);
+    net.route(3, 1);
+    net
+}
+
+/// An Interest for a content of a stream.
+fn of_stream(content: ContentId, handle: u64) -> Frame {
+    Frame::Want {
+        content,
+        handle,
+        start: 0,
+        end: LENGTH,
+        is_fresh: false,
+        is_live: true,
+    }
+}
+
+/// The content that the accepting side would serve if [`C`] were what an opener serves.
+fn other_of_stream() -> ContentId {
+    id::backward(id::parts(C).0)
+}
+
+/// It was refused to all behind the relay, or sought at the neighbour, after one Interest.
+#[test]
+fn a_file_that_was_asked_for_as_one_of_a_stream_comes_from_upstream() {
+    for claims_way in [false, true] {
+        let mut net = net();
+        net.say(2, 1, of_stream(C, 0));
+        if claims_way {
+            net.say(2, 1, of_stream(other_of_stream(), 1));
+        }
+        net.run(10);
+        net.fetch(3, C);
+        net.run(2000);
+        assert!(net.has_finished(3), "{claims_way}");
+        assert_eq!(net.node(3).stats().refused.damaged, 0);
+    }
+}
+
+/// How many milliseconds a transfer takes.
+fn lasts(is_disturbed: bool) -> u32 {
+    let mut net = net();
+    net.fetch(3, C);
+    for millis in 1..5000 {
+        if is_disturbed {
+            net.say(2, 1, of_stream(C, 0));
+            net.say(2, 1, of_stream(other_of_stream(), 1));
+        }
+        net.run(1);
+        if net.has_finished(3) {
+            return millis;
+        }
+    }
+    panic!("{:?}", net.node(3).stats());
+}
+
+#[test]
+fn who_asks_for_a_file_as_one_of_a_stream_meanwhile_slows_no_other_down() {
+    let (alone, disturbed) = (lasts(false), lasts(true));
+    println!("{alone} and {disturbed} ms");
+    assert!(disturbed <= alone + 5, "{disturbed} instead of {alone} ms");
+}
+
+/// What a neighbour made a relay ask it for came into the cache of all under the name of the file, and each segment of it was one that did not open.
+#[test]
+fn what_a_neighbour_sends_of_a_stream_is_not_kept_for_those_who_want_the_file() {
+    let mut net = net();
+    net.say(2, 1, of_stream(C, 0));
+    net.run(2);
+    net.say(2, 1, of_stream(other_of_stream(), 1));
+    net.run(5);
+    let asked = net.nodes[&1].hops[&NeighbourId(2)].content_of(0);
+    assert_eq!(asked, Some((C, true)), "the relay asks it");
+    let offsets = (0..LENGTH).step_by(NodeConfig::SEGMENT_BYTES);
+    for offset in offsets.clone() {
+        net.send(2, 1, DATA, &segment(0, offset));
+    }
+    net.run(5);
+    let stats = net.node(1).stats();
+    assert!(net.node(1).memory().0 > 0 && stats.refused.unsolicited == 0);
+    net.fetch(3, C);
+    net.run(5);
+    // Since it is known as a file, the neighbour is not asked for it any more.
+    for offset in offsets.clone() {
+        net.send(2, 1, DATA, &segment(0, offset));
+    }
+    net.run(2000);
+    assert!(net.has_finished(3));
+    assert_eq!(net.node(3).stats().refused.damaged, 0);
+    let refused = net.node(1).stats().refused;
+    assert_eq!(refused.unsolicited, offsets.count() as u64);
+}
