@@ -670,7 +670,8 @@ impl Sink for Entrance {
         };
         let part = Part::of(&bundle, &door.stock);
         let became = match &part {
-            Some(part) => self.take_part(part, bundle, node, address).await?,
+            // Rare, and its state is larger than all else that a bundle needs here.
+            Some(part) => Box::pin(self.take_part(part, bundle, node, address)).await?,
             None => self.take(bundle, node, address).await?,
         };
         door.count(became, node);

@@ -4,7 +4,7 @@
 //! block would copy it again. So it gets what is before the block of a large payload, and is told that this has no bytes. What it makes
 //! of that it would have made of the whole; the gate has both halves, and LTP sends from where they are.
 
-use std::{cell::RefCell, ops::Range, sync::Arc};
+use std::{cell::RefCell, future::Future, ops::Range, sync::Arc};
 
 use hardy_bpa::{
     Bytes, async_trait,
@@ -71,12 +71,10 @@ impl Aside {
     }
 }
 
-/// Has the agent send a bundle; a large payload passes it by.
-pub(crate) async fn send(queue: &dyn EgressQueue, mut bundle: Bundle) {
+/// Has the agent send a bundle; a large payload passes it by. As no `async fn`, it does not keep the bundle beside what the agent makes of it.
+pub(crate) fn send(queue: &dyn EgressQueue, mut bundle: Bundle) -> impl Future<Output = ()> {
     let aside = Aside::of(&mut bundle);
-    ASIDE
-        .scope(RefCell::new(aside), queue.forward(bundle))
-        .await;
+    ASIDE.scope(RefCell::new(aside), queue.forward(bundle))
 }
 
 /// Keeps what the agent does not get of data that it reads, and returns the others.

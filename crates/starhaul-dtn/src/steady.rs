@@ -196,15 +196,15 @@ pub(crate) async fn in_a_minute<T>(
     })
 }
 
-/// Whether new data of so many bytes leave enough of the disk on which a folder is, or will be.
-pub(crate) fn check_room(folder: &Path, bytes: usize) -> Result<()> {
+/// Whether new data of so many bytes leave enough of the disk on which a folder is, or will be; how many more would.
+pub(crate) fn check_room(folder: &Path, bytes: usize) -> Result<u64> {
     // The library makes the folder with the first bundle.
     let there = folder.ancestors().find(|path| path.exists());
     let disk = rustix::fs::statvfs(there.unwrap_or(folder))?;
     let free = disk.f_bavail.saturating_mul(disk.f_frsize);
-    match free >= RESERVE + bytes as u64 {
-        true => Ok(()),
-        false => Err(format!(
+    match free.checked_sub(RESERVE + bytes as u64) {
+        Some(beyond) => Ok(beyond),
+        None => Err(format!(
             "{} has {} MiB free, and {} MiB are kept to forward and deliver what is stored",
             folder.display(),
             free >> 20,
@@ -411,7 +411,7 @@ impl BundleStorage for SteadyBundles {
             return Ok(REFUSED.into());
         }
         let room = match &self.place {
-            Place::Folder { path, .. } => check_room(path, data.len()),
+            Place::Folder { path, .. } => check_room(path, data.len()).map(drop),
             Place::Memory | Place::Remote => Ok(()),
         };
         if room.is_err_and(|error| refuse(&error)) {

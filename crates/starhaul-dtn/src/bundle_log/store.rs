@@ -1,6 +1,11 @@
 //! The log as the stores of the agent.
 
-use std::{io, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    io,
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use hardy_bpa::{
     Bytes, async_trait,
@@ -9,6 +14,7 @@ use hardy_bpa::{
     stream::Sender,
 };
 use hardy_bpv7::{bundle::Id, eid::Eid};
+use parking_lot::Mutex;
 use time::OffsetDateTime;
 
 use super::{
@@ -228,6 +234,28 @@ pub(crate) struct LoggedBundles {
     log: Arc<BundleLog>,
     files: Arc<SteadyBundles>,
     folder: PathBuf,
+    room: Mutex<Option<Room>>,
+}
+
+/// Room that the disk had a moment ago: to ask for each bundle costs as much as to write it.
+struct Room {
+    since: Instant,
+    bytes: u64,
+}
+
+/// How long it is taken to be there.
+const ROOM_LASTS: Duration = Duration::from_millis(50);
+/// What part of it is taken without asking again: other programs write, too.
+const ROOM_SHARE: u64 = 8;
+
+impl Room {
+    /// Takes so much of it; whether there was as much.
+    fn take(&mut self, bytes: u64) -> bool {
+        let left = self.bytes.checked_sub(bytes);
+        let left = left.filter(|_| self.since.elapsed() < ROOM_LASTS);
+        self.bytes = left.unwrap_or(0);
+        left.is_some()
+    }
 }
 
 impl LoggedBundles {
@@ -237,7 +265,12 @@ impl LoggedBundles {
         files: Arc<SteadyBundles>,
         folder: PathBuf,
     ) -> Arc<Self> {
-        Arc::new(Self { log, files, folder })
+        Arc::new(Self {
+            log,
+            files,
+            folder,
+            room: Mutex::default(),
+        })
     }
 
     /// Data by their number; `None` if there are none, or if they are damaged.
@@ -253,13 +286,26 @@ impl LoggedBundles {
 
     /// Whether there is room for new data; if not, what is useless is removed first.
     async fn check_room(&self, bytes: usize) -> Result<()> {
+        if self
+            .room
+            .lock()
+            .as_mut()
+            .is_some_and(|room| room.take(bytes as u64))
+        {
+            return Ok(());
+        }
         // What waits to be written needs room, too.
         let bytes = bytes + self.log.log.state.lock().queued_bytes;
-        if check_room(&self.folder, bytes).is_ok() {
+        let room = check_room(&self.folder, bytes);
+        *self.room.lock() = room.as_ref().ok().map(|beyond| Room {
+            since: Instant::now(),
+            bytes: beyond / ROOM_SHARE,
+        });
+        if room.is_ok() {
             return Ok(());
         }
         written(self.log.log.want_room()).await?;
-        check_room(&self.folder, bytes)
+        check_room(&self.folder, bytes).map(drop)
     }
 }
 
@@ -316,5 +362,28 @@ impl BundleStorage for LoggedBundles {
             }
             None => self.files.delete(name).await,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn room_is_taken_once_and_not_for_long() {
+        let mut room = Room {
+            since: Instant::now(),
+            bytes: 100,
+        };
+        assert!(room.take(60) && room.take(40));
+        assert!(!room.take(1));
+        room.bytes = 100;
+        // Nothing is left of what was too little: the disk is asked.
+        assert!(!room.take(101) && !room.take(1));
+        let Some(since) = Instant::now().checked_sub(2 * ROOM_LASTS) else {
+            return;
+        };
+        let mut room = Room { since, bytes: 100 };
+        assert!(!room.take(1));
     }
 }

@@ -35,9 +35,12 @@ use crate::{
 };
 
 /// Blocks whose bundles are being stored at a time.
-const MOST_STORING: usize = 64;
+const MOST_BLOCKS: usize = 64;
 /// Bundles of a block that are being stored at a time: the store brings to the medium at once what it is given meanwhile.
 const MOST_OF_BLOCK: usize = 64;
+/// Bundles of all blocks that are being stored at a time. The agent needs some 50 KB for each meanwhile: of many more, the memory would
+/// not stay in the processor's cache.
+const MOST_STORING: usize = 768;
 
 /// The convergence layer.
 pub(crate) struct LtpLayer {
@@ -298,15 +301,16 @@ async fn store_all(
     sink: Arc<dyn Sink>,
     mut arrived: tokio::sync::mpsc::UnboundedReceiver<Arrived>,
 ) {
-    let storing = Arc::new(Semaphore::new(MOST_STORING));
+    let storing = Arc::new(Semaphore::new(MOST_BLOCKS));
+    let room = Arc::new(Semaphore::new(MOST_STORING));
     while let Some(block) = arrived.recv().await {
         let Ok(permit) = storing.clone().acquire_owned().await else {
             return;
         };
-        let (layer, sink) = (layer.clone(), sink.clone());
+        let (layer, sink, room) = (layer.clone(), sink.clone(), room.clone());
         tokio::spawn(async move {
             let (session, bytes) = (block.session, block.block.len());
-            let is_stored = store(&layer, &sink, block).await;
+            let is_stored = store(&layer, &sink, &room, block).await;
             layer.command(Command::Settle {
                 session,
                 is_stored,
@@ -318,7 +322,7 @@ async fn store_all(
 }
 
 /// Whether all that a block holds is stored.
-async fn store(layer: &LtpLayer, sink: &Arc<dyn Sink>, arrived: Arrived) -> bool {
+async fn store(layer: &LtpLayer, sink: &Arc<dyn Sink>, room: &Semaphore, arrived: Arrived) -> bool {
     let session = arrived.session;
     let node = layer.node(session.originator);
     let from = address(session.originator);
@@ -333,6 +337,11 @@ async fn store(layer: &LtpLayer, sink: &Arc<dyn Sink>, arrived: Arrived) -> bool
             return false;
         }
     };
+    let at_a_time = bundles.len().min(MOST_OF_BLOCK);
+    // The semaphore is never closed.
+    let _room = room
+        .acquire_many(u32::try_from(at_a_time).unwrap_or(1))
+        .await;
     let mut storing = JoinSet::new();
     for bundle in bundles {
         if storing.len() >= MOST_OF_BLOCK && !is_taken(&mut storing, session).await {
