@@ -16,6 +16,8 @@ use crate::{
 
 /// A day of changes each 100 ms, and more than anybody writes.
 const MOST_TIMES: usize = 1 << 20;
+/// 2100-01-01 00:00:00 UTC: what is later is written in another unit, such as milliseconds.
+const END: Duration = Duration::from_secs(4_102_444_800);
 /// The wall clock may be set: it is looked at so often at least.
 const LOOKED: Duration = Duration::from_secs(10);
 
@@ -104,10 +106,12 @@ impl FromStr for KnownTimes {
                 continue;
             }
             let seconds = parse_decimal(time).and_then(|it| Duration::try_from_secs_f64(it).ok());
-            let seconds = seconds.ok_or_else(|| ParseTimesError::Line {
-                line: number,
-                text: time.chars().take(40).collect(),
-            })?;
+            let seconds = seconds
+                .filter(|it| *it < END)
+                .ok_or_else(|| ParseTimesError::Line {
+                    line: number,
+                    text: time.chars().take(40).collect(),
+                })?;
             if times.len() == MOST_TIMES {
                 return Err(ParseTimesError::TooMany);
             }
@@ -144,13 +148,19 @@ impl Announcements {
         self.timetable.is_none() && self.times.0.is_empty()
     }
 
+    /// Whether all listed times are over, if there were any.
+    pub fn is_over(&self) -> bool {
+        let last = self.times.0.last();
+        last.is_some_and(|last| self.told.is_some_and(|told| *last <= told))
+    }
+
     /// When [`Announcements::poll`] is due: at once before the first time, and then for the next one, but looks at the wall clock in between.
     pub fn poll_timeout(&self, now: Instant) -> Option<Instant> {
         (!self.is_empty()).then(|| self.timeout.unwrap_or(now))
     }
 
     /// The last reconfiguration whose outage is over since the last call, while the wall clock is `unix` since 1970. What was before the first
-    /// call is not told, and what a step of the clock jumps over or repeats is told once at most.
+    /// call is not told. Of what a step of the clock jumps over the last one is told; what it repeats is told again at its time.
     pub fn poll(&mut self, now: Instant, unix: Duration) -> Option<Reconfiguration> {
         let over = unix.saturating_sub(OVER_AFTER);
         let timetable = self.timetable.and_then(|it| last_and_next(it, over));
@@ -221,6 +231,22 @@ mod tests {
     }
 
     #[test]
+    fn a_list_is_over_when_its_last_time_was_told() {
+        let times = KnownTimes::new([MIDNIGHT, MIDNIGHT + 1000 * MS]).unwrap();
+        let starlink = Some(Timetable::STARLINK);
+        let mut listed = Announcements::new(starlink, times);
+        let mut unlisted = Announcements::new(starlink, KnownTimes::default());
+        let now = Instant::now();
+        for (after, is_over) in [(0, false), (1134, false), (1135, true), (60_000, true)] {
+            let unix = MIDNIGHT + after * MS;
+            listed.poll(now + after * MS, unix);
+            unlisted.poll(now + after * MS, unix);
+            assert_eq!(listed.is_over(), is_over, "{after} ms");
+            assert!(!unlisted.is_over());
+        }
+    }
+
+    #[test]
     fn a_step_of_the_wall_clock_is_followed_within_seconds() {
         let now = Instant::now();
         let mut announcements =
@@ -251,7 +277,13 @@ mod tests {
         let written = times.to_text("a path\nfrom there to here");
         assert_eq!(written.parse::<KnownTimes>(), Ok(times), "{written}");
         assert!(written.starts_with("# a path\n# from there to here\n1767225612.000\n"));
-        for (text, line) in [("12s", 1), ("1\n-2", 2), ("1e9", 1), ("\n\nstarlink", 3)] {
+        for (text, line) in [
+            ("12s", 1),
+            ("1\n-2", 2),
+            ("1e9", 1),
+            ("\n\nstarlink", 3),
+            ("1767225612000", 1),
+        ] {
             let error = text.parse::<KnownTimes>().unwrap_err().to_string();
             assert!(error.starts_with(&format!("line {line}: ")), "{error}");
         }

@@ -410,3 +410,44 @@ fn hash_of(path: &Path) -> io::Result<String> {
     io::copy(&mut File::open(path)?, &mut hash)?;
     Ok(hex(&hash.finalize()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What lies beside the target is as it was left only if nobody changed it.
+    #[test]
+    fn a_part_whose_bytes_changed_does_not_become_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let target = folder.path().join("data");
+        let entry = Entry {
+            name: "data".to_owned(),
+            bytes: 5,
+            sha256: hex(&Sha256::digest("whole")),
+            segment_bytes: None,
+        };
+        let open = || Part::open(&target, &entry).unwrap();
+        let mut first = open();
+        first.write(b"who").unwrap();
+        let beside = first.path.clone();
+        drop(first);
+        assert_eq!(fs::read(&beside).unwrap(), b"who");
+
+        fs::write(&beside, "wha").unwrap();
+        let mut next = open();
+        assert_eq!(next.bytes, 3, "it goes on");
+        next.write(b"le").unwrap();
+        let error = next.finish(&target, &entry).unwrap_err();
+        assert!(matches!(&error, Error::Hash(name) if name == "data"));
+        assert!(error.to_string().contains("fetch it again"), "{error}");
+        assert!(!target.exists(), "a wrong file stands for the right one");
+
+        // The try after that begins anew.
+        let mut last = open();
+        assert_eq!(last.bytes, 0);
+        last.write(b"whole").unwrap();
+        last.finish(&target, &entry).unwrap();
+        assert_eq!(fs::read(&target).unwrap(), b"whole");
+        assert!(!beside.exists());
+    }
+}

@@ -157,13 +157,14 @@ impl LeotpDriver {
             .is_transparent
             .then(|| Interception::start(options.address, &intercepted));
         let poller = Poller::new()?;
+        let signals = Signals::new(poller.waker(), options.address.ip());
         Ok(Self {
             place: Place::new(node, intercepted, options.address.ip().is_unspecified()),
             options,
             _interception: interception.transpose()?,
             socket: Some(socket),
             names: PeerNames::new(poller.waker()),
-            signals: Signals::new(poller.waker()),
+            signals,
             poller,
             buffer: RecvBuffer::new(),
             waits: Waits::default(),

@@ -37,6 +37,8 @@ pub enum Need {
     Netns,
     /// The program `iperf3`.
     Iperf3,
+    /// The program `curl`.
+    Curl,
     /// The recorded traces, which are not part of the project.
     Traces,
     /// IPv6, at least on loopback.
@@ -75,9 +77,10 @@ pub enum Need {
 
 impl Need {
     /// All needs.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::Netns,
         Self::Iperf3,
+        Self::Curl,
         Self::Traces,
         Self::Ipv6,
         Self::Icmp,
@@ -102,6 +105,7 @@ impl Need {
         match self {
             Self::Netns => "netns",
             Self::Iperf3 => "iperf3",
+            Self::Curl => "curl",
             Self::Traces => "traces",
             Self::Ipv6 => "ipv6",
             Self::Icmp => "icmp",

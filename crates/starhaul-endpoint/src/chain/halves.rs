@@ -179,6 +179,7 @@ impl AsyncWrite for ChainWriter {
             if entry.outbound_bytes >= most {
                 return (entry.wait_to_write(context), false);
             }
+            let data = data.get(..most).unwrap_or(data);
             entry.outbound_bytes += data.len();
             entry.outbound.push_back(Bytes::copy_from_slice(data));
             (Poll::Ready(Ok(data.len())), true)
@@ -236,5 +237,26 @@ impl std::fmt::Debug for ChainReader {
 impl std::fmt::Debug for ChainWriter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("ChainWriter").field(&self.half.key).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_each_may_have_little_a_long_write_does_not_wait_here_as_a_whole() {
+        let poller = starhaul_net::Poller::new().unwrap();
+        let shared = Arc::new(Shared::new(poller.waker(), 0));
+        let key = shared.lock().add();
+        let (_reader, mut writer) = pair(&shared, key);
+        let mut context = Context::from_waker(std::task::Waker::noop());
+        let data = vec![1_u8; MOST_AT_ONCE];
+        let mut written = 0;
+        while let Poll::Ready(taken) = Pin::new(&mut writer).poll_write(&mut context, &data) {
+            written += taken.unwrap();
+        }
+        let most = shared.lock().most_waiting();
+        assert!((most..2 * most).contains(&written), "{written}, not {most}");
     }
 }

@@ -239,7 +239,7 @@ impl Experiment for Study {
                 Arg::new("quick")
                     .long("quick")
                     .action(ArgAction::SetTrue)
-                    .help("Fewer set-ups: under a minute"),
+                    .help("Fewer and shorter set-ups: seconds to a few minutes"),
             )
             .arg(
                 Arg::new("runs")

@@ -3,4 +3,5 @@
 mod experiments;
 mod leocc;
 mod leotp;
+mod leotp_goals;
 mod overload;

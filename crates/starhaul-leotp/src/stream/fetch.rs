@@ -159,8 +159,13 @@ impl LiveFetch {
         self.end.is_some_and(|end| self.in_order >= end)
     }
 
-    fn most_early(&self) -> usize {
-        usize::try_from(self.window / EARLY_BYTES).map_or(MOST_EARLY, |few| few.max(MOST_EARLY))
+    fn most_early(bytes: u64) -> usize {
+        usize::try_from(bytes / EARLY_BYTES).map_or(MOST_EARLY, |few| few.max(MOST_EARLY))
+    }
+
+    /// Whether what is out of order is more than belongs to so many bytes of data, with a quarter for what is no data.
+    pub(crate) fn is_crowded(&self, data: usize) -> bool {
+        self.early_bytes > data / 4 * 5 || self.early.len() >= Self::most_early(data as u64)
     }
 
     /// The next range to ask for now: what is asked for again, or a quarter of the window at least.
@@ -246,7 +251,8 @@ impl LiveFetch {
 
     /// Takes a segment.
     pub(crate) fn handle_segment(&mut self, now: Instant, segment: &Segment) -> Taken {
-        let is_excess = segment.offset > self.in_order && self.early.len() >= self.most_early();
+        let is_excess =
+            segment.offset > self.in_order && self.early.len() >= Self::most_early(self.window);
         // One without bytes is none of the protocol, wherever it is.
         let is_behind = segment.end() <= self.in_order && segment.length() > 0;
         let is_known = is_behind || self.early.contains_key(&segment.offset);
@@ -503,6 +509,21 @@ mod tests {
             fetch.handle_segment(now, &key().seal(12 + number * 2, false, &[1]));
         }
         assert!(fetch.early.len() <= MOST_EARLY);
+    }
+
+    /// They take far more memory than their bytes, and what is asked for ahead never becomes less.
+    #[test]
+    fn small_segments_out_of_order_are_no_more_than_belong_to_what_may_come() {
+        let now = Instant::now();
+        let mut fetch = begun(now);
+        fetch.widen(64 << 20);
+        wants(&mut fetch, now);
+        for number in 0..MOST_EARLY as u64 {
+            assert!(!fetch.is_crowded(1 << 14), "{number}");
+            let segment = key().seal(12 + number * 2, false, &[1]);
+            assert_eq!(fetch.handle_segment(now, &segment), Taken::New);
+        }
+        assert!(fetch.is_crowded(1 << 14) && !fetch.is_crowded(64 << 20));
     }
 
     #[test]

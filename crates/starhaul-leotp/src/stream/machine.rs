@@ -314,9 +314,9 @@ impl Stream {
         segment: &Segment,
         news: &mut News,
     ) -> Taken {
-        // What is out of order is a part of what was promised, with a quarter for what is no data.
-        let most_early = self.window.promised() / 4 * 5;
-        if segment.offset > self.fetch.in_order() && self.fetch.memory() > most_early {
+        // What is out of order is a part of what was promised. Behind the end of data, where nothing is, reports come still.
+        let most = self.window.promised().max(StreamConfig::LEAST_WINDOW);
+        if segment.offset > self.fetch.in_order() && self.fetch.is_crowded(most) {
             return Taken::Known;
         }
         let taken = self.fetch.handle_segment(now, segment);
@@ -743,6 +743,18 @@ mod tests {
         accepted.take(now, 0, &[Record::Report(Report { received, read })]);
         sent.take(now, &mut accepted.stream);
         assert_eq!(accepted.stream.out.sent(), 3 << 15);
+    }
+
+    /// All but the first were dropped and asked for again one by one, and what the other side takes meanwhile was not known.
+    #[test]
+    fn reports_behind_the_end_of_data_are_taken_out_of_order() {
+        let now = Instant::now();
+        let mut accepted = Accepted::new(now);
+        accepted.take(now, 0, &[header(), Record::End]);
+        for skipped in [10, 0, 0, 10, 0] {
+            accepted.take(now, skipped, &[Record::Report(Report::default())]);
+        }
+        assert!(accepted.stream.fetch.memory() > 0);
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! What each stream may hold, and what all of them do. A stream may take a third of what the others leave: alone it has what a long path needs, many have
 //! equal parts, and something is left for the next one (dynamic thresholds: A. K. Choudhury, E. L. Hahne, 1998).
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use super::{StreamConfig, StreamId, Streams, machine::Stream};
+use super::StreamConfig;
 
 /// The window of a stream that begins, if there is memory.
 const FIRST_WINDOW: usize = 1 << 20;
@@ -12,10 +12,6 @@ const MOST_WAITING: usize = 1 << 20;
 /// A stream takes at most this part of what the others leave, and its first window at most the other one.
 const SHARE: usize = 3;
 const FIRST_SHARE: usize = 16;
-/// Where windows and what is held are more than three of four parts of the memory, windows give way, this far apart.
-const TRIM_EVERY: Duration = Duration::from_secs(1);
-/// First those that nothing used for this time.
-const UNUSED: Duration = Duration::from_secs(2);
 
 /// The limits of each stream, and what all of them hold.
 #[derive(Debug)]
@@ -78,17 +74,17 @@ impl Limits {
     }
 
     /// What windows are to leave free.
-    const fn most_reserved(&self) -> usize {
+    pub(super) const fn most_reserved(&self) -> usize {
         self.memory / 4 * 3
     }
 
-    fn is_memory_short(&self) -> bool {
+    pub(super) fn is_memory_short(&self) -> bool {
         self.reserved > self.most_reserved()
     }
 }
 
 /// The most that each may have so that all together have no more than `memory`: those that have less keep it, the others have equal parts.
-fn level(mut held: Vec<usize>, memory: usize) -> usize {
+pub(super) fn level(mut held: Vec<usize>, memory: usize) -> usize {
     held.sort_unstable();
     let (mut left, mut count) = (memory, held.len());
     for bytes in held {
@@ -100,42 +96,6 @@ fn level(mut held: Vec<usize>, memory: usize) -> usize {
         count -= 1;
     }
     usize::MAX
-}
-
-impl Streams {
-    /// What a stream holds may have become more: where memory is short, windows give way soon.
-    pub(super) fn watch_memory(&mut self, now: Instant) {
-        if self.limits.is_memory_short() {
-            self.trim_at.get_or_insert(now + TRIM_EVERY);
-        }
-    }
-
-    /// Takes back windows if memory is short: those that are not used, or else what some have more than others.
-    pub(super) fn trim(&mut self, now: Instant) {
-        if self.trim_at.take_if(|at| *at <= now).is_none() || !self.limits.is_memory_short() {
-            return;
-        }
-        let streams = || self.streams.values().filter(|stream| !stream.is_over());
-        let unused = |stream: &&Stream| stream.window.is_unused(now, UNUSED);
-        let shrinks = |stream: &Stream, to| stream.window.may_shrink(to).then_some(stream.id);
-        let mut to = StreamConfig::LEAST_WINDOW;
-        let mut ids: Vec<StreamId> = streams()
-            .filter(unused)
-            .filter_map(|stream| shrinks(stream, to))
-            .collect();
-        if ids.is_empty() {
-            let held = self.streams.values().map(Stream::reserved);
-            to = level(held.collect(), self.limits.most_reserved()).max(to);
-            ids.extend(streams().filter_map(|stream| shrinks(stream, to)));
-        }
-        for id in ids {
-            if let Some(stream) = self.streams.get_mut(id) {
-                stream.shrink(to);
-                self.touched.insert(id);
-            }
-        }
-        self.trim_at = Some(now + TRIM_EVERY);
-    }
 }
 
 #[cfg(test)]

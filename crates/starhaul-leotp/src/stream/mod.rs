@@ -10,6 +10,7 @@ mod memory;
 mod outgoing;
 mod record;
 mod table;
+mod trim;
 mod window;
 
 use std::{

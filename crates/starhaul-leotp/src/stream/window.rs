@@ -83,6 +83,11 @@ impl Window {
         self.read + self.bytes as u64
     }
 
+    /// Bytes that may be unread.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// Bytes of data that were read.
     pub(super) fn read(&self) -> u64 {
         self.read

@@ -69,12 +69,20 @@ impl HopSignals {
     /// It cannot be read, or has no times; a text for people.
     pub fn read_times(file: &Path) -> Result<KnownTimes, String> {
         let cannot = |error: io::Error| format!("cannot read {}: {error}", file.display());
-        let mut text = String::new();
+        let mut bytes = Vec::new();
         let open = File::open(file).map_err(cannot)?;
-        open.take(MOST_TIMES_BYTES)
-            .read_to_string(&mut text)
+        let read = open
+            .take(MOST_TIMES_BYTES + 1)
+            .read_to_end(&mut bytes)
             .map_err(cannot)?;
-        text.parse::<KnownTimes>()
+        // The end of a part of it may be a part of a time.
+        if read as u64 > MOST_TIMES_BYTES {
+            let most = MOST_TIMES_BYTES >> 20;
+            return Err(format!("{}: it is longer than {most} MiB", file.display()));
+        }
+        // Comments may be of any characters.
+        String::from_utf8_lossy(&bytes)
+            .parse::<KnownTimes>()
             .map_err(|error| format!("{}: {error}", file.display()))
     }
 }
@@ -87,6 +95,8 @@ pub(super) struct Signals {
     news: Receiver<(NeighbourId, ProberEvent)>,
     tell: SyncSender<(NeighbourId, ProberEvent)>,
     waker: Waker,
+    /// Where packets leave, and so do probes, if it is a certain address.
+    local: Option<IpAddr>,
     tended: Option<Instant>,
     /// What had been carried, and when that became more.
     carried: u64,
@@ -107,8 +117,8 @@ struct Probed {
 }
 
 impl Signals {
-    /// Whoever waits for these is woken by news.
-    pub(super) fn new(waker: Waker) -> Self {
+    /// Whoever waits for these is woken by news. `local`: the address that the node is bound to.
+    pub(super) fn new(waker: Waker, local: IpAddr) -> Self {
         let (tell, news) = sync_channel(MOST_NEWS);
         Self {
             announced: Vec::new(),
@@ -116,6 +126,7 @@ impl Signals {
             news,
             tell,
             waker,
+            local: Some(local).filter(|local| !local.is_unspecified()),
             tended: None,
             carried: 0,
             used: None,
@@ -126,23 +137,24 @@ impl Signals {
     pub(super) fn set(&mut self, id: NeighbourId, signals: HopSignals) {
         self.announced.retain(|(known, _)| *known != id);
         self.probed.retain(|probed| probed.id != id);
-        // Who probes looks at the timetable itself: while no host answers it is all that there is.
-        let by_probes = signals.timetable.filter(|_| signals.probe.is_some());
-        let alone = signals.timetable.filter(|_| signals.probe.is_none());
-        let announcements = Announcements::new(alone, signals.times);
-        if !announcements.is_empty() {
-            self.announced.push((id, announcements));
-        }
-        let Some(target) = signals.probe else {
-            return;
-        };
-        if self.probed.len() >= MOST_PROBERS {
+        let has_room = self.probed.len() < MOST_PROBERS;
+        if signals.probe.is_some() && !has_room {
             tracing::warn!(
                 neighbour = id.0,
                 "reconfigurations of a hop are not watched: {MOST_PROBERS} probers run already"
             );
-            return;
         }
+        let probe = signals.probe.filter(|_| has_room);
+        // Who probes looks at the timetable itself: while no host answers it is all that there is.
+        let by_probes = signals.timetable.filter(|_| probe.is_some());
+        let alone = signals.timetable.filter(|_| probe.is_none());
+        let announcements = Announcements::new(alone, signals.times);
+        if !announcements.is_empty() {
+            self.announced.push((id, announcements));
+        }
+        let Some(target) = probe else {
+            return;
+        };
         self.probed.push(Probed {
             id,
             detection: Detection {
@@ -180,7 +192,15 @@ impl Signals {
     ) -> Option<(NeighbourId, Reconfiguration)> {
         for (id, announced) in &mut self.announced {
             let is_due = announced.poll_timeout(now).is_some_and(|at| at <= now);
-            if is_due && let Some(event) = announced.poll(now, unix) {
+            if !is_due {
+                continue;
+            }
+            let was_over = announced.is_over();
+            let event = announced.poll(now, unix);
+            if announced.is_over() && !was_over {
+                tracing::warn!(neighbour = id.0, "the last time of its schedule has passed");
+            }
+            if let Some(event) = event {
                 return Some((*id, event));
             }
         }
@@ -218,7 +238,8 @@ impl Signals {
         let rests = idle.is_none_or(|idle| idle > REST_AFTER);
         for probed in &mut self.probed {
             if probed.is_to_start(address(probed.id)) {
-                probed.start(now, address(probed.id), (&self.tell, &self.waker));
+                let way = (address(probed.id), self.local);
+                probed.start(now, way, (&self.tell, &self.waker));
             }
             if let Some(prober) = &probed.prober {
                 prober.rest(rests);
@@ -228,20 +249,41 @@ impl Signals {
 }
 
 impl Probed {
-    /// A hop on the way to the neighbour is found again where that has moved; without an address a timetable may serve.
+    /// A hop on the way to the neighbour is found again where that has moved; without an address a timetable may serve that tells times.
     fn is_to_start(&self, address: Option<SocketAddr>) -> bool {
         let ip = address.map(|address| address.ip());
         let is_found = self.detection.target == ProbeTarget::Auto;
+        let timetable = self.detection.timetable;
+        let is_dated = timetable.is_some_and(|timetable| timetable.offset.is_some());
         match self.prober {
             Some(_) => is_found && ip.is_some() && ip != self.toward,
-            None => !is_found || ip.is_some() || self.detection.timetable.is_some(),
+            None => !is_found || ip.is_some() || is_dated,
+        }
+    }
+
+    /// What a prober does: by the way that packets to the neighbour take.
+    fn config(&self, toward: Option<SocketAddr>, local: Option<IpAddr>) -> ProberConfig {
+        let target = match self.detection.target {
+            ProbeTarget::Auto => toward.map(|toward| toward.ip()),
+            ProbeTarget::Host(host) => Some(host),
+        };
+        // A host of another version of IP is not reached from there.
+        let is_alike =
+            |local: &IpAddr| target.is_none_or(|target| target.is_ipv4() == local.is_ipv4());
+        ProberConfig {
+            detection: self.detection,
+            toward,
+            via: Via {
+                local: local.filter(is_alike),
+                interface: None,
+            },
         }
     }
 
     fn start(
         &mut self,
         now: Instant,
-        toward: Option<SocketAddr>,
+        (toward, local): (Option<SocketAddr>, Option<IpAddr>),
         (tell, waker): (&SyncSender<(NeighbourId, ProberEvent)>, &Waker),
     ) {
         let (id, tell, waker) = (self.id, tell.clone(), waker.clone());
@@ -251,13 +293,10 @@ impl Probed {
                 waker.wake();
             }
         };
-        let config = ProberConfig {
-            detection: self.detection,
-            toward,
-            via: Via::default(),
-        };
+        // That of another way tells nothing of this one, also while there is none.
+        self.prober = None;
         self.toward = toward.map(|toward| toward.ip());
-        match Prober::start(config, each) {
+        match Prober::start(self.config(toward, local), each) {
             Ok(prober) => self.prober = Some(prober),
             Err(error) => {
                 if self.fails.is_due(now).is_some() {
@@ -265,6 +304,11 @@ impl Probed {
                 }
             }
         }
+    }
+
+    /// Whether there is a way on which a host could be found, or a host.
+    fn knows_way(&self) -> bool {
+        self.toward.is_some() || self.detection.target != ProbeTarget::Auto
     }
 
     /// Logs what it watches now, or why it cannot.
@@ -277,6 +321,8 @@ impl Probed {
                     tracing::info!(neighbour, to = %target, by = by.name(), reason, others, "watches for reconfigurations");
                 }
             }
+            // That the neighbour has not called yet is no problem.
+            Stage::Waiting { .. } if !self.knows_way() => {}
             Stage::Waiting { problem } => {
                 if let Some(others) = self.fails.is_due(now) {
                     tracing::warn!(neighbour, %problem, others, "cannot watch for reconfigurations, will try again");
@@ -296,7 +342,8 @@ mod tests {
     const HOPS: [NeighbourId; 2] = [NeighbourId(1), NeighbourId(2)];
 
     fn signals() -> Signals {
-        Signals::new(Poller::new().unwrap().waker())
+        let anywhere = [0, 0, 0, 0].into();
+        Signals::new(Poller::new().unwrap().waker(), anywhere)
     }
 
     /// Drives them for so many seconds, from the begin of a minute on; returns which hop heard of one after how many milliseconds.
@@ -392,23 +439,81 @@ mod tests {
             timetable: Some(Timetable::STARLINK),
             ..auto.clone()
         };
+        let undated = HopSignals {
+            timetable: Some(Timetable::ONEWEB),
+            ..auto.clone()
+        };
         let host = HopSignals {
             probe: Some(ProbeTarget::Host([100, 64, 0, 1].into())),
             ..HopSignals::default()
         };
         let mut signals = signals();
-        for (signal, address, is_to_start) in [
-            (auto.clone(), None, false),
-            (auto, here, true),
-            (dated, None, true),
-            (host, None, true),
+        for (signal, address, is_to_start, knows_way) in [
+            (auto.clone(), None, false, false),
+            (auto, here, true, false),
+            (dated, None, true, false),
+            (undated, None, false, false),
+            (host, None, true, true),
         ] {
             signals.set(HOPS[0], signal);
             let [probed] = &signals.probed[..] else {
                 panic!("{signals:?}");
             };
             assert_eq!(probed.is_to_start(address), is_to_start, "{probed:?}");
+            assert_eq!(probed.knows_way(), knows_way, "{probed:?}");
         }
+    }
+
+    /// A host with several links sends from each address over another one: probes showed the reconfigurations of a link that carried nothing.
+    #[test]
+    fn probes_leave_from_the_address_from_which_packets_leave() {
+        let bound: IpAddr = [192, 0, 2, 9].into();
+        let here = SocketAddr::from(([192, 0, 2, 1], 1));
+        let six: IpAddr = std::net::Ipv6Addr::LOCALHOST.into();
+        for (local, target, expected) in [
+            (bound, ProbeTarget::Auto, Some(bound)),
+            (
+                bound,
+                ProbeTarget::Host([100, 64, 0, 1].into()),
+                Some(bound),
+            ),
+            (bound, ProbeTarget::Host(six), None),
+            ([0, 0, 0, 0].into(), ProbeTarget::Auto, None),
+        ] {
+            let mut signals = Signals::new(Poller::new().unwrap().waker(), local);
+            let probe = HopSignals {
+                probe: Some(target),
+                ..HopSignals::default()
+            };
+            signals.set(HOPS[0], probe);
+            let [probed] = &signals.probed[..] else {
+                panic!("{signals:?}");
+            };
+            let config = probed.config(Some(here), signals.local);
+            assert_eq!(config.via.local, expected, "{local}, {target:?}");
+            assert_eq!(config.toward, Some(here));
+        }
+    }
+
+    /// Of hops beyond the limit the timetable was forgotten, too.
+    #[test]
+    fn a_hop_that_no_prober_is_left_for_hears_of_its_timetable() {
+        let probe = HopSignals {
+            timetable: Some(Timetable::STARLINK),
+            times: KnownTimes::default(),
+            probe: Some(ProbeTarget::Auto),
+        };
+        let mut signals = signals();
+        for id in (0..=32).map(NeighbourId) {
+            signals.set(id, probe.clone());
+        }
+        assert_eq!(signals.probed.len(), MOST_PROBERS);
+        let announced = signals.announced.iter().map(|(id, _)| *id);
+        assert_eq!(announced.collect::<Vec<_>>(), [NeighbourId(32)]);
+        // One that has a prober may have it again.
+        signals.set(NeighbourId(5), probe);
+        assert_eq!(signals.probed.len(), MOST_PROBERS);
+        assert_eq!(signals.announced.len(), 1);
     }
 
     #[test]
@@ -422,9 +527,20 @@ mod tests {
         let times = read().unwrap();
         let expected = Duration::from_millis(1_767_225_620_250);
         assert_eq!(times.iter().collect::<Vec<_>>(), [expected]);
+        std::fs::write(&file, b"# Gr\xf6\xdfe\n1767225620.25\n").unwrap();
+        assert_eq!(read().unwrap(), times, "a comment of other characters");
         std::fs::write(&file, "12s every 15s\n").unwrap();
         let error = read().unwrap_err();
         assert!(error.contains("hop.times: line 1: "), "{error}");
+        // Of such a file a part was taken.
+        std::fs::write(&file, "1767225620\n# ").unwrap();
+        let long = File::options().write(true).open(&file).unwrap();
+        long.set_len(MOST_TIMES_BYTES + 1).unwrap();
+        let error = read().unwrap_err();
+        assert!(
+            error.ends_with("hop.times: it is longer than 64 MiB"),
+            "{error}"
+        );
         std::fs::remove_dir_all(&folder).unwrap();
     }
 }

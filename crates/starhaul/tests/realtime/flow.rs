@@ -153,7 +153,7 @@ fn a_flow_of_leocc_is_told_of_the_outage_that_the_satellite_hop_shows() {
 }
 
 /// The missing need that the program reports.
-fn lacked(results: &Value) -> Need {
+pub(crate) fn lacked(results: &Value) -> Need {
     let late = results["skipped"].to_string().contains("too busy");
     if late { Need::Time } else { Need::Netns }
 }

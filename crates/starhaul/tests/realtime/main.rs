@@ -9,6 +9,7 @@ mod detect;
 mod emulated;
 mod flow;
 mod kernel;
+mod orbit;
 mod record;
 mod replay;
 mod tunnel;

@@ -64,11 +64,22 @@ fn over_paths(quick: bool, seed: u64, systems: &[&'static str]) -> Vec<Setup> {
         };
         let of = |system: &&'static str| Setup {
             to,
+            link_mbps: Some(ground_mbps(&path)),
             ..Setup::new(system, GROUND_LOSS, seed, plan.clone())
         };
         systems.iter().map(of).collect::<Vec<_>>()
     });
     setups.collect()
+}
+
+/// What the producer's ground link carries in the mean, in Mbit/s.
+fn ground_mbps(path: &PathOverTime) -> f64 {
+    let (mut mbit, mut all) = (0.0, 0.0);
+    for (time, rate) in path.gsl_capacity(End::From, GROUND) {
+        mbit += rate.mbit() * time.as_secs_f64();
+        all += time.as_secs_f64();
+    }
+    if all > 0.0 { mbit / all } else { 0.0 }
 }
 
 /// The hosts are nodes 0, the producer, and 1. Behind each is a ground station, and between those are satellites.

@@ -37,6 +37,24 @@ impl Row {
         self.flows.iter().map(Figures::goodput_mbps).sum()
     }
 
+    /// What the narrowest link leaves for payload, where the part tells its capacity: that in the mean, without what it loses and without the
+    /// headers of full packets.
+    pub fn ceiling_mbps(&self) -> Option<f64> {
+        let link = self.setup.link_mbps?;
+        let carrier = Carrier::named(self.setup.system).ok()?;
+        Some(link * (1.0 - self.setup.loss) * carrier.payload_share())
+    }
+
+    /// Packets that links lost in the direction of the data, of all flows together.
+    pub fn lost(&self) -> Option<u64> {
+        self.flows.first().map(|flow| flow.lost)
+    }
+
+    /// Packets that hops asked for again though it was not them that lost them, of all flows together; see [`Figures::asked_elsewhere`].
+    pub fn asked_elsewhere(&self) -> Option<u64> {
+        self.flows.first()?.asked_elsewhere
+    }
+
     /// Mean one-way delay of the first flow.
     pub fn owd_mean_ms(&self) -> Option<f64> {
         self.of_delays(|flow| &flow.delays, Delays::mean_ms)
@@ -109,10 +127,14 @@ pub(super) fn columns() -> Vec<Column<Row>> {
         Column::name("system", "system", |row: &Row| row.setup.system.into()),
         Column::name("to", "to", |row: &Row| row.setup.to.into()),
         Column::share("loss", "loss per hop", 2, |row: &Row| row.setup.loss.into()).brief("loss"),
-        Column::count("hops", "hops", |row: &Row| row.setup.hops.into()),
+        number("hops", "hops", "", 2, |row| row.setup.hops),
         number("switch_s", "switch", "s", 0, |row| row.setup.switch_s),
         Column::count("seed", "seed", |row: &Row| row.setup.seed.into()).dropped(),
         number("goodput_mbps", "goodput", "Mbit/s", 2, Row::goodput_mbps).median(),
+        Column::number("ceiling_mbps", "ceiling", "Mbit/s", 2, |row: &Row| {
+            row.ceiling_mbps().into()
+        })
+        .median(),
         some("owd_mean_ms", "OWD mean", Row::owd_mean_ms),
         some("owd_p99_ms", "p99", Row::owd_p99_ms),
         some("late_p99_ms", "late p99", Row::late_p99_ms),
@@ -122,5 +144,10 @@ pub(super) fn columns() -> Vec<Column<Row>> {
         })
         .median(),
         number("jain", "Jain", "", 4, Row::jain).median(),
+        Column::count("lost", "lost", |row: &Row| row.lost().into()).median(),
+        Column::count("asked_elsewhere", "asked elsewhere", |row: &Row| {
+            row.asked_elsewhere().into()
+        })
+        .median(),
     ]
 }

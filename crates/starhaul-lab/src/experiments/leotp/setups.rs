@@ -7,7 +7,8 @@ use starhaul_units::Bandwidth;
 
 use crate::worlds::chain::{Flow, Hop, Plan};
 
-/// All systems: ours, rivals, and what ours is without one of its means, by our rule and by the published one.
+/// All systems: ours, rivals, what ours is without one of its means, by our rule and by the published one, and what both are where nobody
+/// tells of changes of the path.
 pub(super) const SYSTEMS: &[&str] = &[
     "leotp",
     "leotp-published",
@@ -23,6 +24,8 @@ pub(super) const SYSTEMS: &[&str] = &[
     "leotp-published-no-cache",
     "leotp-published-e2e-control",
     "leotp-published-neither",
+    "leotp-untold",
+    "leotp-published-untold",
 ];
 /// How many of them are compared, and how many in short.
 const COMPARED: usize = 8;
@@ -40,8 +43,10 @@ pub struct Setup {
     pub system: &'static str,
     /// Share of the packets that each hop loses.
     pub loss: f64,
-    /// Hops of the path.
-    pub hops: u64,
+    /// Hops of the path of the first flow, in the mean of the run.
+    pub hops: f64,
+    /// What the narrowest link carries in the mean, headers included, in Mbit/s, where rows tell what it leaves for payload.
+    pub link_mbps: Option<f64>,
     /// The path switches each so many seconds; 0 for never.
     pub switch_s: f64,
     /// Where the path leads, if it is one through a constellation.
@@ -54,14 +59,12 @@ pub struct Setup {
 
 impl Setup {
     pub(super) fn new(system: &'static str, loss: f64, seed: u64, plan: Plan) -> Self {
-        let path = plan
-            .flows
-            .first()
-            .map_or(&[][..], |flow| flow.path_at(Duration::ZERO));
+        let first = plan.flows.first();
         Self {
             system,
             loss,
-            hops: path.len().saturating_sub(1) as u64,
+            hops: first.map_or(0.0, |flow| mean_hops(flow, plan.time)),
+            link_mbps: None,
             switch_s: 0.0,
             to: "",
             seed,
@@ -76,6 +79,19 @@ impl Setup {
             ..Self::new(system, 0.0, seed, Plan::chain(&[], Duration::ZERO))
         }
     }
+}
+
+/// Hops of a flow's path in the mean of so much time.
+fn mean_hops(flow: &Flow, time: Duration) -> f64 {
+    let changes = flow.path.iter().skip(1).map(|(at, _)| *at);
+    let (mut hops, mut all) = (0.0, 0.0);
+    for ((from, nodes), until) in flow.path.iter().zip(changes.chain([time])) {
+        let seconds = until.min(time).saturating_sub(*from).as_secs_f64();
+        let count = u32::try_from(nodes.len().saturating_sub(1)).unwrap_or(u32::MAX);
+        hops += f64::from(count) * seconds;
+        all += seconds;
+    }
+    if all > 0.0 { hops / all } else { 0.0 }
 }
 
 /// The systems that were chosen, or else those that are compared, or few of them.
@@ -147,9 +163,13 @@ pub fn hop_loss(quick: bool, seed: u64, chosen: &[&'static str]) -> Vec<Setup> {
         true => (&[0.0, 0.01], 10),
         false => (&[0.0, 0.0001, 0.001, 0.002, 0.004, 0.006, 0.008, 0.01], 120),
     };
-    by_loss(&systems(quick, chosen), seed, losses, |loss| {
+    let mut setups = by_loss(&systems(quick, chosen), seed, losses, |loss| {
         lossy_chain(loss, Duration::from_secs(seconds))
-    })
+    });
+    for setup in &mut setups {
+        setup.link_mbps = Some(Bandwidth::from_mbit(MBIT).mbit());
+    }
+    setups
 }
 
 /// Figure 13: two paths of 5 hops between the same ends, with 80 and 90 ms of round-trip time.
@@ -234,7 +254,7 @@ pub fn fairness(quick: bool, seed: u64, chosen: &[&'static str]) -> Vec<Setup> {
         bytes: None,
         time,
     };
-    moving(quick, chosen)
+    systems(quick, chosen)
         .into_iter()
         .map(|system| Setup::new(system, 0.0, seed, plan.clone()))
         .collect()

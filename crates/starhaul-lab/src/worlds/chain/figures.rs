@@ -21,6 +21,9 @@ pub struct Figures {
     pub lost: u64,
     /// See `lost`.
     pub asked_again: u64,
+    /// Of the packets that hops asked for again, those beyond what the links into them lost. None where hops ask for nothing, and where a
+    /// path changes: what was sent over a way that is no more was lost on no link.
+    pub asked_elsewhere: Option<u64>,
     /// See `lost`.
     pub timeouts: u64,
     /// Whether the whole content arrived.

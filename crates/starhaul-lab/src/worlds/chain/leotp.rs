@@ -12,13 +12,14 @@ use std::{
 
 use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
+use starhaul_cc::{Reconfiguration, ReconfigurationSource};
 use starhaul_leotp::{
     ContentId, ContentSecret, Event, Failure, FetchConfig, FetchId, NeighbourConfig, NeighbourId,
-    NeighbourKey, Node, NodeConfig, Source,
+    NeighbourKey, Node, NodeConfig, Scope, Source,
 };
 use starhaul_sim::{Datagram, Delivery, LinkId, Node as SimNode, Simulation, Udp};
 
-use super::{Figures, Plan, Text, plan::address};
+use super::{Figures, Plan, Text, plan::address, told};
 use crate::Error;
 
 /// How often the end of a transfer is looked for.
@@ -27,8 +28,19 @@ const SLICE: Duration = Duration::from_millis(50);
 /// A cache that serves for recovery alone: seconds of data, at hundreds of relays of a constellation.
 const RECOVERY_CACHE: usize = 4 << 20;
 
-/// Runs a plan.
-pub(super) fn run(plan: &Plan, config: &NodeConfig, seed: u64) -> Result<Vec<Figures>, Error> {
+/// Headers of IPv4, UDP and LEOTP, without the echo that few packets carry.
+const HEADER_BYTES: f64 = 63.0;
+/// The share of a link's rate that is payload, while it carries full packets that arrive at the first try.
+pub(crate) const PAYLOAD_SHARE: f64 =
+    NodeConfig::SEGMENT_BYTES as f64 / (NodeConfig::SEGMENT_BYTES as f64 + HEADER_BYTES);
+
+/// Runs a plan. `is_told`: the ends of a hop that a path takes newly hear of it.
+pub(super) fn run(
+    plan: &Plan,
+    config: &NodeConfig,
+    is_told: bool,
+    seed: u64,
+) -> Result<Vec<Figures>, Error> {
     let start = Instant::now();
     let contents: BTreeSet<u64> = plan.flows.iter().map(|flow| flow.content).collect();
     let mut config = config.clone();
@@ -37,6 +49,10 @@ pub(super) fn run(plan: &Plan, config: &NodeConfig, seed: u64) -> Result<Vec<Fig
     }
     let mut world = World::new(plan, &config, seed, start)?;
     let mut changes: VecDeque<Duration> = plan.changes().into();
+    let mut told = match is_told {
+        true => told::changes(plan),
+        false => VecDeque::new(),
+    };
     let mut starts: VecDeque<(Duration, usize)> = plan
         .flows
         .iter()
@@ -49,13 +65,20 @@ pub(super) fn run(plan: &Plan, config: &NodeConfig, seed: u64) -> Result<Vec<Fig
         if changes.pop_front_if(|change| *change <= at).is_some() {
             world.route(plan, at);
         }
+        while let Some(change) = told.pop_front_if(|change| change.told <= at) {
+            world.tell(change, at);
+        }
         while let Some((_, flow)) = starts.pop_front_if(|(begin, _)| *begin <= at) {
             world.begin(plan, flow, at)?;
         }
         if starts.is_empty() && world.is_finished() {
             break;
         }
-        let next = [changes.front().copied(), starts.front().map(|(at, _)| *at)];
+        let next = [
+            changes.front().copied(),
+            told.front().map(|change| change.told),
+            starts.front().map(|(at, _)| *at),
+        ];
         let next = next
             .into_iter()
             .flatten()
@@ -71,6 +94,8 @@ struct World {
     start: Instant,
     links: BTreeMap<(usize, usize), [LinkId; 2]>,
     secret: ContentSecret,
+    /// Who asks for what was lost.
+    recovery: Scope,
     /// When each segment of a content left first, by content.
     departures: BTreeMap<u64, Departures>,
     seed: u64,
@@ -108,6 +133,7 @@ impl World {
             start,
             links,
             secret: ContentSecret::new(&[7; 32]),
+            recovery: config.recovery,
             departures: BTreeMap::new(),
             seed,
         })
@@ -140,6 +166,22 @@ impl World {
                 node.set_route(now, content(flow.content), Some(neighbour(pair[0])));
                 node.set_upstream(now, Some(neighbour(pair[0])));
             }
+        }
+    }
+
+    /// Both ends of a hop hear that it is another one now.
+    fn tell(&mut self, change: told::Change, at: Duration) {
+        let event = Reconfiguration {
+            at: self.start + change.at,
+            // Nothing is lost on the way that was left.
+            outage: Duration::ZERO,
+            source: ReconfigurationSource::GroundTruth,
+            confidence: 1.0,
+        };
+        let (a, b) = change.hop;
+        for (node, other) in [(a, b), (b, a)] {
+            let node = &mut self.sim.nodes[node].node;
+            node.signal(self.start + at, neighbour(other), event);
         }
     }
 
@@ -222,6 +264,7 @@ impl World {
             .values()
             .map(|links| self.sim.network[links[0]].stats().dropped())
             .sum();
+        let asked_elsewhere = self.asked_elsewhere(plan);
         for transfer in transfers {
             let flow = &plan.flows[transfer.flow];
             let mut figures = transfer.figures;
@@ -237,9 +280,27 @@ impl World {
             figures.time = transfer.ended.unwrap_or(at) - transfer.began;
             figures.sender_bytes = self.sender_bytes(flow);
             (figures.asked_again, figures.timeouts, figures.lost) = (asked_again, timeouts, lost);
+            figures.asked_elsewhere = asked_elsewhere;
             all.insert(transfer.flow, figures);
         }
         Ok(all.into_values().collect())
+    }
+
+    /// See [`Figures::asked_elsewhere`]. What all links into a node lost counts together: those from behind it lose nothing.
+    fn asked_elsewhere(&self, plan: &Plan) -> Option<u64> {
+        let moves = plan.flows.iter().any(|flow| flow.path.len() > 1);
+        if moves || self.recovery == Scope::EndToEnd {
+            return None;
+        }
+        let mut lost = vec![0; self.sim.nodes.len()];
+        for (&(a, b), &[forward, back]) in &self.links {
+            for (to, link) in [(b, forward), (a, back)] {
+                lost[to] += self.sim.network[link].stats().dropped();
+            }
+        }
+        let nodes = self.sim.nodes.iter().zip(lost);
+        let beyond = nodes.map(|(end, lost)| end.node.stats().reported_lost.saturating_sub(lost));
+        Some(beyond.sum())
     }
 
     /// What the first node of a flow's paths sent.

@@ -7,11 +7,14 @@ mod leotp;
 mod plan;
 mod rivals;
 mod text;
+mod told;
 
 pub use figures::{Figures, jain};
+pub(crate) use leotp::PAYLOAD_SHARE as LEOTP_PAYLOAD_SHARE;
 pub use plan::{Flow, Hop, Plan};
 pub use text::Text;
 
+use starhaul_flow::PACKET_BYTES;
 use starhaul_leotp::{NodeConfig, RateRule, Scope};
 
 use crate::{Error, systems};
@@ -22,8 +25,10 @@ const PUBLISHED_BACKLOG: f64 = 5.0;
 /// Who transfers.
 #[derive(Clone, Debug)]
 pub enum Carrier {
-    /// LEOTP with this configuration of all nodes.
+    /// LEOTP with this configuration of all nodes, which hear when a path takes another hop.
     Leotp(Box<NodeConfig>),
+    /// The same, and they find out.
+    UntoldLeotp(Box<NodeConfig>),
     /// One flow from end to end with this congestion controller.
     EndToEnd(systems::System),
     /// A flow over each hop, with Cubic.
@@ -32,7 +37,7 @@ pub enum Carrier {
 
 impl Carrier {
     /// The carrier of this name: `leotp` by our rule or `leotp-published` by the published one, either of them with `-no-cache`,
-    /// `-e2e-control` or `-neither` behind it; `split-tcp`; or a congestion controller's.
+    /// `-e2e-control` or `-neither` behind it, and with `-untold` behind that; `split-tcp`; or a congestion controller's.
     ///
     /// # Errors
     /// There is none of this name.
@@ -40,9 +45,22 @@ impl Carrier {
         if name == "split-tcp" {
             return Ok(Self::SplitTcp);
         }
-        match leotp_named(name) {
+        let untold = name.strip_suffix("-untold");
+        match leotp_named(untold.unwrap_or(name)) {
+            Some(config) if untold.is_some() => Ok(Self::UntoldLeotp(Box::new(config))),
             Some(config) => Ok(Self::Leotp(Box::new(config))),
             None => systems::System::named(name).map(Self::EndToEnd),
+        }
+    }
+
+    /// The share of a link's rate that is payload, while it carries full packets that arrive at the first try.
+    #[expect(clippy::cast_precision_loss, reason = "bytes of a packet")]
+    pub fn payload_share(&self) -> f64 {
+        let of_full = |bytes: u64| bytes as f64 / PACKET_BYTES as f64;
+        match self {
+            Self::Leotp(_) | Self::UntoldLeotp(_) => LEOTP_PAYLOAD_SHARE,
+            Self::EndToEnd(_) => of_full(rivals::QUIC_BYTES),
+            Self::SplitTcp => of_full(rivals::TCP_BYTES),
         }
     }
 
@@ -52,7 +70,8 @@ impl Carrier {
     /// What arrived is not what was sent, or the plan has a link that cannot be.
     pub fn run(&self, plan: &Plan, seed: u64) -> Result<Vec<Figures>, Error> {
         match self {
-            Self::Leotp(config) => leotp::run(plan, config, seed),
+            Self::Leotp(config) => leotp::run(plan, config, true, seed),
+            Self::UntoldLeotp(config) => leotp::run(plan, config, false, seed),
             Self::EndToEnd(system) => rivals::end_to_end(plan, system, seed),
             Self::SplitTcp => rivals::split(plan, seed),
         }
@@ -114,8 +133,14 @@ mod tests {
                 assert!(difference < f64::EPSILON, "{name}");
             }
         }
+        let untold = Carrier::named("leotp-published-untold");
+        assert!(
+            matches!(untold, Ok(Carrier::UntoldLeotp(config)) if config.rate_rule == RateRule::Published)
+        );
         for name in [
             "leotp-",
+            "split-tcp-untold",
+            "bbr-untold",
             "leotp-publishe",
             "leotp-published-cache",
             "leotp-no-cache-published",

@@ -13,9 +13,9 @@ use super::{Figures, Flow, Plan, end::End, plan::address};
 use crate::{Error, systems::System};
 
 /// Data in a full packet of QUIC: without headers of IP, UDP, packet and frame, and the tag.
-const QUIC_BYTES: u64 = PACKET_BYTES - 60;
+pub(super) const QUIC_BYTES: u64 = PACKET_BYTES - 60;
 /// Data in a full packet of TCP with time stamps.
-const TCP_BYTES: u64 = PACKET_BYTES - 52;
+pub(super) const TCP_BYTES: u64 = PACKET_BYTES - 52;
 /// How often the end of a transfer is looked for.
 const SLICE: Duration = Duration::from_millis(5);
 
@@ -151,6 +151,7 @@ fn run(
             sender_bytes: sent * PACKET_BYTES,
             lost,
             asked_again: first.out.as_ref().map_or(0, |out| out.sender.stats().lost),
+            asked_elsewhere: None,
             timeouts: first
                 .out
                 .as_ref()

@@ -4,13 +4,14 @@
 //! To forget the base at the signal would take for the path what waits since an outage: that stays as long as all that is carried is sent. So a
 //! longer delay is the path's own when it stayed although less was sent, for as long as it takes that to show; untold, only after two
 //! rounds of which a quarter less arrived. A shorter base may hide below such a queue: a short drain looks for it, and again for twice as long
-//! while it finds one.
+//! while it finds one. It begins once packets wait for at most a third longer than they should: a longer wait is a queue that drains, or a longer
+//! path that shows itself without a signal, and another drain would disturb that.
 
 use std::time::{Duration, Instant};
 
 use super::{
-    Adaptive, Arrived, DRAIN_MARGIN, DRAIN_SHARE, Drained, LEAST_DRAIN, LONGEST_SPACING,
-    MOST_DRAIN, QUEUE_PACKETS, Shown, least_queue,
+    Adaptive, Arrived, DRAIN_MARGIN, DRAIN_SHARE, Drained, LEAST_DRAIN, LONG_QUEUE,
+    LONGEST_SPACING, MOST_DRAIN, QUEUE_PACKETS, Shown, least_queue,
 };
 
 /// A signal counts for so many rounds in which data come, and this long at least: the path may change after it.
@@ -94,6 +95,7 @@ impl Adaptive {
         let target = target.max(least_queue(round));
         let is_draining = self.drain_until.is_some() || self.drained.is_some();
         let is_long = waited > target * LONG;
+        let is_short = waited <= target.mul_f64(LONG_QUEUE);
         // What is sent less because packets wait arrives after a round trip, and behind what waits.
         let stayed = match is_long && !is_draining {
             true => {
@@ -121,7 +123,7 @@ impl Adaptive {
                 return true;
             }
             // Below a queue that never was, nothing is hidden.
-            _ if self.known > 0.0 && !is_long && !is_draining && !told.is_sought => {
+            _ if self.known > 0.0 && is_short && !is_draining && !told.is_sought => {
                 self.seek_shorter(now, round, target);
             }
             _ => {}

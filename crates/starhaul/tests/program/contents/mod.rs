@@ -2,6 +2,7 @@
 
 mod connections;
 mod files;
+mod http;
 mod nodes;
 mod transparent;
 

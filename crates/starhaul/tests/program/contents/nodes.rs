@@ -142,7 +142,12 @@ impl Folder {
 
 /// A link of 20 Mbit/s that loses one packet of 100 in each direction.
 pub(crate) fn lossy(seed: u64, target: SocketAddr) -> Emulator {
-    let link = "rate=20mbit,delay=4ms,loss=1%,queue=100p";
+    lossy_of(4, seed, target)
+}
+
+/// The same with another delay.
+pub(super) fn lossy_of(delay_ms: u32, seed: u64, target: SocketAddr) -> Emulator {
+    let link = format!("rate=20mbit,delay={delay_ms}ms,loss=1%,queue=100p");
     let spec = RelaySpec {
         target,
         forward: link.parse().unwrap(),

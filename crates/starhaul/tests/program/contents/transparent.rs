@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    net::SocketAddr,
     os::fd::{AsFd as _, AsRawFd as _},
     path::Path,
     process::{Child, Command, Stdio},
@@ -15,12 +16,50 @@ use starhaul_replay::NetworkNamespace;
 use super::nodes::Folder;
 use crate::program::{path, starhaul, text};
 
-const SERVER: &str = "10.88.2.2:4511";
 /// Steps take longer on a busy computer; a wait beyond this fails the test.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// A version of IP, and the addresses of a network that has no other.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Family {
+    V4,
+    V6,
+}
+
+impl Family {
+    /// The option of `ip`.
+    fn option(self) -> &'static str {
+        match self {
+            Self::V4 => "-4",
+            Self::V6 => "-6",
+        }
+    }
+
+    /// An address on the near side, which is 1, or on the far one.
+    fn address(self, side: u8, host: u8) -> String {
+        match self {
+            Self::V4 => format!("10.88.{side}.{host}"),
+            Self::V6 => format!("fd88:{side}::{host}"),
+        }
+    }
+
+    fn server(self) -> SocketAddr {
+        let address = self.address(2, 2).parse().unwrap();
+        SocketAddr::new(address, 4511)
+    }
+
+    /// Where a relay listens.
+    fn listen(self) -> &'static str {
+        match self {
+            Self::V4 => "0.0.0.0:4511",
+            Self::V6 => "[::]:4511",
+        }
+    }
+}
+
 /// A requester and a server, and the router between them.
 struct Network {
+    family: Family,
     near: NetworkNamespace,
     router: NetworkNamespace,
     far: NetworkNamespace,
@@ -28,23 +67,38 @@ struct Network {
 
 impl Network {
     /// None, with a reported reason, where the system does not allow it.
-    fn create() -> Option<Self> {
+    fn create(family: Family) -> Option<Self> {
         let made: Result<Vec<_>, _> = (0..3).map(|_| NetworkNamespace::create()).collect();
         let network = made.map_err(|error| error.to_string()).and_then(|made| {
             let [near, router, far] = <[_; 3]>::try_from(made).map_err(|_| "not three")?;
-            let network = Self { near, router, far };
-            network.connect()?;
+            Ok(Self {
+                family,
+                near,
+                router,
+                far,
+            })
+        });
+        let need = match family {
+            Family::V4 => Need::Netns,
+            Family::V6 => Need::Ipv6,
+        };
+        let network = network.map_err(|reason| (Need::Netns, reason));
+        let network = network.and_then(|network| {
+            network.connect().map_err(|reason| (need, reason))?;
             Ok(network)
         });
         let network = match network {
             Ok(network) => network,
-            Err(reason) => {
-                skip(Need::Netns, format!("with veth devices: {reason}"));
+            Err((need, reason)) => {
+                skip(need, format!("with veth devices: {reason}"));
                 return None;
             }
         };
         match network.try_rules() {
-            Ok(()) => Some(network),
+            Ok(()) => {
+                network.settle();
+                Some(network)
+            }
             Err(reason) => {
                 skip(Need::Nftables, reason);
                 None
@@ -54,10 +108,14 @@ impl Network {
 
     /// Whether this kernel can intercept at all.
     fn try_rules(&self) -> Result<(), String> {
+        let ip = match self.family {
+            Family::V4 => "ip",
+            Family::V6 => "ip6",
+        };
         for rule in [
             "nft create table inet try",
             "nft create chain inet try passing { type filter hook prerouting priority mangle; }",
-            "nft add rule inet try passing udp dport 9 tproxy ip to :9 accept",
+            &format!("nft add rule inet try passing udp dport 9 tproxy {ip} to :9 accept"),
             "nft delete table inet try",
         ] {
             run(&self.router, rule)?;
@@ -66,36 +124,90 @@ impl Network {
     }
 
     fn connect(&self) -> Result<(), String> {
-        for (end, name, number) in [(&self.near, "near", 1), (&self.far, "far", 2)] {
+        let (ip, bits) = match self.family {
+            Family::V4 => ("ip -4", "24"),
+            // In use at once.
+            Family::V6 => ("ip -6", "64 nodad"),
+        };
+        for (end, name, side) in [(&self.near, "near", 1), (&self.far, "far", 2)] {
             let (process, there) = (std::process::id(), end.as_fd().as_raw_fd());
             let pair = format!(
                 "ip link add {name} type veth peer name wan netns /proc/{process}/fd/{there}"
             );
             run(&self.router, &pair)?;
-            run(
-                &self.router,
-                &format!("ip address add 10.88.{number}.1/24 dev {name}"),
-            )?;
-            run(&self.router, &format!("ip link set {name} up"))?;
-            run(end, &format!("ip address add 10.88.{number}.2/24 dev wan"))?;
-            run(end, "ip link set wan up")?;
-            run(end, &format!("ip route add default via 10.88.{number}.1"))?;
+            for (namespace, device, host) in [(&self.router, name, 1), (end, "wan", 2)] {
+                if self.family == Family::V6 {
+                    // No address of its own, which would come after a second.
+                    let quiet = format!("ip link set {device} addrgenmode none");
+                    run(namespace, &quiet)?;
+                }
+                let address = self.family.address(side, host) + "/" + bits;
+                // The options of an address follow the device.
+                let (address, options) = address.split_once(' ').unwrap_or((address.as_str(), ""));
+                let add = format!("{ip} address add {address} dev {device} {options}");
+                run(namespace, &add)?;
+                run(namespace, &format!("ip link set {device} up"))?;
+            }
+            let router = self.family.address(side, 1);
+            run(end, &format!("{ip} route add default via {router}"))?;
         }
         run(&self.router, "ip link set lo up")?;
-        let forward = || fs::write("/proc/sys/net/ipv4/ip_forward", "1");
-        let forwarded = self.router.inside(forward);
-        forwarded.map_err(|error| format!("ip_forward: {error}"))
+        let forwarding = match self.family {
+            Family::V4 => "/proc/sys/net/ipv4/ip_forward",
+            Family::V6 => "/proc/sys/net/ipv6/conf/all/forwarding",
+        };
+        let forwarded = self.router.inside(|| fs::write(forwarding, "1"));
+        forwarded.map_err(|error| format!("{forwarding}: {error}"))
+    }
+
+    /// Waits until the links are up: routes over them change with that.
+    fn settle(&self) {
+        until("links that are up", || {
+            let rules = self.rules();
+            let multicast = |device: &str| rules.contains(&format!("ff00::/8 dev {device}"));
+            let is_ready = self.family == Family::V4 || multicast("near") && multicast("far");
+            is_ready && !rules.contains("linkdown")
+        });
     }
 
     /// All rules of the router that a relay could add.
     fn rules(&self) -> String {
+        let ip = self.family.option();
         [
             "nft list ruleset",
-            "ip -4 rule show",
-            "ip -4 route show table all",
+            &format!("ip {ip} rule show"),
+            &format!("ip {ip} route show table all"),
         ]
         .map(|command| run(&self.router, command).unwrap())
         .concat()
+    }
+
+    /// Rules of others: a table, and rules and routes of two numbers, the second of which is the first that a relay would take.
+    fn add_foreign(&self) {
+        let (ip, to) = match self.family {
+            Family::V4 => ("ip -4", "198.51.100.0/24"),
+            Family::V6 => ("ip -6", "2001:db8::/32"),
+        };
+        let mut commands = vec![
+            "nft create table inet foreign".to_owned(),
+            "nft create chain inet foreign passing { type filter hook prerouting priority mangle; }"
+                .to_owned(),
+            "nft add rule inet foreign passing udp dport 9 accept".to_owned(),
+        ];
+        for number in [77, 45110] {
+            commands.push(format!("{ip} rule add fwmark {number} lookup {number}"));
+            commands.push(format!("{ip} route add blackhole {to} table {number}"));
+        }
+        for command in commands {
+            run(&self.router, &command).unwrap();
+        }
+    }
+
+    /// Whether all that was there before still is, whatever else there is.
+    fn still_has(&self, before: &str) -> bool {
+        let rules = self.rules();
+        let mut kept = before.lines();
+        kept.all(|line| rules.lines().any(|rule| rule == line))
     }
 }
 
@@ -139,9 +251,11 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 fn relay(network: &Network, folder: &Folder) -> Started {
     let file = folder.at("relay.toml");
     let config = format!(
-        "listen = \"0.0.0.0:4511\"\nupstream = \"up\"\n\
-         [[neighbour]]\nname = \"up\"\naddress = \"{SERVER}\"\nkey = \"a.key\"\n\
-         [[neighbour]]\nname = \"down\"\nkey = \"b.key\"\n"
+        "listen = \"{}\"\nupstream = \"up\"\n\
+         [[neighbour]]\nname = \"up\"\naddress = \"{}\"\nkey = \"a.key\"\n\
+         [[neighbour]]\nname = \"down\"\nkey = \"b.key\"\n",
+        network.family.listen(),
+        network.family.server()
     );
     fs::write(&file, config).unwrap();
     let before = network.rules();
@@ -167,44 +281,50 @@ fn fetched_bytes(folder: &Path) -> u64 {
         .sum()
 }
 
+/// A server of a folder's files, which has both keys.
+fn serve(network: &Network, folder: &Folder) -> Started {
+    let server = network.family.server().to_string();
+    let [secret, files, ours, other] =
+        ["secret", "files", "a.key", "b.key"].map(|it| folder.at(it));
+    let serve = starhaul(&[
+        "serve",
+        path(&files),
+        "--listen",
+        &server,
+        "--secret",
+        path(&secret),
+        "--key",
+        path(&ours),
+        "--key",
+        path(&other),
+    ]);
+    Started::new(&network.far, serve)
+}
+
 /// The requester knows the server only, and both have a key for each other: where a relay stands between them, it serves; where it
-/// is killed, they go on without it; and no rule outlives it.
+/// is killed, they go on without it; and no rule outlives it, nor is one of others touched.
 #[test]
 fn a_relay_appears_in_the_way_and_vanishes_during_a_transfer() {
-    let Some(network) = Network::create() else {
+    let Some(network) = Network::create(Family::V4) else {
         return;
     };
     let folder = Folder::new();
     // More than what comes while a relay starts on a busy computer.
     let whole = folder.write("files/whole", 200_000_000);
-    let (secret, keys) = (
-        folder.at("secret"),
-        [folder.at("a.key"), folder.at("b.key")],
-    );
-    let files = folder.at("files");
-    let server = [
-        &[
-            "serve",
-            path(&files),
-            "--listen",
-            SERVER,
-            "--secret",
-            path(&secret),
-        ][..],
-        &["--key", path(&keys[0]), "--key", path(&keys[1])],
-    ];
-    let _server = Started::new(&network.far, starhaul(&server.concat()));
+    let _server = serve(&network, &folder);
+    network.add_foreign();
     let untouched = network.rules();
 
     let into = folder.at("into");
     fs::create_dir(&into).unwrap();
     let first = relay(&network, &folder);
-    let mut fetch = folder.fetch("whole", SERVER.parse().unwrap(), "b.key", &into);
+    let mut fetch = folder.fetch("whole", network.family.server(), "b.key", &into);
     let mut fetch = network.near.inside(|| fetch.spawn()).unwrap();
     until("a sixth through the relay", || {
         fetched_bytes(&into) > 10_000_000
     });
     assert!(taken(&network) > 100, "{}", network.rules());
+    assert!(network.still_has(&untouched), "{}", network.rules());
 
     drop(first);
     until("the rules to go", || network.rules() == untouched);
@@ -218,5 +338,28 @@ fn a_relay_appears_in_the_way_and_vanishes_during_a_transfer() {
     assert!(fs::read(into.join("whole")).unwrap() == whole);
 
     drop(second);
+    until("the rules to go", || network.rules() == untouched);
+}
+
+#[test]
+fn a_relay_in_the_way_of_ipv6_serves_and_leaves_nothing() {
+    let Some(network) = Network::create(Family::V6) else {
+        return;
+    };
+    let folder = Folder::new();
+    let whole = folder.write("files/whole", 10_000_000);
+    let _server = serve(&network, &folder);
+    network.add_foreign();
+    let untouched = network.rules();
+    let relay = relay(&network, &folder);
+    let into = folder.at("into");
+    fs::create_dir(&into).unwrap();
+    let mut fetch = folder.fetch("whole", network.family.server(), "b.key", &into);
+    let output = network.near.inside(|| fetch.output()).unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(fs::read(into.join("whole")).unwrap() == whole);
+    assert!(taken(&network) > 100, "{}", network.rules());
+    assert!(network.still_has(&untouched), "{}", network.rules());
+    drop(relay);
     until("the rules to go", || network.rules() == untouched);
 }

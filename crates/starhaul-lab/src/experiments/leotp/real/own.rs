@@ -7,19 +7,15 @@ use std::{
 };
 
 use serde::Deserialize;
-use starhaul_leotp::NodeConfig;
 use starhaul_replay::{Chain, Program};
 
 use super::{Figures, Hops, folder::Folder};
 use crate::{
     Error,
     realtime::{Bench, Measured, said},
+    worlds::chain::LEOTP_PAYLOAD_SHARE,
 };
 
-/// Headers of IPv4, UDP and LEOTP, without the echo that few packets carry.
-const HEADER_BYTES: f64 = 63.0;
-pub(super) const PAYLOAD_SHARE: f64 =
-    NodeConfig::SEGMENT_BYTES as f64 / (NodeConfig::SEGMENT_BYTES as f64 + HEADER_BYTES);
 /// How often the requester is looked after while it must not have ended.
 const ROUND: Duration = Duration::from_millis(5);
 
@@ -38,7 +34,7 @@ pub(super) fn run(
     seed: u64,
     restart: bool,
 ) -> Result<Measured<Figures>, Error> {
-    let bytes = hops.rate.scaled(PAYLOAD_SHARE).bytes_in(hops.time());
+    let bytes = hops.rate.scaled(LEOTP_PAYLOAD_SHARE).bytes_in(hops.time());
     let folder = Folder::new(&bench.program, hops.count, bytes, seed)?;
     let links = hops.links(seed);
     let Measured {

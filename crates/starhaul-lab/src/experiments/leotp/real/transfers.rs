@@ -6,6 +6,7 @@ use super::{Figures, Hops, System, kernel, own};
 use crate::{
     Error,
     realtime::{Bench, Measured},
+    worlds::chain::LEOTP_PAYLOAD_SHARE,
 };
 
 /// Name of the part, what it stands for, what it shows.
@@ -47,7 +48,7 @@ impl Row {
 /// The share of the link's rate that is payload, while it carries full packets that arrive at the first try.
 fn payload_share(system: &System) -> f64 {
     match system {
-        System::Leotp { .. } => own::PAYLOAD_SHARE,
+        System::Leotp { .. } => LEOTP_PAYLOAD_SHARE,
         System::Kernel(_) => kernel::PAYLOAD_SHARE,
     }
 }

@@ -59,6 +59,27 @@ fn a_longer_path_that_is_told_is_soon_no_queue() {
     }
 }
 
+/// Packets waited for a little too long. The drain that looks for a shorter path let less arrive, of which as much seems to be the queue that is
+/// kept: for seconds the rate stayed so low.
+#[test]
+fn a_path_that_is_a_little_longer_and_told_is_found_as_soon_as_untold() {
+    for (delay, longer) in [(0.01, 0.0018), (0.01, 0.0019), (0.02, 0.0018)] {
+        let [told, untold] = [true, false].map(|is_told| {
+            let (mut hop, after) = (filled(delay, CAPACITY), delay + longer);
+            hop.reconfigure(after, 0.0);
+            hop.run(after, CAPACITY, after);
+            if is_told {
+                hop.control.on_reconfiguration();
+            }
+            unsent(hop.run(4.0, CAPACITY, after), 4.0)
+        });
+        assert!(
+            told < untold + 0.05,
+            "{delay} s, {longer} s longer: {told} s unsent, untold {untold}"
+        );
+    }
+}
+
 /// A shorter path hid below what had waited during the outage, for as long as there was enough to send.
 #[test]
 fn a_shorter_path_that_is_told_is_found_below_a_queue() {
