@@ -129,6 +129,9 @@ pub struct Leotp {
     pub packets_lost: u64,
     /// Packets sent to them again.
     pub packets_repaired: u64,
+    /// Reconfigurations of hops that it was told of.
+    #[serde(default)]
+    pub reconfigurations: u64,
 }
 
 /// A neighbour in a chain.

@@ -111,6 +111,7 @@ fn chain(chain: &Chain) -> Leotp {
         packets_received: now.node.data_received,
         packets_lost: now.node.reported_lost,
         packets_repaired: now.node.repaired,
+        reconfigurations: now.node.reconfigurations,
     }
 }
 

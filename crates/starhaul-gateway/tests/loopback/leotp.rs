@@ -366,3 +366,18 @@ fn without_the_secret_nothing_is_reached() {
         chain.end().await;
     });
 }
+
+#[test]
+fn reconfigurations_of_a_hop_are_heard_of_and_counted() {
+    run(async {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["c.key", "chain.key"] {
+            fs::write(folder.path().join(name), format!("0123456789abcdef {name}")).unwrap();
+        }
+        let rest = "[leotp]\nlisten = \"127.0.0.1:0\"\nsecret = \"chain.key\"\n\
+             [[leotp.neighbour]]\nname = \"relay\"\nkey = \"c.key\"\ntimetable = \"0s every 1s\"\n";
+        let gateway = gateway(folder.path(), rest).await;
+        until(|| gateway.report().leotp.unwrap().reconfigurations > 0).await;
+        gateway.shutdown().await;
+    });
+}

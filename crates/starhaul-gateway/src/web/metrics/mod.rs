@@ -158,6 +158,12 @@ fn of_chain(status: &Status, families: &mut Families<'_>) -> fmt::Result {
         None,
         one(|chain| chain.packets_repaired),
     )?;
+    families.counter(
+        "starhaul_leotp_reconfigurations",
+        "Reconfigurations of hops that it was told of",
+        None,
+        one(|chain| chain.reconfigurations),
+    )?;
     let neighbours = chain.into_iter().flat_map(|chain| &chain.neighbours);
     let heard = neighbours.map(|neighbour| {
         (
