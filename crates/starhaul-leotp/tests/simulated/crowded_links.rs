@@ -2,7 +2,7 @@
 //! comes is dropped.
 
 use std::{
-    collections::{BTreeSet, VecDeque},
+    collections::BTreeSet,
     time::{Duration, Instant},
 };
 
@@ -11,7 +11,9 @@ use starhaul_leotp::{
     NodeConfig, Outcome, StreamConfig, StreamEvent, StreamId, StreamRead,
 };
 use starhaul_link::LinkSpec;
-use starhaul_sim::{Datagram, Delivery, Node as SimNode, Simulation, Udp};
+use starhaul_sim::Simulation;
+
+use crate::acting::{acts, address};
 
 /// The header of a stream that is to bring data.
 const BULK: &[u8] = b"bulk";
@@ -27,31 +29,7 @@ struct End {
     got: usize,
 }
 
-impl SimNode for End {
-    type Load = Udp;
-
-    fn handle_packet(&mut self, now: Instant, packet: Delivery<Udp>) {
-        let from = NeighbourId(packet.from.port().into());
-        self.node.handle_datagram(now, from, &packet.load.payload);
-        self.act(now);
-    }
-
-    fn poll_transmit(&mut self, now: Instant, out: &mut VecDeque<Datagram>) {
-        let mut datagram = Vec::new();
-        if let Some(NeighbourId(to)) = self.node.poll_transmit(now, &mut datagram) {
-            out.push_back(Datagram::udp(0, address(to), 0, datagram.into()));
-        }
-    }
-
-    fn poll_timeout(&mut self) -> Option<Instant> {
-        self.node.poll_timeout()
-    }
-
-    fn handle_timeout(&mut self, now: Instant) {
-        self.node.handle_timeout(now);
-        self.act(now);
-    }
-}
+acts!(End);
 
 impl End {
     fn act(&mut self, now: Instant) {
@@ -94,10 +72,6 @@ impl End {
     fn send(&mut self, now: Instant, id: StreamId) {
         while self.node.write_stream(now, id, &[5; 10_000]) == 10_000 {}
     }
-}
-
-fn address(number: u32) -> std::net::SocketAddr {
-    ([10, 0, 0, 1], u16::try_from(number).unwrap()).into()
 }
 
 /// Nodes in a row with these links between them: the first accepts, the last opens.

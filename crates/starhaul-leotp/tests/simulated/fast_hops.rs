@@ -1,9 +1,6 @@
 //! Hops of 10 Gbit/s in virtual time, the rate that each hop is designed for: no bound keeps a transfer from filling them.
 
-use std::{
-    collections::VecDeque,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use starhaul_leotp::{
@@ -11,7 +8,9 @@ use starhaul_leotp::{
     NeighbourKey, Node, NodeConfig, Source,
 };
 use starhaul_link::LinkSpec;
-use starhaul_sim::{Datagram, Delivery, Node as SimNode, Simulation, Udp};
+use starhaul_sim::Simulation;
+
+use crate::acting::{acts, address};
 
 const CONTENT: ContentId = ContentId([1; 16]);
 const HOPS: u16 = 3;
@@ -87,36 +86,7 @@ impl Host {
     }
 }
 
-impl SimNode for Host {
-    type Load = Udp;
-
-    fn handle_packet(&mut self, now: Instant, packet: Delivery<Udp>) {
-        let from = NeighbourId(packet.from.port().into());
-        self.node.handle_datagram(now, from, &packet.load.payload);
-        self.act(now);
-    }
-
-    fn poll_transmit(&mut self, now: Instant, out: &mut VecDeque<Datagram>) {
-        let mut datagram = Vec::new();
-        if let Some(NeighbourId(to)) = self.node.poll_transmit(now, &mut datagram) {
-            let to = address(u16::try_from(to).unwrap());
-            out.push_back(Datagram::udp(0, to, 0, datagram.into()));
-        }
-    }
-
-    fn poll_timeout(&mut self) -> Option<Instant> {
-        self.node.poll_timeout()
-    }
-
-    fn handle_timeout(&mut self, now: Instant) {
-        self.node.handle_timeout(now);
-        self.act(now);
-    }
-}
-
-fn address(number: u16) -> std::net::SocketAddr {
-    ([10, 0, 0, 1], number).into()
-}
+acts!(Host);
 
 /// A node of the chain: 1 serves, the others ask the one before them.
 fn node(now: Instant, number: u16) -> Node {
@@ -157,12 +127,12 @@ fn three_hops_of_ten_gigabits_are_filled() {
             measured: None,
             finished: None,
         });
-        sim.network.bind(id, 0, address(number));
+        sim.network.bind(id, 0, address(number.into()));
     }
     let spec: LinkSpec = HOP.parse().unwrap();
     for at in 1..=HOPS {
         sim.network
-            .connect(address(at), address(at + 1), &spec, &spec);
+            .connect(address(at.into()), address((at + 1).into()), &spec, &spec);
     }
     let secret = ContentSecret::new(&[8; 32]);
     let server = &mut sim.nodes[0].node;

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 
+mod acting;
 mod crowded_links;
 mod fast_hops;
 mod late_hosts;

@@ -1,9 +1,6 @@
 //! A hop whose way becomes another one, in virtual time: its nodes are told, or find out.
 
-use std::{
-    collections::VecDeque,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use starhaul_cc::{Reconfiguration, ReconfigurationSource};
 use starhaul_leotp::{
@@ -11,7 +8,9 @@ use starhaul_leotp::{
     NodeConfig, Source,
 };
 use starhaul_link::LinkSpec;
-use starhaul_sim::{Datagram, Delivery, LinkId, Node as SimNode, Simulation, Udp};
+use starhaul_sim::{LinkId, Simulation};
+
+use crate::acting::{acts, address};
 
 /// Bytes per second of each link, headers included.
 const RATE: f64 = 2.5e6;
@@ -36,34 +35,10 @@ struct End {
     got: usize,
 }
 
-impl SimNode for End {
-    type Load = Udp;
-
-    fn handle_packet(&mut self, now: Instant, packet: Delivery<Udp>) {
-        let from = NeighbourId(packet.from.port().into());
-        self.node.handle_datagram(now, from, &packet.load.payload);
-        self.read(now);
-    }
-
-    fn poll_transmit(&mut self, now: Instant, out: &mut VecDeque<Datagram>) {
-        let mut datagram = Vec::new();
-        if let Some(NeighbourId(to)) = self.node.poll_transmit(now, &mut datagram) {
-            out.push_back(Datagram::udp(0, address(to), 0, datagram.into()));
-        }
-    }
-
-    fn poll_timeout(&mut self) -> Option<Instant> {
-        self.node.poll_timeout()
-    }
-
-    fn handle_timeout(&mut self, now: Instant) {
-        self.node.handle_timeout(now);
-        self.read(now);
-    }
-}
+acts!(End);
 
 impl End {
-    fn read(&mut self, now: Instant) {
+    fn act(&mut self, now: Instant) {
         while let Some(event) = self.node.poll_event() {
             if let Event::Readable(id) = event {
                 while let Some(data) = self.node.read(now, id) {
@@ -72,10 +47,6 @@ impl End {
             }
         }
     }
-}
-
-fn address(number: u32) -> std::net::SocketAddr {
-    ([10, 0, 0, 1], u16::try_from(number).unwrap()).into()
 }
 
 /// A server, a relay, and a requester behind a hop that has several ways.

@@ -1,10 +1,7 @@
 //! A node of a chain that has carried more packets than 16 bits number begins a new life, in virtual time: its neighbours find it
 //! again, and the transfer goes on.
 
-use std::{
-    collections::VecDeque,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use starhaul_leotp::{
@@ -12,7 +9,9 @@ use starhaul_leotp::{
     NeighbourKey, Node, NodeConfig,
 };
 use starhaul_link::LinkSpec;
-use starhaul_sim::{Datagram, Delivery, Node as SimNode, Simulation, Udp};
+use starhaul_sim::Simulation;
+
+use crate::acting::{acts, address};
 
 const CONTENT: ContentId = ContentId([1; 16]);
 const HOPS: u16 = 3;
@@ -74,36 +73,7 @@ impl Host {
     }
 }
 
-impl SimNode for Host {
-    type Load = Udp;
-
-    fn handle_packet(&mut self, now: Instant, packet: Delivery<Udp>) {
-        let from = NeighbourId(packet.from.port().into());
-        self.node.handle_datagram(now, from, &packet.load.payload);
-        self.act(now);
-    }
-
-    fn poll_transmit(&mut self, now: Instant, out: &mut VecDeque<Datagram>) {
-        let mut datagram = Vec::new();
-        if let Some(NeighbourId(to)) = self.node.poll_transmit(now, &mut datagram) {
-            let to = address(u16::try_from(to).unwrap());
-            out.push_back(Datagram::udp(0, to, 0, datagram.into()));
-        }
-    }
-
-    fn poll_timeout(&mut self) -> Option<Instant> {
-        self.node.poll_timeout()
-    }
-
-    fn handle_timeout(&mut self, now: Instant) {
-        self.node.handle_timeout(now);
-        self.act(now);
-    }
-}
-
-fn address(number: u16) -> std::net::SocketAddr {
-    ([10, 0, 0, 1], number).into()
-}
+acts!(Host);
 
 fn secret() -> ContentSecret {
     ContentSecret::new(&[8; 32])
@@ -144,12 +114,12 @@ fn longest_pause(restarted: u16) -> Duration {
     let mut sim = Simulation::new(restarted.into(), start);
     for number in 1..=HOPS + 1 {
         let id = sim.add_node(Host::new(node(start, number, 1), start));
-        sim.network.bind(id, 0, address(number));
+        sim.network.bind(id, 0, address(number.into()));
     }
     let spec: LinkSpec = HOP.parse().unwrap();
     for at in 1..=HOPS {
         sim.network
-            .connect(address(at), address(at + 1), &spec, &spec);
+            .connect(address(at.into()), address((at + 1).into()), &spec, &spec);
     }
     sim.nodes.last_mut().unwrap().fetch(start);
     let mut is_second_life = false;

@@ -13,6 +13,8 @@ use starhaul_leotp::{
 use starhaul_link::LinkSpec;
 use starhaul_sim::{Datagram, Delivery, LinkId, Node as SimNode, Simulation, Udp};
 
+use crate::acting::address;
+
 const HOP: &str = "rate=20mbit,delay=10ms,loss=1%,queue=200p";
 const PATH_RTT: Duration = Duration::from_millis(80);
 const HOP_RTT: Duration = Duration::from_millis(20);
@@ -215,10 +217,6 @@ fn pattern(at: usize, most: usize) -> &'static [u8] {
         (0..PERIOD + WRITE).map(byte).collect()
     });
     &PATTERN[at % PERIOD..][..most.min(WRITE)]
-}
-
-fn address(number: u32) -> std::net::SocketAddr {
-    ([10, 0, 0, 1], u16::try_from(number).unwrap()).into()
 }
 
 struct Chain {

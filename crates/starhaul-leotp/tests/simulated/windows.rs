@@ -14,6 +14,8 @@ use starhaul_leotp::{
 use starhaul_link::LinkSpec;
 use starhaul_sim::{Datagram, Delivery, Node as SimNode, Simulation, Udp};
 
+use crate::acting::address;
+
 const SEED: u64 = 1;
 const MIB: usize = 1 << 20;
 /// What all streams of a node may hold unless a test says otherwise.
@@ -149,10 +151,6 @@ fn pattern(at: usize, most: usize) -> &'static [u8] {
         (0..PERIOD + WRITE).map(byte).collect()
     });
     &PATTERN[at % PERIOD..][..most.min(WRITE)]
-}
-
-fn address(number: u32) -> std::net::SocketAddr {
-    ([10, 0, 0, 1], u16::try_from(number).unwrap()).into()
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a display value")]
