@@ -137,9 +137,14 @@ impl Network {
             run(&self.router, &pair)?;
             for (namespace, device, host) in [(&self.router, name, 1), (end, "wan", 2)] {
                 if self.family == Family::V6 {
-                    // No address of its own, which would come after a second.
-                    let quiet = format!("ip link set {device} addrgenmode none");
-                    run(namespace, &quiet)?;
+                    // The kernel's own link-local address would come after a second. Without one a router asks for no neighbour on behalf of
+                    // what it forwards or sends in another one's name.
+                    for command in [
+                        format!("ip link set {device} addrgenmode none"),
+                        format!("ip -6 address add fe80::{host}/64 dev {device} nodad"),
+                    ] {
+                        run(namespace, &command)?;
+                    }
                 }
                 let address = self.family.address(side, host) + "/" + bits;
                 // The options of an address follow the device.
