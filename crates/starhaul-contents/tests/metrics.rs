@@ -73,7 +73,7 @@ fn lasting(text: &str) -> Vec<&str> {
 /// A text between two moments of the same figures, and those.
 fn scrape_between(mut relay: Relay) -> (Relay, Figures, String) {
     let address = relay.metrics_address().unwrap();
-    let limit = Instant::now() + Duration::from_secs(20);
+    let limit = Instant::now() + Duration::from_secs(60);
     loop {
         thread::sleep(STALE);
         let before = relay.figures();
@@ -119,7 +119,7 @@ fn a_scrape_gives_what_the_relay_has_carried() {
             key: NeighbourKey::new(&shared_secret(&at("b.key")).unwrap()),
             secret: ContentSecret::new(&shared_secret(&at("secret")).unwrap()),
             into: at(into),
-            patience: Duration::from_secs(20),
+            patience: Duration::from_secs(60),
         };
         fetching.run(|_| {}).unwrap();
     }
@@ -208,7 +208,7 @@ fn forged_packets_are_counted_and_add_no_series() {
             socket.send_to(&[number; 64], to).unwrap();
         }
     }
-    let limit = Instant::now() + Duration::from_secs(20);
+    let limit = Instant::now() + Duration::from_secs(60);
     let after = loop {
         thread::sleep(STALE);
         let after = scrape(address);

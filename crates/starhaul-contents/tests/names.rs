@@ -49,7 +49,7 @@ fn a_content_comes_from_a_server_with_a_name_while_another_name_does_not_resolve
         key: key("b.key"),
         secret: secret(),
         into: at("into"),
-        patience: Duration::from_secs(10),
+        patience: Duration::from_secs(60),
     };
     fetching.run(|_| {}).unwrap();
     assert_eq!(

@@ -16,41 +16,74 @@ fn unix() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap()
 }
 
-/// A relay that these keys of one neighbour tell of reconfigurations runs until it has heard of one; when that is.
-fn heard(folder: &tempfile::TempDir, keys: &str) -> Duration {
+/// A folder with the keys of a relay's neighbours.
+fn folder() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["a.key", "b.key"] {
+        let text = format!("0123456789abcdef {name}\n");
+        fs::write(folder.path().join(name), text).unwrap();
+    }
+    folder
+}
+
+/// A relay that these keys of one neighbour tell of reconfigurations.
+fn relay(folder: &tempfile::TempDir, keys: &str) -> Relay {
     let text = format!(
         "listen = \"127.0.0.1:0\"\n\
          [[neighbour]]\nname = \"a\"\nkey = \"a.key\"\n{keys}\n\
          [[neighbour]]\nname = \"b\"\nkey = \"b.key\"\n"
     );
     let config = Config::parse(&text, &folder.path().join("relay.toml")).unwrap();
-    let mut relay = Relay::open(config, false).unwrap();
-    let limit = Instant::now() + Duration::from_secs(20);
+    Relay::open(config, false).unwrap()
+}
+
+/// A relay runs until it has heard of one; when that is.
+fn heard(mut relay: Relay) -> Duration {
+    let limit = Instant::now() + Duration::from_secs(60);
     while relay.traffic().node.reconfigurations == 0 {
-        assert!(Instant::now() < limit, "it heard of none: {keys}");
+        assert!(Instant::now() < limit, "it heard of none: {relay:?}");
         relay.turn(limit).unwrap();
     }
     unix()
 }
 
+/// A line of a file with times.
+fn line(time: Duration) -> String {
+    format!("{}.{:03}\n", time.as_secs(), time.subsec_millis())
+}
+
 #[test]
 fn listed_times_and_a_timetable_are_heard_of_in_time() {
-    let folder = tempfile::tempdir().unwrap();
-    for name in ["a.key", "b.key"] {
-        let text = format!("0123456789abcdef {name}\n");
-        fs::write(folder.path().join(name), text).unwrap();
-    }
-    let listed = unix() + Duration::from_millis(300);
-    let (seconds, millis) = (listed.as_secs(), listed.subsec_millis());
-    let text = format!("# the hop to a\n{seconds}.{millis:03}\n");
+    let folder = folder();
+    // After the relay has read it, on a busy computer too.
+    let listed = unix() + Duration::from_secs(2);
+    let text = format!("# the hop to a\n{}", line(listed));
     fs::write(folder.path().join("hop.times"), text).unwrap();
-    let at = heard(&folder, "schedule = \"hop.times\"");
+    let at = heard(relay(&folder, "schedule = \"hop.times\""));
     // A time is written in milliseconds.
     let over = listed + OVER - Duration::from_millis(1);
     assert!(at >= over, "{at:?}, the outage is over at {over:?}");
+    let relay = relay(&folder, "timetable = \"0s every 1s\"");
     let before = unix();
-    let at = heard(&folder, "timetable = \"0s every 1s\"");
+    let at = heard(relay);
     // The first whole second whose outage was not over yet.
     let second = Duration::from_secs((before - OVER).as_secs() + 1);
     assert!(at >= second + OVER, "{at:?}, the outage of {second:?}");
+}
+
+/// The file was read at the start alone: those of the next day needed a restart.
+#[test]
+fn a_schedule_that_is_renewed_is_heard_of_without_a_restart() {
+    let folder = folder();
+    let [file, next] = ["hop.times", "next.times"].map(|name| folder.path().join(name));
+    // In 2096.
+    fs::write(&file, "4000000000\n").unwrap();
+    let mut relay = relay(&folder, "schedule = \"hop.times\"");
+    relay.turn(Instant::now() + OVER).unwrap();
+    // Whenever it is read, a time comes soon.
+    let start = unix();
+    let times = (0..120).map(|seconds| line(start + Duration::from_secs(seconds)));
+    fs::write(&next, times.collect::<String>()).unwrap();
+    fs::rename(&next, &file).unwrap();
+    heard(relay);
 }

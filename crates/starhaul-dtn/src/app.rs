@@ -30,6 +30,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 use crate::{
     checksum,
     journal::Journal,
+    payload::Payload,
     plan::Moment,
     schedule::Schedule,
     security::{Keys, Refused},
@@ -134,18 +135,32 @@ impl App {
         })
     }
 
-    /// Sends a payload, and returns the name of its bundle when it is stored.
+    /// Sends a copy of a payload, and returns the name of its bundle when it is stored.
     ///
     /// # Errors
     /// [`Error::Full`], [`Error::NotNow`] and [`Error::Refused`].
     pub async fn send(&self, to: Eid, payload: &[u8], lifetime: Duration) -> Result<String, Error> {
+        self.send_prepared(to, Payload::of(payload), lifetime).await
+    }
+
+    /// Sends a payload from where it is, and returns the name of its bundle when it is stored.
+    ///
+    /// # Errors
+    /// As [`App::send`].
+    pub(crate) async fn send_prepared(
+        &self,
+        to: Eid,
+        mut payload: Payload,
+        lifetime: Duration,
+    ) -> Result<String, Error> {
         let registered = self.registered.get();
         let (source, sink) =
             registered.ok_or_else(|| Error::NotNow("the endpoint is not registered".to_owned()))?;
         let to = expanded(to, source)?;
-        let _room = self.desk.stock.admit(payload.len() as u64)?;
+        let bytes = payload.bytes().len() as u64;
+        let _room = self.desk.stock.admit(bytes)?;
         for _ in 0..ATTEMPTS {
-            let data = new_bundle(source, &to, payload, lifetime, &self.desk.keys);
+            let data = new_bundle(source, &to, &mut payload, lifetime, &self.desk.keys);
             let data = data.map_err(Error::Refused)?;
             match steady::accept(sink.send(data)).await {
                 Err(fault) => {
@@ -342,7 +357,7 @@ fn internal(error: &Refused) -> services::Error {
 fn new_bundle(
     source: &Eid,
     to: &Eid,
-    payload: &[u8],
+    payload: &mut Payload,
     lifetime: Duration,
     keys: &Keys,
 ) -> Result<Bytes, String> {
@@ -354,9 +369,10 @@ fn new_bundle(
         });
     let stamp = CreationTimestamp::now();
     if !keys.protects() {
-        return checksum::build(builder, payload, stamp).map(Bytes::from);
+        return checksum::build(builder, payload, stamp);
     }
-    let built = builder.with_payload(Cow::Borrowed(payload)).build(stamp);
+    let builder = builder.with_payload(Cow::Borrowed(payload.bytes()));
+    let built = builder.build(stamp);
     let (bundle, data) = built.map_err(|error| error.to_string())?;
     keys.protect(bundle, data, source)
         .map(|data| Bytes::from(data.into_vec()))
@@ -410,7 +426,8 @@ mod tests {
             let app = App::new(desk.clone(), deliveries);
             let (from, to) = ("ipn:2.1".parse().unwrap(), "ipn:1.50".parse().unwrap());
             let lifetime = Duration::from_secs(60);
-            let data = new_bundle(&from, &to, b"content", lifetime, &Keys::default()).unwrap();
+            let mut payload = Payload::of(b"content");
+            let data = new_bundle(&from, &to, &mut payload, lifetime, &Keys::default()).unwrap();
             let receiving = tokio::spawn({
                 let app = app.clone();
                 async move {
@@ -459,8 +476,8 @@ mod tests {
         let lifetime = Duration::from_secs(60);
         let expiry = OffsetDateTime::now_utc() + lifetime;
         let receive = |number: usize| {
-            let (app, payload) = (app.clone(), number.to_be_bytes());
-            let data = new_bundle(&from, &to, &payload, lifetime, &Keys::default()).unwrap();
+            let (app, mut payload) = (app.clone(), Payload::of(&number.to_be_bytes()));
+            let data = new_bundle(&from, &to, &mut payload, lifetime, &Keys::default()).unwrap();
             tokio::spawn(async move { app.on_receive(data, expiry).await })
         };
         let mut receiving: Vec<_> = (0..OWN + SHARED).map(receive).collect();

@@ -22,13 +22,14 @@ use crate::{
     Error,
     app::{App, Delivery, MOST_APPLICATIONS},
     node::Handle,
+    payload::Payload,
     plan::Moment,
     schedule::Schedule,
     stock::NoRoom,
 };
 use starhaul_dtn_client::{
     Error as ClientError,
-    control::wire::{Reply, Request, default_sockets, read, read_payload, write},
+    control::wire::{Reply, Request, default_sockets, read, write},
 };
 use starhaul_net::LocalSocketFile;
 
@@ -132,7 +133,7 @@ async fn accept(listener: UnixListener, node: Handle) {
 
 struct Connection {
     node: Handle,
-    requests: mpsc::Receiver<io::Result<(Request, Vec<u8>)>>,
+    requests: mpsc::Receiver<io::Result<(Request, Payload)>>,
     writer: OwnedWriteHalf,
     app: Option<Arc<App>>,
     deliveries: mpsc::Receiver<Delivery>,
@@ -169,7 +170,7 @@ impl Connection {
                     None => return Ok(()),
                     Some(request) => {
                         let (request, payload) = request?;
-                        let reply = match self.handle(request, &payload).await {
+                        let reply = match self.handle(request, payload).await {
                             Ok(reply) => reply,
                             Err(ClientError::Full) => Reply::Full,
                             Err(ClientError::NotNow(reason)) => Reply::NotNow { reason },
@@ -211,7 +212,7 @@ impl Connection {
         write(&mut self.writer, &reply, &payload).await
     }
 
-    async fn handle(&mut self, request: Request, payload: &[u8]) -> Result<Reply, ClientError> {
+    async fn handle(&mut self, request: Request, payload: Payload) -> Result<Reply, ClientError> {
         let refused = |reason: &str| ClientError::Refused(reason.to_owned());
         match request {
             Request::Status => Ok(Reply::Status(Box::new(self.node.status()))),
@@ -250,7 +251,7 @@ impl Connection {
                     return Err(refused("the lifetime is zero or above ten years"));
                 }
                 let id = app
-                    .send(to, payload, Duration::from_millis(lifetime_ms))
+                    .send_prepared(to, payload, Duration::from_millis(lifetime_ms))
                     .await?;
                 Ok(Reply::Sent { id })
             }
@@ -297,7 +298,7 @@ async fn skip(reader: &mut BufReader<OwnedReadHalf>, bytes: u64) -> io::Result<(
 async fn read_all(
     mut reader: BufReader<OwnedReadHalf>,
     most_bytes: u64,
-    requested: mpsc::Sender<io::Result<(Request, Vec<u8>)>>,
+    requested: mpsc::Sender<io::Result<(Request, Payload)>>,
 ) {
     loop {
         let request = match read::<Request>(&mut reader).await {
@@ -306,11 +307,11 @@ async fn read_all(
                 // It is refused when it has been passed over, so that its sender reads the reason.
                 Request::Send { bytes, .. } if bytes > most_bytes => skip(&mut reader, bytes)
                     .await
-                    .map(|()| (request, Vec::new())),
-                Request::Send { bytes, .. } => read_payload(&mut reader, bytes)
+                    .map(|()| (request, Payload::default())),
+                Request::Send { bytes, .. } => Payload::read(&mut reader, bytes)
                     .await
                     .map(|payload| (request, payload)),
-                other => Ok((other, Vec::new())),
+                other => Ok((other, Payload::default())),
             },
             Err(error) => Err(error),
         };

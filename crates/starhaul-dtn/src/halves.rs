@@ -14,6 +14,9 @@ use hardy_bpa::{
     storage::{BundleStorage, RecoveryResponse, Result},
     stream::Sender,
 };
+use starhaul_ltp::{combined_checksum, rest_checksum};
+
+use crate::sums;
 
 /// The number of the payload block (RFC 9171 §4.1).
 const PAYLOAD: u64 = 1;
@@ -32,7 +35,14 @@ struct Aside {
     /// Where it is in the data of its bundle.
     block: Range<usize>,
     /// It, and the end of the bundle; `None` until the data are read.
-    rest: Option<Bytes>,
+    rest: Option<Rest>,
+}
+
+/// The last bytes of a bundle, and CRC32C of them if it is known.
+#[derive(Clone, Debug, Default)]
+struct Rest {
+    bytes: Bytes,
+    sum: Option<u32>,
 }
 
 impl Aside {
@@ -62,12 +72,20 @@ impl Aside {
     fn keep(&mut self, data: &Bytes) -> Option<Bytes> {
         let Range { start, end } = self.block;
         let block = data.get(start..end).filter(|_| self.rest.is_none())?;
-        self.rest = Some(match data.get(end..) {
-            Some([END]) => data.slice(start..),
+        let (before, behind) = (data.slice(..start), data.get(end..));
+        self.rest = Some(if let Some([END]) = behind {
+            let bytes = data.slice(start..);
+            // What was noted as it came or was made; what is before is short.
+            let all = sums::of(data);
+            let rest = |all| rest_checksum(all, crc32c::crc32c(&before), bytes.len() as u64);
+            let sum = all.map(rest);
+            Rest { bytes, sum }
+        } else {
             // An array with a length, which the agent does not make.
-            _ => [block, &[END]].concat().into(),
+            let bytes = [block, &[END]].concat().into();
+            Rest { bytes, sum: None }
         });
-        Some(data.slice(..start))
+        Some(before)
     }
 }
 
@@ -89,7 +107,7 @@ pub(crate) struct Halves {
     /// All of it, or a bundle without the payload's block.
     made: Bytes,
     /// The payload's block and the end of the bundle, or nothing.
-    rest: Bytes,
+    rest: Rest,
 }
 
 impl Halves {
@@ -97,7 +115,7 @@ impl Halves {
     pub(crate) fn whole(bundle: Bytes) -> Self {
         Self {
             made: bundle,
-            rest: Bytes::new(),
+            rest: Rest::default(),
         }
     }
 
@@ -124,7 +142,7 @@ impl Halves {
 
     /// Bytes of the bundle.
     pub(crate) fn len(&self) -> usize {
-        match self.rest.len() {
+        match self.rest.bytes.len() {
             0 => self.made.len(),
             // Both have the end.
             rest => (self.made.len() + rest).saturating_sub(1),
@@ -134,10 +152,17 @@ impl Halves {
     /// The bundle, one piece behind the other; no copy.
     pub(crate) fn into_parts(self) -> (Bytes, Bytes) {
         let Self { mut made, rest } = self;
-        if !rest.is_empty() {
+        if !rest.bytes.is_empty() {
             made.truncate(made.len().saturating_sub(1));
         }
-        (made, rest)
+        (made, rest.bytes)
+    }
+
+    /// CRC32C of the bundle, if the payload need not be read for it.
+    pub(crate) fn checksum(&self) -> Option<u32> {
+        let (sum, bytes) = (self.rest.sum?, self.rest.bytes.len() as u64);
+        let (_, before) = self.made.split_last()?;
+        Some(combined_checksum(crc32c::crc32c(before), sum, bytes))
     }
 
     /// The bundle in one piece; a copy, if it is in two.
@@ -302,6 +327,26 @@ mod tests {
         let sent = sent.join();
         assert!(sent == expected);
         assert!(ParsedBundle::parse(&sent, no_keys).is_ok());
+    }
+
+    /// LTP need not read a payload for the checksum of its block.
+    #[tokio::test]
+    async fn the_checksum_of_what_is_sent_follows_from_that_of_what_came() {
+        for is_known in [false, true] {
+            let (bundle, data) = bundle("ipn:1.5", 1_000_000, false);
+            let sum = crc32c::crc32c(&data);
+            let agent = Agent::new(match is_known {
+                true => sums::note(data, sum),
+                false => data,
+            });
+            send(&agent, bundle).await;
+            let mark = crate::trail::Mark::of(&"ipn:1.0".parse().unwrap());
+            let sent = agent.sent.lock().take().unwrap();
+            let sent = sent.changed(|made| mark.leave_in(made));
+            let checksum = sent.checksum();
+            let expected = crc32c::crc32c(&sent.join());
+            assert_eq!(checksum, is_known.then_some(expected));
+        }
     }
 
     /// It would be sent without a payload, and acknowledged.

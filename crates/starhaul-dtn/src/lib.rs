@@ -23,6 +23,7 @@ mod layers;
 mod ltp;
 pub mod metrics;
 mod node;
+mod payload;
 pub mod plan;
 mod routes;
 mod schedule;
@@ -30,6 +31,7 @@ mod security;
 mod silence;
 mod steady;
 mod stock;
+mod sums;
 mod trail;
 mod unread;
 

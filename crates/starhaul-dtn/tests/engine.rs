@@ -19,7 +19,7 @@ use starhaul_dtn::{Config, Node, blocks, plan::Moment};
 use starhaul_ltp::{Engine, EngineConfig, EngineId, Event, Outgoing, PeerConfig};
 use starhaul_net::{IoMode, ltp::LtpDriver};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 const NODE: EngineId = EngineId(2);
 
 /// What became of blocks.
@@ -181,7 +181,8 @@ async fn bundles_of_a_block_that_is_refused_go_alone() {
     engine.open_service(blocks::AGGREGATE);
     let local = "127.0.0.1:0".parse().unwrap();
     let mut driver = LtpDriver::bind(local, IoMode::default(), engine).unwrap();
-    let epoch = Moment::from(SystemTime::now()).plus(Duration::from_secs(1));
+    // After all bundles are stored, on a busy computer too.
+    let epoch = Moment::from(SystemTime::now()).plus(Duration::from_secs(5));
     let text = format!(
         "node = \"ipn:2.0\"\nepoch = \"{epoch}\"\n[storage]\nkind = \"memory\"\n[ltp]\nlisten = \"127.0.0.1:0\"\n\
          [[ltp.peer]]\nnode = \"ipn:1.0\"\naddress = \"{}\"\n\

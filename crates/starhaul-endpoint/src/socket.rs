@@ -280,7 +280,8 @@ mod tests {
 
     #[test]
     fn a_socket_that_was_lost_is_bound_again_once_its_address_is_free() {
-        let taken = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        // At an address of its own, where no other test takes the port meanwhile.
+        let taken = std::net::UdpSocket::bind("127.77.0.1:0").unwrap();
         let address = taken.local_addr().unwrap();
         let mut now = Instant::now();
         let new = NewSocket {

@@ -440,7 +440,7 @@ async fn path_when(session: &Session, ready: impl Fn(&PathStatus) -> bool) -> Pa
             }
         }
     };
-    tokio::time::timeout(Duration::from_secs(10), look)
+    tokio::time::timeout(Duration::from_secs(60), look)
         .await
         .unwrap()
 }

@@ -61,7 +61,6 @@ mod tests {
             address: None,
             key: file(&format!("{name}.key")),
             signals: HopSignals::default(),
-            schedule: None,
         };
         let mut rule = LeotpRule {
             listen: ([127, 0, 0, 1], 0).into(),
@@ -86,9 +85,13 @@ mod tests {
         for name in ["secret", "b.key"] {
             std::fs::write(file(name), format!("0123456789abcdef {name}")).unwrap();
         }
-        rule.neighbours[1].schedule = Some(file("b.times"));
+        rule.neighbours[1].signals.schedule = Some(file("b.times"));
         refused(&rule, "[leotp]: schedule of neighbour \"b\": cannot read ");
         std::fs::write(file("b.times"), "1767225612\n").unwrap();
+        // The chain gets the times and the file, which it reads again.
+        let signals = rule.load_signals().unwrap().remove(1);
+        assert_eq!(signals.times.iter().count(), 1);
+        assert_eq!(signals.schedule, Some(file("b.times")));
         drop(bind(&rule).unwrap());
     }
 }

@@ -200,7 +200,8 @@ mod tests {
 
     use super::*;
 
-    const TIME: Duration = Duration::from_millis(50);
+    /// Time for some messages, also beside tests that take all processors.
+    const TIME: Duration = Duration::from_secs(1);
 
     fn dialogue(server: SocketAddr) -> Result<Answered, Error> {
         Dialogue {

@@ -19,6 +19,7 @@ const WIDER: u64 = 4;
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Block {
     parts: Vec<Bytes>,
+    checksum: Option<u32>,
 }
 
 impl Block {
@@ -35,6 +36,16 @@ impl Block {
     /// Its parts in order; no copy.
     pub fn parts(&self) -> &[Bytes] {
         &self.parts
+    }
+
+    /// CRC32C of its bytes; `None` if it carried none, and so was compared with nothing.
+    pub fn checksum(&self) -> Option<u32> {
+        self.checksum
+    }
+
+    /// The same, of which this is the CRC32C.
+    pub(crate) fn with_checksum(self, checksum: Option<u32>) -> Self {
+        Self { checksum, ..self }
     }
 
     /// Its bytes in one piece of memory; copies unless it has only one part.
@@ -178,6 +189,7 @@ impl Assembly {
         });
         Block {
             parts: parts.filter(|part| !part.is_empty()).collect(),
+            checksum: None,
         }
     }
 

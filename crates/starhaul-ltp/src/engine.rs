@@ -168,11 +168,12 @@ impl Engine {
     /// [`Error::UnknownPeer`], [`Error::EmptyBlock`] and [`Error::RedBeyondBlock`] for a wrong call; [`Error::Full`] while
     /// too much is under way.
     pub fn send(&mut self, now: Instant, outgoing: Outgoing) -> Result<SessionId, Error> {
-        self.send_with(now, outgoing, Bytes::new())
+        self.send_with(now, outgoing, Bytes::new(), None)
     }
 
     /// As [`Engine::send`], of a block that goes on with `rest`, in which segments borrow, too. What is before it is copied, unless it
-    /// ends with a segment, and should be short.
+    /// ends with a segment, and should be short. Who knows CRC32C of the red part gives it as `checksum`, so that it is not computed again;
+    /// a receiver refuses a block that has another one.
     ///
     /// # Errors
     /// As [`Engine::send`]. The red part is one of both together.
@@ -181,6 +182,7 @@ impl Engine {
         now: Instant,
         outgoing: Outgoing,
         rest: Bytes,
+        checksum: Option<u32>,
     ) -> Result<SessionId, Error> {
         let Outgoing {
             to,
@@ -206,6 +208,7 @@ impl Engine {
             });
         }
         let block = Contents::new(block, rest, peer.config.segment_data);
+        let red = (red, checksum);
         let number = self.with_peer(now, to, |peer, cx| peer.send(cx, service, block, red));
         Ok(SessionId {
             originator: self.config.id,

@@ -44,6 +44,7 @@ mod batch;
 mod block;
 mod clock;
 mod coding;
+mod combine;
 mod config;
 mod contents;
 mod credit;
@@ -64,6 +65,7 @@ pub use auth::AuthKey;
 pub use batch::Batch;
 pub use block::Block;
 pub use coding::Coding;
+pub use combine::{combined_checksum, rest_checksum};
 pub use config::{
     ETHERNET_SEGMENT_DATA, EngineConfig, Explained, NumberWidth, PeerConfig, UnknownPeers,
 };

@@ -320,6 +320,7 @@ impl ReceiveSession {
         self.is_delivered = true;
         self.symbols = Repairs::default();
         let block = std::mem::take(&mut self.assembly).into_block(length);
+        let block = block.with_checksum(self.checksum);
         Some((block, is_whole, self.checksum.is_some()))
     }
 

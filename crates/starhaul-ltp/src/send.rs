@@ -36,7 +36,9 @@ pub(crate) struct SendSession {
     /// The first byte that was never sent.
     next: u64,
     segments_since_checkpoint: u32,
-    /// CRC32C of the red bytes before `checked`.
+    /// CRC32C of the red part, if whoever sends it knows that.
+    known: Option<u32>,
+    /// If not, that of the red bytes before `checked`.
     crc: u32,
     checked: u64,
     acked: RangeSet,
@@ -138,14 +140,20 @@ pub(crate) enum ReportOutcome {
 }
 
 impl SendSession {
-    /// A block, of which the first `red` bytes are red. `serial` is the first checkpoint serial number.
-    pub(crate) fn new(service: u64, block: Contents, red: u64, serial: u64) -> Self {
+    /// A block, of which the first `red` bytes are red, with CRC32C of these if it is known. `serial` is the first checkpoint serial number.
+    pub(crate) fn new(
+        service: u64,
+        block: Contents,
+        (red, known): (u64, Option<u32>),
+        serial: u64,
+    ) -> Self {
         Self {
             service,
             block,
             red,
             next: 0,
             segments_since_checkpoint: 0,
+            known,
             crc: 0,
             checked: 0,
             acked: RangeSet::default(),
@@ -210,18 +218,25 @@ impl SendSession {
     }
 
     /// Adds to the checksum what a plan of a short segment sends for the first time, and some data behind it: one long
-    /// read from memory is faster than one for each segment, and the copy of the segment finds the data in the cache.
+    /// read from memory is faster than one for each segment, and the copy of the segment finds the data in the cache. That holds
+    /// also where the checksum is known.
     pub(crate) fn check_ahead(&mut self, plan: &Plan) {
         let is_short = plan.end - plan.start < LONG_COPY;
         if plan.source == Source::Fresh && is_short && plan.end.min(self.red) > self.checked {
-            self.check(plan.end.max(self.checked + CHECKED_AT_ONCE));
+            let until = plan.end.max(self.checked + CHECKED_AT_ONCE);
+            if self.known.is_some() {
+                self.block.fetch(self.checked, until.min(self.red));
+            }
+            self.check(until);
         }
     }
 
-    /// Adds the red data before `until` to the checksum.
+    /// Adds the red data before `until` to the checksum, unless that is known.
     fn check(&mut self, until: u64) {
         let until = until.min(self.red);
-        self.crc = self.block.checksum(self.crc, self.checked, until);
+        if self.known.is_none() {
+            self.crc = self.block.checksum(self.crc, self.checked, until);
+        }
         self.checked = self.checked.max(until);
     }
 
@@ -267,7 +282,8 @@ impl SendSession {
     }
 
     fn red_checksum(&self) -> u32 {
-        self.block.checksum(self.crc, self.checked, self.red)
+        let computed = || self.block.checksum(self.crc, self.checked, self.red);
+        self.known.unwrap_or_else(computed)
     }
 
     /// The next segment that was never sent, with at most `most` bytes of data; a checkpoint if `asks`.

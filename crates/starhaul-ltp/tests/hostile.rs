@@ -14,6 +14,7 @@ use pair::{
 use starhaul_ltp::{
     AuthKey, Batch, Body, CancelReason, Checkpoint, Data, DataKind, End, Engine, EngineConfig,
     EngineId, Event, LinkState, NumberWidth, Outgoing, PeerConfig, Repair, SessionId, UnknownPeers,
+    parse,
 };
 
 #[test]
@@ -179,6 +180,70 @@ fn a_block_damaged_on_the_way_is_never_delivered() {
             reason: CancelReason::System
         })
     );
+}
+
+/// Changes the byte of a block that is at this offset, if it is in this segment.
+fn damage(segment: &mut [u8], at: u64) {
+    let (parsed, _) = parse(segment).unwrap();
+    let Body::Data(data) = parsed.body else {
+        return;
+    };
+    let within = at.checked_sub(data.offset);
+    let within = within.filter(|within| *within < data.payload.len() as u64);
+    let start = data.payload.as_ptr().addr() - segment.as_ptr().addr();
+    if let Some(within) = within {
+        segment[start + usize::try_from(within).unwrap()] ^= 0x10;
+    }
+}
+
+/// Who sends a block may know its checksum: then nobody reads the block for it here, and what is damaged on the way is noticed all the same.
+#[test]
+fn a_block_of_a_known_checksum_arrives_as_it_was_sent_or_not_at_all() {
+    let now = Instant::now();
+    let (config, block) = (PeerConfig::new(Duration::ZERO, None), content(5000, 1));
+    let sum = crc32c::crc32c(&block);
+    let carry = |cut: usize, checksum: u32, damaged: Option<u64>| {
+        let mut sender = engine(SENDER, 1, &[RECEIVER], &config, now);
+        let mut receiver = engine(RECEIVER, 2, &[SENDER], &config, now);
+        let outgoing = Outgoing {
+            to: RECEIVER,
+            service: SERVICE,
+            red: 5000,
+            block: block.slice(..cut),
+        };
+        let sent = sender.send_with(now, outgoing, block.slice(cut..), Some(checksum));
+        sent.unwrap();
+        for mut segment in output(&mut sender, now) {
+            damaged.iter().for_each(|at| damage(&mut segment, *at));
+            receiver.handle_datagrams(now, SENDER, &segment, segment.len());
+        }
+        converse(&mut sender, &mut receiver, now);
+        let events = std::iter::from_fn(|| receiver.poll_event());
+        let blocks = events.filter_map(|event| match event {
+            Event::RedPart { block, .. } => Some((block.checksum(), block.into_bytes())),
+            _ => None,
+        });
+        let blocks: Vec<_> = blocks.collect();
+        let is_refused = std::iter::from_fn(|| sender.poll_event()).any(|event| {
+            let (by, reason) = match event {
+                Event::SendCancelled { by, reason, .. } => (by, reason),
+                _ => return false,
+            };
+            (by, reason) == (End::Receiver, CancelReason::System)
+        });
+        (blocks, is_refused)
+    };
+    for cut in [0, 200, 1360, 5000] {
+        let whole = vec![(Some(sum), block.clone())];
+        assert_eq!(carry(cut, sum, None), (whole, false), "cut at {cut}");
+        for at in [0, 199, 200, 1359, 1360, 2719, 2720, 4079, 4080, 4999] {
+            let carried = carry(cut, sum, Some(at));
+            assert_eq!(carried, (vec![], true), "cut at {cut}, byte {at}");
+        }
+        // It is told as it was given.
+        let carried = carry(cut, sum ^ 1, None);
+        assert_eq!(carried, (vec![], true), "cut at {cut}");
+    }
 }
 
 #[test]

@@ -1,6 +1,11 @@
 //! LEOTP over UDP: a node, its socket, and the addresses of its neighbours.
 
+mod hop;
+#[cfg(feature = "config")]
+mod keys;
 mod mtus;
+mod probers;
+mod schedules;
 mod signals;
 #[cfg(test)]
 mod tests;
@@ -23,7 +28,7 @@ use crate::{
     stamped::{Waits, stamp_messages},
 };
 
-pub use signals::HopSignals;
+pub use hop::HopSignals;
 
 /// The port that Starhaul uses for LEOTP; none is assigned.
 pub const PORT: u16 = 4511;
@@ -221,7 +226,8 @@ impl LeotpDriver {
         self.names.follow(id, name, self.options.address, reaches)
     }
 
-    /// Tells how the node hears of reconfigurations of the hop to a neighbour from now on.
+    /// Tells how the node hears of reconfigurations of the hop to a neighbour from now on. A file with times is read again when it changes, by a
+    /// thread of its own.
     pub fn watch(&mut self, id: NeighbourId, signals: HopSignals) {
         self.signals.set(id, signals);
     }

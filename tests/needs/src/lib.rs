@@ -13,20 +13,22 @@
 //! }
 //! ```
 
+mod ports;
 #[cfg(feature = "s3")]
 mod s3;
+mod sleeper;
 
+pub use ports::free;
 #[cfg(feature = "s3")]
 pub use s3::S3Server;
+pub use sleeper::{FREE, Sleeper, Wakes};
 
 use std::{
     env,
     fmt::{self, Display},
     fs::OpenOptions,
     io::Write as _,
-    net::{SocketAddr, TcpListener, UdpSocket},
     path::{Path, PathBuf},
-    sync::atomic::{AtomicU16, Ordering},
     thread,
 };
 
@@ -183,22 +185,6 @@ pub fn trace(file: &str) -> Option<PathBuf> {
         return None;
     }
     Some(path)
-}
-
-/// An address on loopback that nothing has bound, for TCP and UDP. It is not one of those that the kernel gives to others meanwhile, and
-/// none comes twice.
-pub fn free() -> SocketAddr {
-    static TRIED: AtomicU16 = AtomicU16::new(0);
-    // Another run of the tests begins elsewhere.
-    let begin = u16::try_from(std::process::id() % 12_000).unwrap_or(0);
-    loop {
-        let tried = TRIED.fetch_add(1, Ordering::Relaxed);
-        let port = 18_000 + begin.wrapping_add(tried) % 12_000;
-        let address = SocketAddr::from(([127, 0, 0, 1], port));
-        if UdpSocket::bind(address).is_ok() && TcpListener::bind(address).is_ok() {
-            return address;
-        }
-    }
 }
 
 /// Whether a need may be missing where this list is required.

@@ -1,10 +1,7 @@
 //! What a relay's configuration may hold.
 
-use starhaul_config::{Definition, Example, Key, definition::names};
-
-/// Whether reconfigurations of the hop to a neighbour are looked for, by the kind of its link.
-pub(super) const LINKS: [(&str, bool); 2] = [("leo", true), ("other", false)];
-const LINK_NAMES: [&str; LINKS.len()] = names(&LINKS);
+use starhaul_config::{Definition, Example, Key};
+use starhaul_net::leotp::HopSignals;
 
 /// A datagram of an unknown address is compared with the keys of all neighbours.
 pub(super) const MOST_NEIGHBOURS: usize = 256;
@@ -58,22 +55,7 @@ static NEIGHBOUR: Definition = Definition {
         Key::text("key", "file")
             .such_as("\"server.key\"")
             .means("File of the key that both share: any text of 16 bytes or more."),
-        Key::words("link", &LINK_NAMES)
-            .or("other")
-            .means("Kind of link. `leo`: it leads over a low-orbit satellite, whose [reconfigurations](#reconfigurations-of-a-hop) are looked for by ICMP echo."),
-        Key::text("detect_target", "`auto`, or an IP address")
-            .or("auto")
-            .with(&[("link", "\"leo\"")])
-            .means("Host to probe: the nearest stable address behind the satellite on the way to the neighbour, or this one."),
-        Key::text("timetable", "`starlink`, `oneweb`, or such as `12s every 15s` or `every 11s`")
-            .or_none("none")
-            .such_as("\"starlink\"")
-            .means("The operator's [timetable](reconfigurations.md#timetables) of them. Without `link = \"leo\"` it needs an offset."),
-        Key::text("schedule", "file with times")
-            .or_none("none")
-            .such_as("\"hop.times\"")
-            .means("File with the times of them, a line of seconds since 1970 each, as `starhaul orbit paths --out hop.times` [writes](orbit.md#files) it."),
-    ]],
+    ], HopSignals::KEYS],
     examples: &[
         Example {
             comment: "",

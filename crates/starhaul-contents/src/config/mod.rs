@@ -10,12 +10,11 @@ use std::{
     path::Path,
 };
 
-use starhaul_cc::{ProbeTarget, Timetable};
 use starhaul_config::{Definition, Document, Table, nearest, secret_file};
 use starhaul_leotp::NeighbourKey;
 use starhaul_net::{PeerAddress, leotp::HopSignals};
 
-use self::definition::{LINKS, MOST_NEIGHBOURS, TOP};
+use self::definition::{MOST_NEIGHBOURS, TOP};
 use crate::{Error, file_error};
 
 /// Begins the names of variables of the environment that stand for keys.
@@ -191,40 +190,21 @@ fn read_neighbour(table: &Table<'_>, folder: &Path) -> Result<(Neighbour, [u8; 3
     })?;
     let secret = starhaul_config::shared_secret(&key);
     let secret = secret.map_err(|error| table.key_problem("key", error))?;
+    let mut signals = HopSignals::read(table, folder)?;
+    let loaded = signals.load_times();
+    loaded.map_err(|error| table.key_problem("schedule", error))?;
     let neighbour = Neighbour {
         name,
         address,
         key: NeighbourKey::new(&secret),
-        signals: read_signals(table, folder)?,
+        signals,
     };
     Ok((neighbour, secret))
 }
 
-/// How reconfigurations of the hop to a neighbour become known.
-fn read_signals(table: &Table<'_>, folder: &Path) -> Result<HopSignals, Error> {
-    let target = table.text("detect_target", str::parse::<ProbeTarget>)?;
-    let is_probed = table.choice("link", &LINKS)?;
-    if !is_probed && table.has("detect_target") {
-        let problem = "nothing is probed here: add link = \"leo\"";
-        return Err(table.key_problem("detect_target", problem).into());
-    }
-    let times = table.text_if("schedule", |text| {
-        let name = file_name(text).map_err(str::to_owned)?;
-        HopSignals::read_times(&folder.join(name))
-    })?;
-    let signals = HopSignals {
-        timetable: table.text_if("timetable", str::parse::<Timetable>)?,
-        times: times.unwrap_or_default(),
-        probe: is_probed.then_some(target),
-    };
-    match signals.problem() {
-        Some(problem) => Err(table.key_problem("timetable", problem).into()),
-        None => Ok(signals),
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use starhaul_cc::{ProbeTarget, Timetable};
     use starhaul_config::trials;
 
     use super::*;
@@ -355,6 +335,9 @@ mod tests {
         assert_eq!(signals.timetable, Some(Timetable::STARLINK));
         let times: starhaul_cc::KnownTimes = "1767225612".parse().unwrap();
         assert_eq!(signals.times, times);
+        // It is read again when it changes.
+        let file = folder.path().join("hop.times");
+        assert_eq!(signals.schedule.as_ref(), Some(&file));
         assert_eq!(config.neighbours[1].signals, HopSignals::default());
         let text = config.describe();
         assert!(

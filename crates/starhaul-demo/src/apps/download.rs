@@ -405,7 +405,7 @@ mod tests {
 
     #[tokio::test]
     async fn one_that_stalls_has_no_more_than_came_in_all_the_time() {
-        let score = download(Deed::Stall(Duration::from_secs(1))).await;
+        let score = download(Deed::Stall(Duration::from_secs(2))).await;
         assert!(score.sha256_ok && score.failure.is_none(), "{score:?}");
         assert!(over_all_the_time(&score), "{score:?}");
     }

@@ -1,13 +1,6 @@
 //! Whole nodes between applications, and between engines of LTP.
 
-use std::{
-    net::SocketAddr,
-    sync::{
-        Arc,
-        atomic::{AtomicU32, Ordering},
-    },
-    time::Duration,
-};
+use std::{net::SocketAddr, sync::Arc, time::Duration, vec};
 
 use bytes::Bytes;
 use hardy_bpv7::{
@@ -17,6 +10,7 @@ use hardy_bpv7::{
     dtn_time::DtnTime,
     eid::{Eid, Service},
 };
+use parking_lot::Mutex;
 use starhaul_ltp::EngineId;
 use starhaul_net::PeerAddress;
 use tokio::{
@@ -32,6 +26,7 @@ use crate::{
     Config, Error, LtpConfig, LtpPeer, Node, Storage,
     app::App,
     ltp::blocks::{join, split},
+    payload::Payload,
     plan::{ContactPlan, NodeId},
     security::Keys,
 };
@@ -63,9 +58,11 @@ pub(super) async fn large(count: u32, storage: impl Fn(&str) -> Storage) -> Resu
         .await?;
     let (unused, _) = mpsc::channel(1);
     let (sender, _) = near.handle().open(None, unused).await?;
+    let all = Arc::new(Sending {
+        payloads: Mutex::new(blocking(move || Ok(large_load(count))).await?),
+        room: Semaphore::new(LARGE_UNDER_WAY),
+    });
     let watch = Stopwatch::start();
-    let (next, room) = (AtomicU32::new(0), Semaphore::new(LARGE_UNDER_WAY));
-    let all = Arc::new(Sending { next, count, room });
     let mut sending = JoinSet::new();
     for _ in 0..SENDERS {
         sending.spawn(send(sender.clone(), to.clone(), all.clone()));
@@ -93,28 +90,29 @@ pub(super) async fn large(count: u32, storage: impl Fn(&str) -> Storage) -> Resu
 
 /// What the applications that send share.
 struct Sending {
-    /// The next bundle.
-    next: AtomicU32,
-    count: u32,
+    /// What is left to be sent.
+    payloads: Mutex<vec::IntoIter<Payload>>,
     /// A permit for each bundle that may leave.
     room: Semaphore,
 }
 
+/// As before LTP alone, all payloads are there before it begins: as applications have filled them, and nobody has looked at them.
+fn large_load(count: u32) -> vec::IntoIter<Payload> {
+    let payloads = (0..count).map(|number| Payload::prepared(&payload(number, LARGE_BYTES)));
+    payloads.collect::<Vec<_>>().into_iter()
+}
+
 async fn send(app: Arc<App>, to: Eid, all: Arc<Sending>) -> Result<(), Error> {
-    let mut contents = payload(0, LARGE_BYTES);
     loop {
-        let number = all.next.fetch_add(1, Ordering::Relaxed);
-        if number >= all.count {
+        let next = all.payloads.lock().next();
+        let Some(payload) = next else {
             return Ok(());
-        }
+        };
         // It comes back when a bundle has arrived.
         if let Ok(permit) = all.room.acquire().await {
             permit.forget();
         }
-        if let Some(first) = contents.first_chunk_mut() {
-            *first = number.to_le_bytes();
-        }
-        let sent = app.send(to.clone(), &contents, LIFETIME).await;
+        let sent = app.send_prepared(to.clone(), payload, LIFETIME).await;
         sent?;
     }
 }

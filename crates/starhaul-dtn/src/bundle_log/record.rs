@@ -11,7 +11,9 @@
 //!
 //! Salt and offset keep apart what another file left on the medium, and what a bundle's payload holds that looks like a record.
 
-use crate::bundle_log::Key;
+use starhaul_ltp::{combined_checksum, rest_checksum};
+
+use crate::{bundle_log::Key, sums};
 
 /// Bytes of a header.
 const HEADER: usize = 16;
@@ -230,7 +232,12 @@ pub(super) fn begin(
         return Err(TooLong);
     }
     let written = u32::try_from(length).map_err(|_| TooLong)?;
-    let body_sum = crc32c::crc32c_append(crc32c::crc32c(body[0]), body[1]);
+    let head_sum = crc32c::crc32c(body[0]);
+    let body_sum = match sums::of(body[1]) {
+        // As the data were when they came or were made.
+        Some(sum) => combined_checksum(head_sum, sum, body[1].len() as u64),
+        None => crc32c::crc32c_append(head_sum, body[1]),
+    };
     let mut header = [0; HEADER];
     header[..4].copy_from_slice(&kind.letters());
     header[4..8].copy_from_slice(&written.to_le_bytes());
@@ -311,6 +318,18 @@ pub(super) fn whole(bytes: &[u8], salt: u64, offset: u64) -> Option<Record<'_>> 
         Parsed::Record(_, record) => Some(record),
         Parsed::CutOff | Parsed::Nothing => None,
     }
+}
+
+/// CRC32C of the last so many bytes of a record's body, if it is the one that the header tells, as of one that [`whole`] returns.
+pub(super) fn sum_of_last(record: &[u8], bytes: usize) -> Option<u32> {
+    let (header, rest) = record.split_first_chunk::<HEADER>()?;
+    let [length, body_sum] = [4, 8].map(|at| number_at(header, at));
+    let before = rest.get(..(length as usize).checked_sub(bytes)?)?;
+    Some(rest_checksum(
+        body_sum,
+        crc32c::crc32c(before),
+        bytes as u64,
+    ))
 }
 
 /// What a header says.
@@ -478,6 +497,26 @@ mod tests {
         // Of another segment, or elsewhere in it.
         assert_eq!(Reader::new(&segment, 0, 12, true).count(), 0);
         assert_eq!(Reader::new(&segment, 8, 11, true).count(), 0);
+    }
+
+    #[test]
+    fn data_of_which_the_checksum_is_known_make_the_record_that_others_make() {
+        let data: Vec<u8> = (0..100_000_u32)
+            .map(|at| (at % 251).to_le_bytes()[0])
+            .collect();
+        let written = |data: &[u8]| {
+            let (mut segment, number) = (Vec::new(), 7_u64.to_le_bytes());
+            append(&mut segment, 800, 11, Kind::Data, [&number, data]).unwrap();
+            segment
+        };
+        let (expected, sum) = (written(&data), crc32c::crc32c(&data));
+        let known = sums::note(data.clone().into(), sum);
+        assert!(written(&known) == expected);
+        assert_eq!(whole(&expected, 11, 800), Some(Record::Data(7, &data)));
+        assert_eq!(sum_of_last(&expected, data.len()), Some(sum));
+        // What has changed in memory since it came is noticed when it is read.
+        let wrong = sums::note(data.into(), sum ^ 1);
+        assert_eq!(whole(&written(&wrong), 11, 800), None);
     }
 
     #[test]

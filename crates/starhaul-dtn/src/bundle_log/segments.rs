@@ -14,8 +14,9 @@ use super::{
     index::Place,
     medium::Segment,
     prepared::status,
-    record::{Reader, Record, START, Span, start, whole},
+    record::{Reader, Record, START, Span, start, sum_of_last, whole},
 };
+use crate::sums;
 
 const SUFFIX: &str = ".log";
 /// Records of more bytes are not read where nobody needs them, and data of more are not copied.
@@ -175,9 +176,14 @@ impl Reading {
     pub(super) fn data(&self) -> io::Result<Bytes> {
         self.record(|bytes, record| {
             let data = record.data()?;
-            Some(match data.len() > LARGE {
-                true => bytes.slice_ref(data),
-                false => Bytes::copy_from_slice(data),
+            if data.len() <= LARGE {
+                return Some(Bytes::copy_from_slice(data));
+            }
+            let shared = bytes.slice_ref(data);
+            // What was just compared.
+            Some(match sum_of_last(bytes, data.len()) {
+                Some(sum) => sums::note(shared, sum),
+                None => shared,
             })
         })
     }

@@ -20,7 +20,9 @@ use hardy_bpa::{
     cla::{Cla, ClaAddress, ClaAddressType, Error, ForwardBundleResult, Result, Sink},
 };
 use starhaul_log::Seldom;
-use starhaul_ltp::{Engine, EngineConfig, EngineId, LinkState, PeerConfig, SessionId, Stats};
+use starhaul_ltp::{
+    Block, Engine, EngineConfig, EngineId, LinkState, PeerConfig, SessionId, Stats,
+};
 use starhaul_net::{IoMode, PeerAddress, Waker, ltp::LtpDriver};
 use tokio::{
     sync::{Semaphore, oneshot},
@@ -32,6 +34,7 @@ use crate::{
     config::LtpConfig,
     halves::{Carrier, Halves},
     plan::NodeId,
+    sums,
 };
 
 /// Blocks whose bundles are being stored at a time.
@@ -321,12 +324,26 @@ async fn store_all(
     }
 }
 
+/// The bytes of a block. If they are one bundle, what LTP has compared is noted: nobody reads it again for another checksum of it.
+fn in_one_piece(service: u64, block: Block) -> Bytes {
+    let sum = block.checksum().filter(|_| service == blocks::BUNDLE);
+    let bytes = block.into_bytes();
+    match sum {
+        Some(sum) => sums::note(bytes, sum),
+        None => bytes,
+    }
+}
+
 /// Whether all that a block holds is stored.
 async fn store(layer: &LtpLayer, sink: &Arc<dyn Sink>, room: &Semaphore, arrived: Arrived) -> bool {
     let session = arrived.session;
     let node = layer.node(session.originator);
     let from = address(session.originator);
-    let bundles = match blocks::split(arrived.service, &arrived.block.into_bytes()) {
+    let block = in_one_piece(arrived.service, arrived.block);
+    let split = blocks::split(arrived.service, &block);
+    // The agent may change a bundle where it is if nobody else has it.
+    drop(block);
+    let bundles = match split {
         Ok(bundles) => bundles,
         Err(error) => {
             let node = node.map(ToString::to_string);

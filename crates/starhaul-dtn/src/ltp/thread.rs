@@ -233,12 +233,16 @@ impl Worker {
 
     /// Gives the bundles back when the engine is full.
     fn send(&mut self, to: EngineId, block: Vec<Waiting>) -> Result<(), Vec<Waiting>> {
-        let (service, (head, rest)) = match block.as_slice() {
-            [one] => (BUNDLE, one.bundle.clone().into_parts()),
+        let (service, (head, rest), checksum) = match block.as_slice() {
+            [one] => (
+                BUNDLE,
+                one.bundle.clone().into_parts(),
+                one.bundle.checksum(),
+            ),
             all => {
                 let bundles = all.iter().map(|waiting| waiting.bundle.clone().join());
                 let bundles: Vec<Bytes> = bundles.collect();
-                (AGGREGATE, (join(&bundles), Bytes::new()))
+                (AGGREGATE, (join(&bundles), Bytes::new()), None)
             }
         };
         let outgoing = Outgoing {
@@ -248,7 +252,7 @@ impl Worker {
             block: head,
         };
         let engine = self.driver.engine();
-        match engine.send_with(Instant::now(), outgoing, rest) {
+        match engine.send_with(Instant::now(), outgoing, rest, checksum) {
             Ok(session) => {
                 if service == AGGREGATE {
                     self.aggregates.insert(session, to);

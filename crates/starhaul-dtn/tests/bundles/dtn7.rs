@@ -13,7 +13,7 @@ use starhaul_dtn_client::control::Client;
 use starhaul_needs::{Need, free, skip};
 
 const LIFETIME: Duration = Duration::from_secs(60);
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A running `dtnd`, killed at the end.
 struct Dtnd {

@@ -1,6 +1,6 @@
 //! Bundles that other nodes cut into fragments (RFC 9171 §5.8, §5.9).
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use super::kit::{
     LIFETIME, Running, content,
@@ -44,13 +44,17 @@ fn node(source: &Source, more: &str) -> String {
     )
 }
 
-/// Half a second of turns for what leaves and is answered.
-async fn turn(mut source: Source) -> Source {
-    let turning = tokio::task::spawn_blocking(move || {
-        source.receive(1, Duration::from_millis(500));
-        source
+/// Half a second of turns for what leaves and is answered; they go on until what this returns is dropped.
+async fn turn(mut source: Source) -> Arc<()> {
+    let guard = Arc::new(());
+    let guarded = Arc::downgrade(&guard);
+    tokio::task::spawn_blocking(move || {
+        while guarded.strong_count() > 0 {
+            source.receive(1, Duration::from_millis(20));
+        }
     });
-    turning.await.unwrap()
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    guard
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -68,12 +72,12 @@ async fn fragments_that_come_together_are_put_together() {
             source.send(fragment(number, stamp, index * 1_000, part, 3_000));
         }
     }
-    let source = turn(source).await;
+    let turning = turn(source).await;
     let mut client = running.client().await;
     client.open(Some("5")).await.unwrap();
     let mut missing: BTreeSet<Vec<u8>> = (0..PAYLOADS).map(payload).collect();
     while !missing.is_empty() {
-        let has_come = client.has_bundle(Duration::from_secs(10)).await.unwrap();
+        let has_come = client.has_bundle(LIFETIME).await.unwrap();
         assert!(has_come, "{} of {PAYLOADS} do not come", missing.len());
         let bundle = client.next_bundle().await.unwrap();
         assert!(
@@ -82,7 +86,7 @@ async fn fragments_that_come_together_are_put_together() {
         );
         client.acknowledge(&bundle.id).await.unwrap();
     }
-    drop(source);
+    drop(turning);
     stop([running]).await;
 }
 
@@ -110,12 +114,12 @@ async fn fragments_that_overlap_are_put_together() {
             source.send(fragment(number, stamp, part.start, bytes, 3_000));
         }
     }
-    let source = turn(source).await;
+    let turning = turn(source).await;
     let mut client = running.client().await;
     client.open(Some("5")).await.unwrap();
     let mut missing: BTreeSet<Vec<u8>> = (0..PAYLOADS).map(payload).collect();
     while !missing.is_empty() {
-        let has_come = client.has_bundle(Duration::from_secs(10)).await.unwrap();
+        let has_come = client.has_bundle(LIFETIME).await.unwrap();
         assert!(has_come, "{} of {PAYLOADS} do not come", missing.len());
         let bundle = client.next_bundle().await.unwrap();
         assert!(
@@ -124,7 +128,7 @@ async fn fragments_that_overlap_are_put_together() {
         );
         client.acknowledge(&bundle.id).await.unwrap();
     }
-    drop(source);
+    drop(turning);
     stop([running]).await;
 }
 
@@ -137,7 +141,7 @@ async fn fragments_of_more_than_a_bundle_may_have_are_refused() {
     source.driver.set_address(NODE, address);
     let part = content(30_000, 1);
     source.send(fragment(1, DtnTime::now(), 0, &part, 1 << 32));
-    let source = turn(source).await;
+    let turning = turn(source).await;
     until(&running, "it is refused", |status| {
         status.counters.refused > 0
     })
@@ -146,6 +150,6 @@ async fn fragments_of_more_than_a_bundle_may_have_are_refused() {
         status.storage.bundles == 0
     })
     .await;
-    drop(source);
+    drop(turning);
     stop([running]).await;
 }

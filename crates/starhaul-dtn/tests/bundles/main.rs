@@ -3,6 +3,7 @@
 
 mod kit;
 
+mod damage;
 mod dtn7;
 mod fragments;
 mod metrics;

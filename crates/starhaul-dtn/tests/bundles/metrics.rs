@@ -80,7 +80,7 @@ async fn nodes_that_the_configuration_does_not_name_add_no_series() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(20), waited)
+    tokio::time::timeout(Duration::from_secs(60), waited)
         .await
         .expect("all connect");
     let text = scrape(address).await;
@@ -99,7 +99,7 @@ async fn nodes_that_the_configuration_does_not_name_add_no_series() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(20), waited)
+    tokio::time::timeout(Duration::from_secs(60), waited)
         .await
         .expect("one goes");
     let status = station.handle().status();

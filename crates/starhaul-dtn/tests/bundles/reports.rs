@@ -2,7 +2,7 @@
 
 use std::{
     path::Path,
-    time::{Duration, SystemTime},
+    time::{Duration, Instant, SystemTime},
 };
 
 use super::kit::{
@@ -19,8 +19,9 @@ use hardy_bpv7::{
 };
 use starhaul_dtn::{Config, Node};
 
-const LIFETIME: Duration = Duration::from_millis(500);
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Longer than a bundle takes to its node on a busy computer.
+const LIFETIME: Duration = Duration::from_millis(1500);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A bundle for a node without a route, whose number tells it from others.
 fn bundle(number: u64, asks: bool, report_to: &str) -> Vec<u8> {
@@ -65,6 +66,10 @@ async fn reports_of(configured: &str) -> (Vec<u8>, Vec<bytes::Bytes>) {
         source
     });
     let source = source.await.unwrap();
+    let until = Instant::now() + PATIENCE;
+    while node.handle().status().counters.expired < 4 && Instant::now() < until {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
     let status = node.handle().status();
     assert_eq!(status.counters.expired, 4);
     assert_eq!(status.storage.bundles, 0, "reports for nobody are kept");

@@ -134,9 +134,6 @@ fn write_leotp(rule: &LeotpRule, out: &mut String) -> std::fmt::Result {
         if let Some(signals) = neighbour.signals.summary() {
             write!(out, ", reconfigurations by {signals}")?;
         }
-        if let Some(file) = &neighbour.schedule {
-            write!(out, ", reconfigurations as in {}", file.display())?;
-        }
         writeln!(out)?;
     }
     Ok(())

@@ -13,7 +13,6 @@ use starhaul_config::{
 use starhaul_net::leotp::{HopSignals, PACKET_BYTES};
 
 use super::bundle::DEFAULT_LIFETIME;
-use super::hop;
 use super::values::{rule_name, secret, socket_address, target};
 use crate::target::{Host, Target};
 
@@ -67,7 +66,7 @@ static NEIGHBOUR: Definition = Definition {
         Key::text("key", "file")
             .such_as("\"orbiter.key\"")
             .means("The key shared with this neighbour."),
-    ], hop::KEYS],
+    ], HopSignals::KEYS],
     examples: &[Example {
         comment: "",
         written: &[
@@ -134,10 +133,8 @@ pub struct LeotpNeighbour {
     pub address: Option<Target>,
     /// The file of the key that both share.
     pub key: PathBuf,
-    /// How it is known when the hop to it is reconfigured, but for the times in a file.
+    /// How it is known when the hop to it is reconfigured. Times in a file are not read yet.
     pub signals: HopSignals,
-    /// The file with times at which the hop is reconfigured.
-    pub schedule: Option<PathBuf>,
 }
 
 impl LeotpRule {
@@ -162,15 +159,13 @@ impl LeotpRule {
 
     /// How the hops to the neighbours are known to be reconfigured, in their order, with the times in files.
     pub(crate) fn load_signals(&self) -> Result<Vec<HopSignals>, crate::Error> {
-        let load = |neighbour: &LeotpNeighbour| -> Result<HopSignals, crate::Error> {
+        let load = |neighbour: &LeotpNeighbour| {
             let mut signals = neighbour.signals.clone();
-            if let Some(file) = &neighbour.schedule {
-                signals.times = HopSignals::read_times(file).map_err(|error| {
-                    let name = &neighbour.name;
-                    crate::Error::LeotpKey(format!("schedule of neighbour {name:?}: {error}"))
-                })?;
-            }
-            Ok(signals)
+            let loaded = signals.load_times().map(|()| signals);
+            loaded.map_err(|error| {
+                let name = &neighbour.name;
+                crate::Error::LeotpKey(format!("schedule of neighbour {name:?}: {error}"))
+            })
         };
         self.neighbours.iter().map(load).collect()
     }
@@ -181,13 +176,11 @@ pub(super) fn read(table: &Table<'_>, directory: &Path) -> Result<LeotpRule, Err
     let mut names = BTreeSet::new();
     let mut neighbours = Vec::new();
     for table in table.tables("neighbour")? {
-        let (signals, schedule) = hop::read(&table, directory)?;
         let neighbour = LeotpNeighbour {
             name: table.text("name", rule_name)?,
             address: table.text_if("address", |text| neighbour_address(listen, text))?,
             key: table.text("key", |text| secret(directory, text))?,
-            signals,
-            schedule,
+            signals: HopSignals::read(&table, directory)?,
         };
         if !names.insert(neighbour.name.clone()) {
             let problem = format!("{:?} is the name of two neighbours", neighbour.name);

@@ -10,7 +10,6 @@ mod delivery;
 mod describe;
 mod detection;
 mod group;
-mod hop;
 mod keys;
 mod leotp;
 mod missing;

@@ -3,6 +3,7 @@
 mod bundles;
 mod clashes;
 mod definition;
+mod hop;
 
 use std::path::Path;
 

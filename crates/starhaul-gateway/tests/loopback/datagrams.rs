@@ -70,6 +70,8 @@ fn datagrams_of_every_size_come_back_each_to_its_client() {
             assert_eq!(receive(&one).await, a, "{length} bytes");
             assert_eq!(receive(&other).await, b, "{length} bytes");
         }
+        // The last one is counted when it has left.
+        until(|| pair.near.report().ingress[0].datagrams_out == 12).await;
         let report = pair.near.report();
         assert_eq!(
             (
@@ -192,7 +194,7 @@ fn one_client_per_query_is_served_however_many_come() {
         for query in 0..300_u32 {
             let client = client(&pair, "r").await;
             client.send(&query.to_be_bytes()).await.unwrap();
-            let hang = Duration::from_secs(20);
+            let hang = Duration::from_secs(60);
             let answer = tokio::time::timeout(hang, receive(&client)).await;
             let answer = answer.unwrap_or_else(|_| panic!("query {query} has no answer"));
             assert_eq!(answer, query.to_be_bytes());
@@ -211,7 +213,8 @@ fn one_client_per_query_is_served_however_many_come() {
 fn a_client_whose_questions_are_answered_is_forgotten_early() {
     run(async {
         let echo = udp_echo().await;
-        let limits = "idle_timeout = \"1h\"\nanswered_timeout = \"200ms\"";
+        // Longer than a busy computer takes from one word of the talk to the next.
+        let limits = "idle_timeout = \"1h\"\nanswered_timeout = \"2s\"";
         let pair = pair(&rule("udp", echo, limits), ALLOW_LOOPBACK).await;
         let (asks, talks) = (client(&pair, "r").await, client(&pair, "r").await);
         for _ in 0..9 {
@@ -311,6 +314,9 @@ fn packet(sequence: u16, timestamp: u32, marker: bool, payload: &[u8]) -> Vec<u8
 fn rtp_frames_arrive_packet_by_packet_as_they_were_sent() {
     run(async {
         let sink = Arc::new(UdpSocket::bind("127.0.0.1:0").await.unwrap());
+        // As much as the kernel gives: its reader may come to run late.
+        let socket = socket2::SockRef::from(&*sink);
+        socket.set_recv_buffer_size(1 << 20).unwrap();
         let mut received = receive_all(sink.clone());
         let rule = rule("rtp", sink.local_addr().unwrap(), "codec = \"h264\"");
         let pair = pair(&rule, ALLOW_LOOPBACK).await;

@@ -84,6 +84,7 @@ fn streams_that_a_peer_opens_beyond_what_egress_allows_are_refused_and_counted()
         // Its reset may come before it knows that it is connected.
         let third = async { TcpStream::connect(near).await?.read(&mut [0]).await };
         assert!(third.await.is_err(), "the third was carried");
+        until(|| limit(&pair.far, "[egress] max_streams").count > 0).await;
         let reached = limit(&pair.far, "[egress] max_streams");
         assert_eq!((reached.count, reached.limit), (1, 2));
         assert_eq!(pair.far.report().sessions[0].refused_streams, 1);

@@ -461,6 +461,8 @@ fn events_tell_the_status_and_pages_are_bounded() {
     run(async {
         let pair = measured_pair().await;
         let near = pair.near.metrics_address().unwrap();
+        // A session is up with its first path.
+        until(|| pair.near.report().sessions[0].paths.len() == 2).await;
         let request = format!("GET /events HTTP/1.1\r\nHost: {near}\r\n\r\n");
         let mut pages = Vec::new();
         for _ in 0..16 {

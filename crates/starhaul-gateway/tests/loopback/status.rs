@@ -43,12 +43,15 @@ fn the_optimizer_of_a_gateway_says_its_plan_and_why() {
         );
         let client = UdpSocket::bind("127.0.0.1:0").await.unwrap();
         let address = pair.near.ingress_address("u").unwrap();
-        let deadline = Instant::now() + Duration::from_secs(20);
+        let deadline = Instant::now() + Duration::from_secs(60);
         // Until both paths are up and a plan was made for them.
         while scheduler().classes.is_empty() {
             assert!(Instant::now() < deadline, "no plan: {:?}", scheduler());
             client.send_to(&[1; 1000], address).await.unwrap();
-            client.recv(&mut [0; 2000]).await.unwrap();
+            // What a busy computer holds up for longer than its deadline has no answer.
+            let mut answer = [0; 2000];
+            let answered = client.recv(&mut answer);
+            let _ = tokio::time::timeout(Duration::from_secs(1), answered).await;
         }
         let planned = scheduler();
         assert!(planned.plans > 0 && planned.reason.is_some(), "{planned:?}");
@@ -76,7 +79,7 @@ fn totals_outlive_streams_and_sessions_and_add_up_on_both_sides() {
         let (udp, tcp) = (udp_echo().await, tcp_echo_after_end("127.0.0.1:0").await);
         let rules = format!(
             "[[udp]]\nname = \"u\"\nlisten = \"127.0.0.1:0\"\ntarget = \"{udp}\"\ndeadline = \"20s\"\n\
-             priority = 1\nidle_timeout = \"1s\"\n\
+             priority = 1\nidle_timeout = \"3s\"\n\
              [[tcp]]\nname = \"t\"\nlisten = \"127.0.0.1:0\"\ntarget = \"{tcp}\"\npriority = 5\n"
         );
         let pair = pair(&rules, ALLOW_LOOPBACK).await;

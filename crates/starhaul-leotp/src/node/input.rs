@@ -468,15 +468,18 @@ impl Node {
         };
         for frame in frames {
             let mut again = *frame;
-            // What has come since, as where the packet was only late, is not asked for twice.
+            // What has come since, as where the packet was only late, is not asked for twice, nor what is asked for as another kind by now.
             if let Frame::Want {
                 content,
                 start,
                 end,
+                is_live,
                 ..
             } = &mut again
             {
-                let Some(part) = self.pending.awaited_part(*content, *start, *end) else {
+                let is_same = self.pending.knows_as(*content, *is_live);
+                let part = self.pending.awaited_part(*content, *start, *end);
+                let Some(part) = part.filter(|_| is_same) else {
                     continue;
                 };
                 (*start, *end) = part;

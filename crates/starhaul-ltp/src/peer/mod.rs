@@ -253,13 +253,13 @@ impl Peer {
         self.may_transmit && (!self.control.is_empty() || has_data && may_send)
     }
 
-    /// Begins to send a block and returns the number of its session.
+    /// Begins to send a block, which has so many red bytes, with CRC32C of these if it is known; returns the number of its session.
     pub(crate) fn send(
         &mut self,
         cx: &mut Context<'_>,
         service: u64,
         block: Contents,
-        red: u64,
+        red: (u64, Option<u32>),
     ) -> u64 {
         let number = cx.numbers.session(&self.sends);
         cx.memory.sending += block.len();

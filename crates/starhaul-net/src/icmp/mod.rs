@@ -320,12 +320,11 @@ mod tests {
                     continue;
                 }
             };
-            let sent = Instant::now();
+            let deadline = Instant::now() + Duration::from_secs(60);
             pinger.send(70_001);
             let mut poller = Poller::new().unwrap();
             let mut answers = Vec::new();
-            while answers.is_empty() && sent.elapsed() < Duration::from_secs(5) {
-                let deadline = sent + Duration::from_secs(5);
+            while answers.is_empty() && Instant::now() < deadline {
                 poller
                     .wait_fds(&[(pinger.as_fd(), false)], Some(deadline))
                     .unwrap();

@@ -278,7 +278,9 @@ mod tests {
 
     #[test]
     fn a_host_without_a_gateway_refuses() {
-        let nobody = UdpSocket::bind(local()).unwrap().local_addr().unwrap();
+        // At an address of its own, where no other test takes the port meanwhile.
+        let own = SocketAddr::from((Ipv4Addr::new(127, 77, 0, 2), 0));
+        let nobody = UdpSocket::bind(own).unwrap().local_addr().unwrap();
         let unreached = reach(nobody, &BindOptions::new(local()), Duration::ZERO);
         assert!(
             matches!(unreached, Err(Unreached::Refused)),

@@ -224,7 +224,9 @@ mod tests {
     #[test]
     fn a_responder_that_began_anew_is_told_from_a_path_that_was_silent() {
         for restarted in [true, false] {
-            let server = EchoServer::start((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+            // At an address of its own, where no other test takes the port while nobody has it.
+            let own = SocketAddr::from((Ipv4Addr::new(127, 77, 0, 3), 0));
+            let server = EchoServer::start(own).unwrap();
             let remote = server.local_addr();
             let (via, meter) = (Via::default(), WireMeter::default());
             let now = Instant::now();

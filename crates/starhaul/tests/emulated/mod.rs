@@ -13,31 +13,18 @@ use std::{
     panic::resume_unwind,
     path::{Path, PathBuf},
     process::{Command, Output, Stdio},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
-    },
-    thread::{self, JoinHandle},
-    time::{Duration, Instant},
+    sync::atomic::{AtomicUsize, Ordering},
+    thread,
 };
 
 use serde_json::Value;
-use starhaul_needs::{Need, skip};
+pub use starhaul_needs::{FREE, Sleeper};
+use starhaul_needs::{Need, Wakes, skip};
 
 pub const STARHAUL: &str = env!("CARGO_BIN_EXE_starhaul");
 pub const ATTEMPTS: usize = 3;
 /// Repetitions of all tests of a program together: a computer that was too busy so often will not become free.
 const REPETITIONS: usize = 4;
-/// Interval of a [`Sleeper`].
-const SLEEP: Duration = Duration::from_millis(10);
-/// A later wake-up counts as late.
-const LATE: Duration = Duration::from_millis(5);
-/// So late a program wakes up on a computer that has a processor for it.
-const EXACT: Duration = Duration::from_micros(300);
-/// The share of exact wake-ups of a computer with nothing else to do.
-pub const FREE: f64 = 0.98;
-/// A single later wake-up may show as a gap as long as an outage.
-const TOO_LATE: Duration = Duration::from_millis(35);
 
 /// The program, without environment variables that would change its behaviour.
 pub fn starhaul(arguments: &[&str]) -> Command {
@@ -76,52 +63,6 @@ pub fn is_refused(output: &Output) -> bool {
         skip(Need::Netns, said);
     }
     refused
-}
-
-/// A thread that wakes up a hundred times a second with ordinary priority, as the programs behind a link do.
-pub struct Sleeper {
-    over: Arc<AtomicBool>,
-    thread: JoinHandle<Wakes>,
-}
-
-/// How much too late a [`Sleeper`] was woken each time.
-pub struct Wakes(Vec<Duration>);
-
-impl Wakes {
-    /// Wake-ups were in time, except for one in fifty and none by far.
-    pub fn were_in_time(&self) -> bool {
-        let late = self.0.iter().filter(|late| **late > LATE).count();
-        let latest = self.0.iter().max().copied().unwrap_or_default();
-        late * 50 <= self.0.len() && latest < TOO_LATE
-    }
-
-    /// The share that was so exact that a program can measure a millisecond.
-    fn exact_share(&self) -> f64 {
-        let exact = self.0.iter().filter(|late| **late <= EXACT).count();
-        exact as f64 / self.0.len().max(1) as f64
-    }
-}
-
-impl Sleeper {
-    pub fn start() -> Self {
-        let over = Arc::new(AtomicBool::new(false));
-        let told = over.clone();
-        let thread = thread::spawn(move || {
-            let mut wakes = Vec::new();
-            while !told.load(Ordering::Relaxed) {
-                let asleep = Instant::now();
-                thread::sleep(SLEEP);
-                wakes.push(asleep.elapsed().saturating_sub(SLEEP));
-            }
-            Wakes(wakes)
-        });
-        Self { over, thread }
-    }
-
-    pub fn end(self) -> Wakes {
-        self.over.store(true, Ordering::Relaxed);
-        self.thread.join().unwrap()
-    }
 }
 
 /// Reports that this computer was too busy for a test.

@@ -5,10 +5,9 @@ use std::{
     io::{BufRead as _, BufReader},
     path::Path,
     process::{Child, ChildStderr, Command, Stdio},
-    time::{Duration, Instant},
 };
 
-use crate::program::{path, run, starhaul, text};
+use crate::program::{path, run, starhaul, text, wait_for};
 
 /// A receiver of one file, and its address.
 fn receiver(into: &Path) -> (Child, String) {
@@ -107,11 +106,9 @@ fn a_receiver_that_is_ended_leaves_nothing_half_written() {
             "300mbit",
         ];
         let mut sender = starhaul(&sending).stderr(Stdio::null()).spawn().unwrap();
-        let begun = Instant::now();
-        while fs::read_dir(&into).unwrap().count() == 0 {
-            assert!(begun.elapsed() < Duration::from_secs(20), "nothing comes");
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        wait_for("a part of the file", || {
+            (fs::read_dir(&into).unwrap().count() > 0).then_some(())
+        });
         let id = receiver.id().to_string();
         let sent = Command::new("kill").args([signal, &id]).status().unwrap();
         assert!(sent.success());

@@ -9,7 +9,7 @@ use std::{
 pub(crate) use starhaul_needs::free;
 
 /// Steps take longer on a busy computer; a wait beyond this fails the test.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Waits until `done` returns a value.
 pub(crate) fn wait_for<T>(what: &str, mut done: impl FnMut() -> Option<T>) -> T {

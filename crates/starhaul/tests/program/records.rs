@@ -61,9 +61,10 @@ fn rows_and_lines_are_for_programs_and_outlive_rotation() {
     let first = wait_for("a row", || rows(&table)?.into_iter().next());
     assert_eq!((&*first["peer"], &*first["path"]), ("far", "leo"));
     assert_eq!((&*first["opened_by"], &*first["state"]), ("us", "down"));
+    // Before there is a peer: the path cannot be up in the former file.
+    fs::rename(&table, file("old.csv")).unwrap();
     let mut command = starhaul(&["gateway", path(&file("far.toml"))]);
     let _far = Running(command.stderr(Stdio::null()).spawn().unwrap());
-    fs::rename(&table, file("old.csv")).unwrap();
     let up = wait_for("a row of the path in service", || {
         let mut rows = rows(&table)?.into_iter();
         // What was sent counts once a datagram of the session has left.
@@ -78,7 +79,11 @@ fn rows_and_lines_are_for_programs_and_outlive_rotation() {
         "{before:?}"
     );
 
-    let log = fs::read_to_string(log).unwrap();
+    let log = wait_for("the session is logged", || {
+        let log = fs::read_to_string(&log).unwrap();
+        // To the end of a line.
+        (log.contains("session open") && log.ends_with('\n')).then_some(log)
+    });
     let lines: Vec<Value> = log
         .lines()
         .map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}")))

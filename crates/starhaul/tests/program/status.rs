@@ -10,11 +10,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::program::Running;
+use crate::program::{PATIENCE, Running};
 
 const STARHAUL: &str = env!("CARGO_BIN_EXE_starhaul");
-/// Each step takes a second or two; busy computers take longer.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A key that belongs to no gateway of the tests.
 const OTHER_KEY: &str = "11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo=";

@@ -136,7 +136,7 @@ pub(crate) fn write(folder: &Path, name: &str, content: &[u8]) -> PathBuf {
     path
 }
 
-/// Waits until a question to a node is true, or fails after 20 s.
+/// Waits until a question to a node is true, or fails after a minute.
 pub(crate) async fn until(running: &Running, what: &str, is_so: impl Fn(&Status) -> bool) {
     let mut client = running.client().await;
     let begun = Instant::now();
@@ -146,7 +146,7 @@ pub(crate) async fn until(running: &Running, what: &str, is_so: impl Fn(&Status)
             return;
         }
         assert!(
-            begun.elapsed() < Duration::from_secs(20),
+            begun.elapsed() < Duration::from_secs(60),
             "{what}: {status:#?}"
         );
         tokio::time::sleep(Duration::from_millis(20)).await;
@@ -175,7 +175,7 @@ pub(crate) fn connected(to: SocketAddr) -> std::net::TcpStream {
     loop {
         match std::net::TcpStream::connect(to) {
             Ok(stream) => return stream,
-            Err(error) => assert!(begun.elapsed() < Duration::from_secs(10), "{error}"),
+            Err(error) => assert!(begun.elapsed() < Duration::from_secs(60), "{error}"),
         }
         std::thread::sleep(Duration::from_millis(5));
     }

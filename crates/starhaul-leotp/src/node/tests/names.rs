@@ -102,3 +102,29 @@ fn what_a_neighbour_sends_of_a_stream_is_not_kept_for_those_who_want_the_file() 
     let refused = net.node(1).stats().refused;
     assert_eq!(refused.unsolicited, offsets.count() as u64);
 }
+
+/// The Interest for the content of a stream was lost, and was said again when it was asked for as a file already: the server sent that twice, and the relay refused
+/// each byte of it once.
+#[test]
+fn a_lost_interest_of_a_stream_is_not_said_again_for_what_is_a_file_by_now() {
+    let mut net = net();
+    // One that an opener serves would be sought there.
+    let file = other_of_stream();
+    let bytes = Bytes::from(vec![6; usize::try_from(LENGTH).unwrap()]);
+    net.node(0).serve(file, &secret(), Box::new(bytes));
+    net.cut = Some((1, 0));
+    net.say(2, 1, of_stream(file, 0));
+    net.run(2);
+    let asked = net.nodes[&1].hops[&NeighbourId(0)].content_of(0);
+    assert_eq!(asked, Some((file, true)), "the relay has asked for it");
+    net.fetch(3, file);
+    net.run(1);
+    net.cut = None;
+    net.run(2000);
+    assert!(net.has_finished(3));
+    let [server, relay] = [0, 1].map(|id| net.node(id).stats());
+    assert!(server.reported_lost > 0, "no Interest was lost");
+    assert_eq!(relay.refused.unsolicited, 0);
+    let segments = LENGTH.div_ceil(NodeConfig::SEGMENT_BYTES as u64);
+    assert!(server.data_sent < segments * 5 / 4, "{server:?}");
+}

@@ -7,6 +7,7 @@ use std::{
 
 use starhaul_config::shared_secret;
 use starhaul_contents::{ContentSecret, Fetching, NeighbourKey};
+use starhaul_needs::Sleeper;
 
 use super::nodes::{Folder, lossy};
 use crate::program::{free, path, run, text};
@@ -100,8 +101,9 @@ fn a_relay_that_is_killed_and_started_again_interrupts_a_transfer_shortly() {
         key: NeighbourKey::new(&shared_secret(&read("b.key")).unwrap()),
         secret: ContentSecret::new(&shared_secret(&read("secret")).unwrap()),
         into: folder.at("fetched"),
-        patience: Duration::from_secs(30),
+        patience: Duration::from_secs(60),
     };
+    let sleeper = Sleeper::start();
     let (mut last, mut longest, mut killed) = (Instant::now(), Duration::ZERO, None);
     let fetched = fetching.run(|progress| {
         let now = Instant::now();
@@ -117,10 +119,10 @@ fn a_relay_that_is_killed_and_started_again_interrupts_a_transfer_shortly() {
     assert_eq!(fetched.unwrap().resumed_from, 0);
     // The path takes 16 ms there and back; the figure is for people, the bound is for what hangs.
     println!("interrupted for {longest:?}, with the start of the relay");
-    assert!(
-        killed.is_some() && longest < Duration::from_secs(5),
-        "{longest:?}"
-    );
+    assert!(killed.is_some());
+    if longest >= Duration::from_secs(5) {
+        sleeper.fail(format!("interrupted for {longest:?}"));
+    }
 }
 
 #[test]
@@ -159,7 +161,7 @@ fn a_transfer_goes_on_where_it_ended_and_changed_files_are_found() {
     assert_eq!(fs::read(into.join("empty")).unwrap(), b"");
     // A changed file is another content, and does not replace what is there.
     let changed = folder.write("files/data", 10_000);
-    let limit = Instant::now() + Duration::from_secs(30);
+    let limit = Instant::now() + Duration::from_secs(60);
     loop {
         let refused = fetch("data");
         let stderr = text(&refused.stderr);

@@ -4,6 +4,7 @@ mod connections;
 mod files;
 mod http;
 mod nodes;
+mod schedules;
 mod transparent;
 
 pub(crate) use nodes::{Folder, Running};

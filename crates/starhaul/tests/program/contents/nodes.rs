@@ -6,6 +6,7 @@ use std::{
     net::SocketAddr,
     path::{Path, PathBuf},
     process::{Child, Stdio},
+    sync::{Arc, Mutex, PoisonError},
     thread,
 };
 
@@ -17,6 +18,7 @@ use crate::program::{path, starhaul};
 pub(crate) struct Running {
     child: Child,
     pub(crate) address: SocketAddr,
+    log: Arc<Mutex<String>>,
 }
 
 impl Running {
@@ -33,9 +35,27 @@ impl Running {
             .chars()
             .take_while(|c| c.is_ascii_digit() || ".:".contains(*c));
         let address = address.collect::<String>().parse().unwrap();
+        let told = Arc::<Mutex<String>>::default();
+        let kept = Arc::clone(&told);
         // It must not stop for a log that is not read.
-        thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
-        Self { child, address }
+        thread::spawn(move || {
+            for line in log.split(b'\n').map_while(Result::ok) {
+                let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+                kept.push_str(&String::from_utf8_lossy(&line));
+                kept.push('\n');
+            }
+        });
+        Self {
+            child,
+            address,
+            log: told,
+        }
+    }
+
+    /// What its log says since then.
+    pub(super) fn log(&self) -> String {
+        let log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        log.clone()
     }
 
     /// The number of its process.
@@ -129,7 +149,7 @@ impl Folder {
             "--into",
             path(into),
             "--patience",
-            "20s",
+            "60s",
             "--json",
             "--log",
             "off",

@@ -12,7 +12,7 @@ use std::{
 };
 
 use super::{Process, configure, said, starhaul, wait_for_socket};
-use crate::program::free;
+use crate::program::{PATIENCE, free};
 
 /// The end of a command that should end by itself.
 fn end_of(command: &mut Command) -> Output {
@@ -23,7 +23,7 @@ fn end_of(command: &mut Command) -> Output {
         .unwrap();
     let begun = Instant::now();
     while child.try_wait().unwrap().is_none() {
-        if begun.elapsed() > Duration::from_secs(20) {
+        if begun.elapsed() > PATIENCE {
             child.kill().unwrap();
         }
         std::thread::sleep(Duration::from_millis(20));
@@ -88,7 +88,7 @@ fn leave_behind(listener: UnixListener, place: &Path) {
     drop(listener);
     let begun = Instant::now();
     while UnixStream::connect(place).is_ok() {
-        assert!(begun.elapsed() < Duration::from_secs(20), "who listens?");
+        assert!(begun.elapsed() < PATIENCE, "who listens?");
         std::thread::sleep(Duration::from_millis(1));
     }
 }

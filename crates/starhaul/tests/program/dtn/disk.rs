@@ -12,7 +12,7 @@ use starhaul_dtn_client::control::{Bundle, Client};
 use starhaul_needs::{Need, skip};
 
 use super::{LIFETIME, Process, configure, wait_for_socket};
-use crate::program::free;
+use crate::program::{PATIENCE, free};
 
 const PAYLOAD: u32 = 100_000;
 /// So large that it gets a file of its own.
@@ -76,8 +76,7 @@ async fn receive(station: &Process, expected: &BTreeSet<u32>) {
     let mut got = BTreeSet::new();
     while got != *expected {
         let missing = expected.difference(&got).count();
-        let patience = Duration::from_secs(30);
-        if !client.has_bundle(patience).await.unwrap() {
+        if !client.has_bundle(PATIENCE).await.unwrap() {
             let status = client.status().await.unwrap();
             panic!("{missing} do not come: {status:?}");
         }
@@ -170,10 +169,7 @@ async fn a_full_disk_on_the_way_pushes_back() {
         .refused
         == 0
     {
-        assert!(
-            begun.elapsed() < Duration::from_secs(30),
-            "nothing is refused"
-        );
+        assert!(begun.elapsed() < PATIENCE, "nothing is refused");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     let held = client(&lander).await.status().await.unwrap();
@@ -190,7 +186,7 @@ async fn until_empty(process: &Process) {
             return;
         }
         assert!(
-            begun.elapsed() < Duration::from_secs(30),
+            begun.elapsed() < PATIENCE,
             "{} bundles stay",
             status.storage.bundles
         );

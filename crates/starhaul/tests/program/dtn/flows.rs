@@ -11,9 +11,7 @@ use std::{
 };
 
 use super::{Process, starhaul, wait_for_socket};
-use crate::program::{free, path, wait_for};
-
-const PATIENCE: Duration = Duration::from_secs(60);
+use crate::program::{PATIENCE, free, path, wait_for};
 
 /// A lander with applications and a station with their targets: a bundle node and a gateway at each.
 struct Site {

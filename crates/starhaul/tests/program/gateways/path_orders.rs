@@ -49,16 +49,17 @@ fn a_path_goes_down_and_up_under_a_download() {
         pair.field.path_state("link0").is_none().then_some(())
     });
     download.wait_for_progress(size);
-    let json = done(path(&pair, "field", &["list", "--json"]));
-    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
-    let paths = json["paths"].as_array().unwrap();
-    let of = |name: &str| paths.iter().find(|path| path["name"] == name).unwrap();
-    assert_eq!(of("link0")["out"], "ordered");
-    assert_eq!(of("link0")["order"]["down"], true);
-    assert_eq!(
-        (&of("link1")["state"], &of("link1")["out"]),
-        (&"up".into(), &serde_json::Value::Null)
-    );
+    // A computer with much to do may miss an answer of the other one for a moment.
+    wait_for("the other path is up", || {
+        let json = done(path(&pair, "field", &["list", "--json"]));
+        let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+        let paths = json["paths"].as_array().unwrap();
+        let of = |name: &str| paths.iter().find(|path| path["name"] == name).unwrap();
+        assert_eq!(of("link0")["out"], "ordered");
+        assert_eq!(of("link0")["order"]["down"], true);
+        assert_eq!(of("link1")["out"], serde_json::Value::Null);
+        (of("link1")["state"] == "up").then_some(())
+    });
     let listed = done(path(&pair, "field", &["list"]));
     let row = listed
         .lines()
@@ -100,6 +101,13 @@ fn a_path_goes_down_and_up_under_a_download() {
     download.finish();
 }
 
+/// The median of three rates: what a busy computer held up comes all in one of them.
+fn settled_rate(transfer: &Transfer) -> f64 {
+    let mut rates = [(); 3].map(|()| rate(transfer));
+    rates.sort_by(f64::total_cmp);
+    rates[1]
+}
+
 /// Bits per second of a transfer over some seconds.
 fn rate(transfer: &Transfer) -> f64 {
     let (began, before) = (Instant::now(), transfer.received());
@@ -122,7 +130,7 @@ fn a_limit_holds_for_a_download_until_it_is_lifted() {
     assert!(listed.contains("limit=1"), "{listed}");
     // What was on its way arrives meanwhile.
     download.wait_for_progress(1 << 20);
-    let limited = rate(&download);
+    let limited = settled_rate(&download);
     println!("limited to 3 Mbit/s: {:.2} Mbit/s", limited / 1e6);
     assert!((1.5e6..3.1e6).contains(&limited), "{limited}");
     // The limit outlives a connection.
@@ -138,7 +146,7 @@ fn a_limit_holds_for_a_download_until_it_is_lifted() {
         let limited = windows.iter().all(|bps| (1.5e6..3.1e6).contains(bps));
         limited.then_some(())
     });
-    let limited = rate(&download);
+    let limited = settled_rate(&download);
     assert!(limited < 3.1e6, "{limited}");
     done(path(&pair, "ground", &["set", "link0", "limit=none"]));
     wait_for("a higher rate", || (rate(&download) > 6e6).then_some(()));
@@ -187,5 +195,5 @@ fn members_of_the_group_may_read_and_only_the_owner_may_change() {
     let found = as_member("65534", &["doctor", "--config", configuration]);
     let found = String::from_utf8(found.stdout).unwrap();
     assert!(found.contains("note    key: "), "{found}");
-    assert_eq!(pair.field.path_state("link0").as_deref(), Some("up"));
+    pair.wait_until_up(&["link0"]);
 }

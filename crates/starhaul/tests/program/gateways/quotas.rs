@@ -85,7 +85,9 @@ fn a_path_ends_at_its_quota_and_the_count_outlives_the_gateway() {
     );
     // Out of service on purpose, for the peer too: it has no such path.
     done(check(&pair));
-    assert_eq!(pair.ground.path_state("link0"), None);
+    wait_for("the ground has no such path", || {
+        pair.ground.path_state("link0").is_none().then_some(())
+    });
     let listed = done(path(&pair, "field", &["list"]));
     assert!(listed.contains("down, quota"), "{listed}");
     let metrics = get(&network, METRICS, "/metrics").unwrap();

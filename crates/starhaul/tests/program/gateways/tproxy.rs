@@ -7,7 +7,6 @@ use std::{
     net::{TcpListener, TcpStream},
     os::fd::{AsFd as _, AsRawFd as _},
     process::{Command, Stdio},
-    time::Duration,
 };
 
 use starhaul_needs::{Need, skip};
@@ -64,7 +63,7 @@ impl Hosts {
 
     fn connect(&self, address: &str) -> io::Result<TcpStream> {
         let address = address.parse().unwrap();
-        let connect = || TcpStream::connect_timeout(&address, Duration::from_secs(5));
+        let connect = || TcpStream::connect_timeout(&address, PATIENCE);
         let stream = self.client.inside(connect)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         Ok(stream)
@@ -79,6 +78,14 @@ fn rules(network: &Network, side: Side) -> String {
     [listed.stdout, routing.stdout]
         .map(|text| String::from_utf8(text).unwrap())
         .concat()
+}
+
+/// Waits until the rules of so many owners on one side are all there: an owner adds one after the other, this routing rule as the last.
+fn wait_for_rules(network: &Network, side: Side, owners: usize) {
+    wait_for("the rules", || {
+        let whole = rules(network, side).matches(" iif lo lookup main").count();
+        (whole == owners).then_some(())
+    });
 }
 
 /// Whether the kernel can intercept TCP.
@@ -190,7 +197,10 @@ fn passing_connections_arrive_from_their_clients_and_no_rule_is_left() {
         ended.map_err(|error| error.kind()),
         Err(io::ErrorKind::ConnectionReset)
     );
-    assert!(pair.ground.log().contains("set keep_client = false there"));
+    wait_for("the advice", || {
+        let log = pair.ground.log();
+        log.contains("set keep_client = false there").then_some(())
+    });
 
     // A connection to the router itself leads nowhere, and not around in a circle.
     let direct = hosts.connect("10.88.1.1:4700");
@@ -243,6 +253,7 @@ fn rules_that_another_program_removes_come_again() {
     let pair = Pair::start_with(&network, &paths(&network), RULE, ground);
     pair.wait_until_up(&["link0"]);
     for side in [Side::Field, Side::Ground] {
+        wait_for_rules(&network, side, 1);
         let before = rules(&network, side);
         let mark = before.split("fwmark ").nth(1).unwrap();
         let mark = mark.split_whitespace().next().unwrap().to_owned();
@@ -252,7 +263,6 @@ fn rules_that_another_program_removes_come_again() {
         // Two: one keeps what did not come from the network, the other one is for what did.
         network.ip(side, &format!("rule del fwmark {mark} lookup main"));
         network.ip(side, &format!("rule del fwmark {mark}"));
-        assert_ne!(rules(&network, side), before);
         wait_for("the rules come again", || {
             (rules(&network, side) == before).then_some(())
         });
@@ -310,7 +320,7 @@ fn a_download_passes_a_link_with_a_smaller_mtu_before_the_client() {
     });
     let listener = hosts.server.inside(|| TcpListener::bind(SERVER)).unwrap();
     let address = SERVER.parse().unwrap();
-    let connect = || TcpStream::connect_timeout(&address, Duration::from_secs(5));
+    let connect = || TcpStream::connect_timeout(&address, PATIENCE);
     let mut near = client.inside(connect).unwrap();
     near.set_read_timeout(Some(PATIENCE)).unwrap();
     let (mut far, _) = listener.accept().unwrap();
@@ -345,6 +355,7 @@ fn a_routing_rule_that_comes_later_does_not_go_before() {
     let field = format!("{RULE}{other}");
     let pair = Pair::start_with(&network, &paths(&network), &field, "");
     pair.wait_until_up(&["link0"]);
+    wait_for_rules(&network, Side::Field, 2);
     network.ip(Side::Field, "route add blackhole 10.88.2.0/24 table 77");
     network.ip(Side::Field, "rule add to 10.88.2.0/24 lookup 77");
     let places = || {
@@ -352,12 +363,13 @@ fn a_routing_rule_that_comes_later_does_not_go_before() {
         let shown = network.run(Side::Field, ip.args(["rule", "show"])).unwrap();
         let shown = String::from_utf8(shown.stdout).unwrap();
         let at = |what: &str| shown.lines().position(|line| line.contains(what));
-        let ours = ["lookup 45110", "lookup 45111"].map(|what| at(what).unwrap());
-        (ours, at("lookup 77").unwrap())
+        // One that moves to the front may be missing for a moment.
+        (["lookup 45110", "lookup 45111"].map(at), at("lookup 77"))
     };
     wait_for("ours in front", || {
         let (ours, other) = places();
-        ours.iter().all(|place| *place < other).then_some(())
+        let is_before = |place: &Option<usize>| place.is_some() && *place < other;
+        ours.iter().all(is_before).then_some(())
     });
     // The far gateway allows no target, which only an intercepted connection learns.
     let refused = hosts
@@ -374,9 +386,11 @@ fn a_routing_rule_that_comes_later_does_not_go_before() {
 
 /// All processes below one, each before those below it.
 fn below(process: u32) -> Vec<u32> {
-    let threads = std::fs::read_dir(format!("/proc/{process}/task")).unwrap();
-    let children = threads.flatten().flat_map(|thread| {
-        let children = std::fs::read_to_string(thread.path().join("children")).unwrap();
+    let threads = std::fs::read_dir(format!("/proc/{process}/task"));
+    let children = threads.into_iter().flatten().flatten().flat_map(|thread| {
+        // A thread or a process may end meanwhile.
+        let children = std::fs::read_to_string(thread.path().join("children"));
+        let children = children.unwrap_or_default();
         let children = children.split_whitespace();
         children
             .map(|child| child.parse().unwrap())
@@ -390,12 +404,9 @@ fn below(process: u32) -> Vec<u32> {
 /// Kills these processes at once. What the holder has just called may end by itself before.
 fn kill(processes: &[u32]) {
     assert!(!processes.is_empty(), "nobody holds the rules");
-    for process in processes {
-        let mut kill = Command::new("kill");
-        kill.args(["-KILL", &process.to_string()])
-            .stderr(Stdio::null());
-        kill.status().unwrap();
-    }
+    let mut kill = Command::new("kill");
+    kill.arg("-KILL").args(processes.iter().map(u32::to_string));
+    kill.stderr(Stdio::null()).status().unwrap();
 }
 
 #[test]
@@ -408,9 +419,7 @@ fn rules_whose_holder_alone_was_killed_go_with_the_gateways_use_of_them() {
     }
     let before = rules(&network, Side::Field);
     let pair = Pair::start_with(&network, &paths(&network), RULE, "");
-    wait_for("the rules", || {
-        (rules(&network, Side::Field) != before).then_some(())
-    });
+    wait_for_rules(&network, Side::Field, 1);
     pair.wait_until_up(&["link0"]);
     kill(&below(pair.field.process()));
     assert_ne!(rules(&network, Side::Field), before);
@@ -435,7 +444,7 @@ fn rules_that_a_killed_life_left_go_when_the_next_one_begins() {
     let field = format!("{RULE}{other}");
     let mut pair = Pair::start_with(&network, &paths(&network), &field, "");
     let tables = || rules(&network, Side::Field).matches("table inet").count();
-    wait_for("the rules", || (tables() == 2).then_some(()));
+    wait_for_rules(&network, Side::Field, 2);
     pair.wait_until_up(&["link0"]);
     // The holders first, for they would see the gateway end.
     let gateway = pair.field.process();
@@ -486,15 +495,18 @@ fn rules_whose_holder_was_killed_too_go_as_the_unit_says() {
         }
     });
     let left = || std::fs::read_dir(folder.path()).unwrap().count();
-    let has_rules = || rules(&network, Side::Field) != before && left() == 1;
-    wait_for("the rules", || has_rules().then_some(()));
+    let wait_for_all = || {
+        wait_for_rules(&network, Side::Field, 1);
+        assert_eq!(left(), 1);
+    };
+    wait_for_all();
     // What goes in order leaves nothing to be undone.
     pair.field.reload(|old| old.replace(RULE, ""));
     wait_for("the rules go", || {
         (rules(&network, Side::Field) == before && left() == 0).then_some(())
     });
     pair.field.reload(|old| old + RULE);
-    wait_for("the rules", || has_rules().then_some(()));
+    wait_for_all();
 
     // The holder first, for it would see the gateway end.
     let gateway = pair.field.process();

@@ -9,7 +9,8 @@ use std::{
 };
 
 use ring::digest;
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
+use starhaul_needs::Sleeper;
 
 use super::{
     gateway::{Pair, paths},
@@ -66,12 +67,16 @@ fn every_ping_and_every_name_is_answered_at_the_first_try() {
     let Some((network, _pair)) = start() else {
         return;
     };
-    ping(&network, 200);
-    resolve(&network, 200);
+    let sleeper = Sleeper::start();
+    let answered = ping(&network, 200).and_then(|()| resolve(&network, 200));
+    // What a busy computer holds up for longer than its deadline is dropped.
+    if let Err(missing) = answered {
+        sleeper.fail(missing);
+    }
 }
 
-/// Each echo request is sent once.
-fn ping(network: &Network, count: u16) {
+/// Each echo request is sent once; an error names the one without an answer.
+fn ping(network: &Network, count: u16) -> Result<(), String> {
     let open = || Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::ICMPV4));
     let socket = network.field.inside(open).unwrap();
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -90,16 +95,17 @@ fn ping(network: &Network, count: u16) {
         let mut answer = [0; 100];
         loop {
             let length = reader.read(&mut answer);
-            let length = length.unwrap_or_else(|error| panic!("ping {sequence}: {error}"));
+            let length = length.map_err(|error| format!("ping {sequence}: {error}"))?;
             if length >= 28 && answer[20] == 0 && answer[24..28] == request[4..8] {
                 break;
             }
         }
     }
+    Ok(())
 }
 
-/// Each query is sent once; a resolver would send it again only after seconds.
-fn resolve(network: &Network, count: u16) {
+/// Each query is sent once, for a resolver would send it again only after seconds; an error names the one without an answer.
+fn resolve(network: &Network, count: u16) -> Result<(), String> {
     let server = ground_socket(network, 53);
     thread::spawn(move || {
         let mut query = [0; 512];
@@ -121,10 +127,11 @@ fn resolve(network: &Network, count: u16) {
         client.send(&query).unwrap();
         let mut answer = [0; 512];
         let length = client.recv(&mut answer);
-        let length = length.unwrap_or_else(|error| panic!("query {number}: {error}"));
+        let length = length.map_err(|error| format!("query {number}: {error}"))?;
         assert_eq!(answer[..2], query[..2], "an answer to another query");
         assert_eq!(answer[length - 4..length], [192, 0, 2, 1]);
     }
+    Ok(())
 }
 
 #[test]
@@ -185,9 +192,12 @@ fn a_video_over_rtp_keeps_its_pictures() {
         return;
     };
     let viewer = ground_socket(&network, 5004);
-    viewer
-        .set_read_timeout(Some(Duration::from_secs(2)))
+    // As much as the kernel gives: the viewer may come to run late.
+    SockRef::from(&viewer)
+        .set_recv_buffer_size(1 << 20)
         .unwrap();
+    viewer.set_read_timeout(Some(PATIENCE)).unwrap();
+    let sleeper = Sleeper::start();
     let seen = thread::spawn(move || {
         let mut pictures: BTreeMap<u32, u16> = BTreeMap::new();
         let mut packet = [0; 2000];
@@ -216,9 +226,10 @@ fn a_video_over_rtp_keeps_its_pictures() {
         }
     }
     let whole = seen.join().unwrap();
-    assert_eq!(
-        whole,
-        usize::from(PICTURES),
-        "pictures with all their packets"
-    );
+    // What a busy computer holds up for longer than its deadline is dropped.
+    if whole != usize::from(PICTURES) {
+        sleeper.fail(format!(
+            "{whole} of {PICTURES} pictures with all their packets"
+        ));
+    }
 }
