@@ -5,6 +5,7 @@
 //! and new capacity cost few of them. A delay that stays while less is sent than was carried before is no queue but another
 //! path: it becomes the new base.
 
+mod fallen;
 mod losses;
 #[cfg(test)]
 mod tests;
@@ -15,6 +16,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use fallen::Level;
 use losses::Losses;
 use told::Signals;
 
@@ -87,6 +89,7 @@ pub(crate) struct Adaptive {
     unqueued: f64,
     learned: Option<Instant>,
     starving: Option<Starving>,
+    level: Level,
     signals: Signals,
     losses: Losses,
     rate: f64,
@@ -222,6 +225,8 @@ impl Adaptive {
             self.unqueued = self.arrival;
         }
         let bound = self.losses.bound(packet, round, &shown);
+        let wait = if is_queued { waited } else { f64::INFINITY };
+        self.note_level(packet.now, round, &shown, wait);
         if let Some(bound) = bound {
             self.arrival = self.arrival.min(bound);
             self.known = match self.known {
@@ -308,6 +313,7 @@ impl Adaptive {
             .is_some_and(|doubted| lasted(doubted.max(since)) > round * DOUBTED_ROUNDS);
         let least = DRAIN_AFTER.max(round * DRAIN_ROUNDS);
         let is_over = lasted(since) >= least.max(self.span() * DRAIN_WINDOWS);
+        let is_doubted = is_doubted || self.is_fallen(packet.now, since, round);
         if is_over || is_doubted && self.drained.is_none() {
             self.drain(packet, round);
         }
@@ -335,6 +341,7 @@ impl Adaptive {
         });
         self.period_since = Some(packet.now);
         self.base_before = self.base.take();
+        self.level.begin();
     }
 
     /// Where most of the waiting is left when a queue of that length would be gone, it is the path's own delay.

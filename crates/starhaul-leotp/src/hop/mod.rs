@@ -395,14 +395,15 @@ impl Hop {
         Checked::Authentic(arrival)
     }
 
-    /// Gives the rate control the data packet that was checked last. `rtt` is the time that a change of the rate takes to show.
+    /// Gives the rate control the data packet that was checked last. `rtt` is the time that a change of the rate takes to show; while that is not known,
+    /// the control learns nothing.
     pub(crate) fn observe(
         &mut self,
         sent: u32,
         bytes: usize,
         missing: u64,
         is_limited: bool,
-        rtt: Duration,
+        rtt: Option<Duration>,
     ) {
         self.has_news = true;
         self.beginning.observe();
@@ -419,6 +420,9 @@ impl Hop {
         let sent = expected + offset;
         let delay = local - sent;
         self.delay = Some(delay);
+        let Some(rtt) = rtt else {
+            return;
+        };
         self.control.on_data(&Arrived {
             now,
             sent,

@@ -175,14 +175,14 @@ impl Node {
             hop.control.on_repair(bytes);
         } else if *arrival != Arrival::Late {
             let rtt = match self.config.control {
-                Scope::Hop => rtt,
-                // The rate changes a whole round trip later, in which no Interest waits.
+                Scope::Hop => Some(rtt),
+                // The rate changes a whole round trip later, in which no Interest waits. The first data tell how long that is.
+                Scope::EndToEnd if self.fetches.is_empty() => Some(rtt),
                 Scope::EndToEnd => self
                     .fetches
                     .values()
                     .filter_map(|fetch| fetch.base())
-                    .max()
-                    .unwrap_or(rtt),
+                    .max(),
             };
             // What other hops lost is counted when it was repaired, and so is what this one lost.
             let missing = if is_relayed { 0 } else { missing };

@@ -31,6 +31,8 @@ pub(super) struct Window {
     round: Option<Instant>,
     bytes: f64,
     least: Option<Duration>,
+    /// The longest data that came at once.
+    longest: f64,
     /// Bytes per second of the last rounds.
     rates: [f64; 4],
     measured: Option<Instant>,
@@ -63,8 +65,10 @@ impl Window {
             reason = "bytes, rounded down"
         )]
         let product = (products * self.rate() * base) as u64;
-        let least = match self.rates {
-            [.., 0.0] => FIRST_SEGMENTS,
+        let least = match (self.rates, self.measuring) {
+            ([.., 0.0], _) => FIRST_SEGMENTS,
+            // Where a round trip carries few segments, more would wait for each other.
+            (_, Some(_)) => 1,
             _ => LEAST_SEGMENTS,
         };
         product.max(least.saturating_mul(segment)).min(most)
@@ -105,7 +109,9 @@ impl Window {
 
     /// Takes the length of data that arrived.
     pub(super) fn add_bytes(&mut self, now: Instant, bytes: usize) {
-        self.bytes += f64::from(u32::try_from(bytes).unwrap_or(u32::MAX));
+        let bytes = f64::from(u32::try_from(bytes).unwrap_or(u32::MAX));
+        self.bytes += bytes;
+        self.longest = self.longest.max(bytes);
         let round = *self.round.get_or_insert(now);
         let elapsed = now.saturating_duration_since(round);
         let base = self.base.unwrap_or_default();
@@ -124,6 +130,13 @@ impl Window {
         self.rates.into_iter().fold(0.0, f64::max)
     }
 
+    /// How long a round trip takes in which the window waits, in seconds.
+    fn explained(&self, base: Duration) -> f64 {
+        #[expect(clippy::cast_precision_loss, reason = "a few segments")]
+        let least = LEAST_SEGMENTS as f64 * self.longest / self.rate().max(1.0);
+        least.max(PRODUCTS * base.as_secs_f64())
+    }
+
     fn end_round(&mut self, now: Instant, base: Duration, least: Duration) {
         if self.measuring.is_some() {
             return;
@@ -131,7 +144,7 @@ impl Window {
         let measured = *self.measured.get_or_insert(now);
         let since = now.saturating_duration_since(measured);
         let is_old = since > AGAIN_AFTER.max(base * AGAIN_ROUNDS) * self.delayed.max(1);
-        let is_longer = least > base.mul_f64(PRODUCTS * LONGER) && since > least * 8;
+        let is_longer = least.as_secs_f64() > LONGER * self.explained(base) && since > least * 8;
         if is_old || is_longer {
             self.measuring = Some(Measuring {
                 known: base,
@@ -151,6 +164,8 @@ mod tests {
     struct Path {
         now: Instant,
         base: Duration,
+        /// From one segment to the next.
+        gap: Duration,
         window: Window,
         /// When what is in flight was asked for.
         asked: std::collections::VecDeque<Instant>,
@@ -162,7 +177,6 @@ mod tests {
     }
 
     const SEGMENT: u64 = 1000;
-    const GAP: Duration = Duration::from_micros(500);
 
     impl Path {
         fn new(base: Duration) -> Self {
@@ -170,6 +184,7 @@ mod tests {
             Self {
                 now,
                 base,
+                gap: Duration::from_micros(500),
                 window: Window::default(),
                 asked: Default::default(),
                 busy_until: now,
@@ -186,7 +201,7 @@ mod tests {
                 let most = self.window.bytes(SEGMENT, u64::MAX) / SEGMENT;
                 while (self.asked.len() as u64) < most {
                     self.asked.push_back(self.now);
-                    self.busy_until = self.busy_until.max(self.now + self.base / 2) + GAP;
+                    self.busy_until = self.busy_until.max(self.now + self.base / 2) + self.gap;
                     self.arrivals.push_back(self.busy_until + self.base / 2);
                 }
                 self.most = self.most.max(self.asked.len());
@@ -207,6 +222,17 @@ mod tests {
         path.run(Duration::from_secs(600));
         assert!(path.most < 450, "{} segments of 200", path.most);
         assert!(path.arrived > 1_199_000, "{} of 1200000", path.arrived);
+    }
+
+    /// As behind a hop of 100 kbit/s: what waits for the hop is not the path's.
+    #[test]
+    fn the_base_of_a_path_that_carries_little_is_its_own() {
+        let mut path = Path::new(Duration::from_millis(100));
+        path.gap = Duration::from_millis(100);
+        path.run(Duration::from_secs(600));
+        let base = path.window.base().unwrap();
+        assert!(base < Duration::from_millis(310), "{base:?} of 200 ms");
+        assert!(path.arrived > 5900, "{} of 6000", path.arrived);
     }
 
     #[test]

@@ -34,7 +34,8 @@ const HEADER_BYTES: f64 = 63.0;
 pub(crate) const PAYLOAD_SHARE: f64 =
     NodeConfig::SEGMENT_BYTES as f64 / (NodeConfig::SEGMENT_BYTES as f64 + HEADER_BYTES);
 
-/// Runs a plan. `is_told`: the ends of a hop that a path takes newly hear of it.
+/// Runs a plan. `is_told`: the ends of a hop that a path takes newly hear of it; where control is from end to end, the receiver hears of the path's
+/// changes, as senders of other flows from end to end do.
 pub(super) fn run(
     plan: &Plan,
     config: &NodeConfig,
@@ -49,9 +50,10 @@ pub(super) fn run(
     }
     let mut world = World::new(plan, &config, seed, start)?;
     let mut changes: VecDeque<Duration> = plan.changes().into();
-    let mut told = match is_told {
-        true => told::changes(plan),
-        false => VecDeque::new(),
+    let mut told = match (is_told, config.control) {
+        (false, _) => VecDeque::new(),
+        (true, Scope::Hop) => told::changes(plan),
+        (true, Scope::EndToEnd) => told::changes_of_paths(plan),
     };
     let mut starts: VecDeque<(Duration, usize)> = plan
         .flows

@@ -9,7 +9,7 @@ use starhaul_cc::{Reconfiguration, ReconfigurationSource};
 use starhaul_flow::PACKET_BYTES;
 use starhaul_sim::{LinkId, Simulation};
 
-use super::{Figures, Flow, Plan, end::End, plan::address};
+use super::{Figures, Flow, Plan, end::End, plan::address, told};
 use crate::{Error, systems::System};
 
 /// Data in a full packet of QUIC: without headers of IP, UDP, packet and frame, and the tag.
@@ -55,20 +55,17 @@ pub(super) fn end_to_end(plan: &Plan, system: &System, seed: u64) -> Result<Vec<
 
 /// Each change of a flow's path, and when its sender hears of it: when a probe from end to end has come back over the new one.
 fn signals(plan: &Plan, flow: &Flow, start: Instant) -> VecDeque<(Instant, Reconfiguration)> {
-    let changes = flow.path.windows(2).filter(|pair| pair[0].1 != pair[1].1);
-    let signal = |pair: &[(Duration, Vec<usize>)]| {
-        let (at, path) = &pair[1];
+    let signal = |(at, told, _)| {
         let reconfiguration = Reconfiguration {
-            at: start + *at,
+            at: start + at,
             // Nothing is lost on the way that was left.
             outage: Duration::ZERO,
             source: ReconfigurationSource::GroundTruth,
             confidence: 1.0,
         };
-        let told = start + *at + plan.delay(path, *at) * 2;
-        (told, reconfiguration)
+        (start + told, reconfiguration)
     };
-    let mut signals: Vec<_> = changes.map(signal).collect();
+    let mut signals: Vec<_> = told::of_path(plan, flow).map(signal).collect();
     signals.sort_by_key(|(told, _)| *told);
     signals.into()
 }

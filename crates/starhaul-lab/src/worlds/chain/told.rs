@@ -1,8 +1,9 @@
-//! When the ends of a hop hear that a path takes it: as a prober, or the operator's timetable, would tell them.
+//! When the ends of a hop hear that a path takes it, or the end of a path that it is another one: as a prober, or the operator's timetable,
+//! would tell them.
 
 use std::{collections::VecDeque, time::Duration};
 
-use super::Plan;
+use super::{Flow, Plan};
 
 /// A hop that a path takes newly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,10 +32,35 @@ pub(super) fn changes(plan: &Plan) -> VecDeque<Change> {
     changes.into()
 }
 
+/// The same where the receivers control paths from end to end: each is told of its last hop, when a probe over the whole path has come back.
+pub(super) fn changes_of_paths(plan: &Plan) -> VecDeque<Change> {
+    let of_flow = |flow| {
+        of_path(plan, flow).filter_map(|(at, told, path)| {
+            let hop = path.last_chunk::<2>().map(|[from, to]| (*from, *to))?;
+            Some(Change { at, told, hop })
+        })
+    };
+    let mut changes: Vec<_> = plan.flows.iter().flat_map(of_flow).collect();
+    changes.sort_by_key(|change| change.told);
+    changes.into()
+}
+
+/// Each change of a flow's path, when a probe from end to end has come back over the new one, and the nodes of that.
+pub(super) fn of_path<'a>(
+    plan: &'a Plan,
+    flow: &'a Flow,
+) -> impl Iterator<Item = (Duration, Duration, &'a [usize])> {
+    let changes = flow.path.windows(2).filter(|pair| pair[0].1 != pair[1].1);
+    changes.map(|pair| {
+        let (at, path) = &pair[1];
+        (*at, *at + plan.delay(path, *at) * 2, path.as_slice())
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::worlds::chain::{Flow, Hop};
+    use crate::worlds::chain::Hop;
 
     #[test]
     fn hops_that_a_path_takes_newly_are_told_when_a_probe_has_come_back() {
@@ -63,6 +89,10 @@ mod tests {
             (ms(1000), ms(1060), (1, 3)),
             (ms(2000), ms(2020), (1, 2)),
         ];
+        assert_eq!(told.collect::<Vec<_>>(), expected);
+        let told = changes_of_paths(&plan);
+        let told = told.iter().map(|it| (it.at, it.told, it.hop));
+        let expected = [(ms(1000), ms(1072), (3, 2)), (ms(2000), ms(2030), (1, 2))];
         assert_eq!(told.collect::<Vec<_>>(), expected);
     }
 }

@@ -321,6 +321,34 @@ fn a_path_that_is_a_little_longer_is_no_queue() {
     }
 }
 
+/// As where a path goes to a satellite that has just risen: while that link carries little, the other delay passes for the queue that is kept.
+#[test]
+fn a_longer_path_over_a_link_that_recovers_is_no_queue() {
+    for (rtt, longer) in [
+        (0.02, 1.0),
+        (0.02, 2.0),
+        (0.08, 0.8),
+        (0.08, 1.5),
+        (0.08, 2.0),
+        (0.12, 1.0),
+        (0.12, 2.0),
+        (0.3, 1.0),
+        (0.3, 2.0),
+    ] {
+        let mut hop = Hop::new();
+        hop.rtt = rtt;
+        hop.run(4.0 + 20.0 * rtt, 1.25e6, rtt / 2.0);
+        // Packets of the slow link.
+        let longer_s = longer * f64::from(BYTES) / 0.6e6;
+        hop.run(1.0, 0.6e6, rtt / 2.0 + longer_s);
+        let lasts = 2.0 + 50.0 * rtt;
+        let (rate, queue) = hop.run(lasts, 1.25e6, rtt / 2.0 + longer_s);
+        let what = format!("{rtt} s, {longer} packets longer, {lasts} s: {rate} B/s, {queue} s");
+        println!("{what} {:.3}", rate / 1.25e6);
+        assert!(rate > 0.9 * 1.25e6, "{what}");
+    }
+}
+
 /// As a satellite's link to the ground while it sets.
 #[test]
 fn a_capacity_that_falls_is_no_longer_path() {
