@@ -178,11 +178,7 @@ impl Node {
                 Scope::Hop => Some(rtt),
                 // The rate changes a whole round trip later, in which no Interest waits. The first data tell how long that is.
                 Scope::EndToEnd if self.fetches.is_empty() => Some(rtt),
-                Scope::EndToEnd => self
-                    .fetches
-                    .values()
-                    .filter_map(|fetch| fetch.base())
-                    .max(),
+                Scope::EndToEnd => self.fetches.values().filter_map(|fetch| fetch.base()).max(),
             };
             // What other hops lost is counted when it was repaired, and so is what this one lost.
             let missing = if is_relayed { 0 } else { missing };
