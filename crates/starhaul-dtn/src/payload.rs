@@ -13,7 +13,8 @@ const ROOM: usize = 512;
 /// Bytes that are summed up at once: enough for its speed, and still in the cache after they came.
 const PIECE: usize = 64 << 10;
 /// Bytes for which memory is taken when a payload is announced; beyond it, memory grows with what comes.
-const MOST_ANNOUNCED: u64 = 1 << 20;
+/// A chunk of a file, of 1 MiB and what tells of it, fits.
+const MOST_ANNOUNCED: u64 = (1 << 20) + (64 << 10);
 
 /// A payload.
 #[derive(Default)]
@@ -64,12 +65,25 @@ impl Payload {
         let capacity = usize::try_from(bytes.min(MOST_ANNOUNCED));
         let mut payload = Self::with_capacity(capacity.unwrap_or_default());
         let mut from = from.take(bytes);
-        while from.read_buf(&mut payload.buffer).await? > 0 {
+        loop {
+            payload.make_room(from.limit());
+            if from.read_buf(&mut payload.buffer).await? == 0 {
+                break;
+            }
             payload.sum_up(PIECE);
         }
         match from.limit() {
             0 => Ok(payload),
             _ => Err(io::ErrorKind::UnexpectedEof.into()),
+        }
+    }
+
+    /// Has room for what is announced yet, as much as came at most, and for the bundle's end.
+    fn make_room(&mut self, announced: u64) {
+        if self.buffer.len() + 1 >= self.buffer.capacity() {
+            let announced = usize::try_from(announced).unwrap_or(usize::MAX);
+            self.buffer
+                .reserve_exact(announced.min(self.buffer.len()) + 1);
         }
     }
 
@@ -163,12 +177,15 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_read_is_what_was_announced() {
-        for length in [0, 1, PIECE, 3_000_000] {
+        for length in [0, 1, PIECE, (1 << 20) + 300, 3_000_000] {
             let all = content(length + 7);
             let mut from = &all[..];
             let mut payload = Payload::read(&mut from, length as u64).await.unwrap();
             assert!(payload.bytes() == &all[..length], "{length}");
             assert_eq!(payload.checksum(), crc32c::crc32c(&all[..length]));
+            // A store in memory holds the buffer, and counts the payload.
+            let memory = payload.buffer.capacity();
+            assert!(memory <= ROOM + length + 2, "{memory} for {length}");
             assert_eq!(from.len(), 7, "what follows is left");
             let read = Payload::read(&mut &all[..], length as u64 + 8).await;
             assert_eq!(read.err().unwrap().kind(), io::ErrorKind::UnexpectedEof);

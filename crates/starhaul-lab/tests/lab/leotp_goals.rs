@@ -230,10 +230,10 @@ fn each_goal_is_of_a_run_that_is_made() {
 
 /// Rows A to D of table II by the published rule.
 const ROWS: [&str; 4] = [
-    "leotp-published",
-    "leotp-published-no-cache",
-    "leotp-published-e2e-control",
-    "leotp-published-neither",
+    "leotp-published-untold",
+    "leotp-published-no-cache-untold",
+    "leotp-published-e2e-control-untold",
+    "leotp-published-neither-untold",
 ];
 
 /// Compares the rows to these stations. Published are A > B > C > D in throughput and C < D < A < B in delay. C and D are not told apart, nor

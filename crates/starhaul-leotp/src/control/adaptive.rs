@@ -164,6 +164,7 @@ impl Adaptive {
         self.recent.clear();
         self.starving = None;
         (self.drained, self.doubted) = (None, None);
+        self.level.pause();
         self.signals.forget();
     }
 
@@ -204,6 +205,7 @@ impl Adaptive {
         self.observe_base(packet, round);
         let Some(shown) = self.shown(round) else {
             self.doubted = None;
+            self.level.pause();
             return;
         };
         let base = self.base().unwrap_or(packet.delay);
@@ -313,8 +315,11 @@ impl Adaptive {
             .is_some_and(|doubted| lasted(doubted.max(since)) > round * DOUBTED_ROUNDS);
         let least = DRAIN_AFTER.max(round * DRAIN_ROUNDS);
         let is_over = lasted(since) >= least.max(self.span() * DRAIN_WINDOWS);
-        let is_doubted = is_doubted || self.is_fallen(packet.now, since, round);
-        if is_over || is_doubted && self.drained.is_none() {
+        let is_fallen = self.is_fallen(packet.now, since, round);
+        if is_over || (is_doubted || is_fallen) && self.drained.is_none() {
+            if is_over || !is_doubted {
+                self.level.note_reason(!is_over);
+            }
             self.drain(packet, round);
         }
     }

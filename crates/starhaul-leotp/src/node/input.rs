@@ -11,6 +11,7 @@ use crate::{
     hop::{Arrival, CONTROL_BYTES, Carried, Checked, Hop, bytes_per_second, queue},
     name::{ContentId, Segment},
     pending::Asker,
+    requester::Fetch,
     wire::{self, Body, Data, Frame, Numbered, Packet},
 };
 
@@ -177,8 +178,12 @@ impl Node {
             let rtt = match self.config.control {
                 Scope::Hop => Some(rtt),
                 // The rate changes a whole round trip later, in which no Interest waits. The first data tell how long that is.
-                Scope::EndToEnd if self.fetches.is_empty() => Some(rtt),
-                Scope::EndToEnd => self.fetches.values().filter_map(|fetch| fetch.base()).max(),
+                Scope::EndToEnd => {
+                    let base = self.fetches.values().filter_map(Fetch::base).max();
+                    let is_first = |fetch: &Fetch| Some(fetch.content) == content;
+                    let is_first = base.is_none() && self.fetches.values().any(is_first);
+                    base.or((!is_first).then_some(rtt))
+                }
             };
             // What other hops lost is counted when it was repaired, and so is what this one lost.
             let missing = if is_relayed { 0 } else { missing };

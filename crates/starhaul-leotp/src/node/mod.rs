@@ -285,7 +285,8 @@ impl Node {
     pub fn fetch(&mut self, now: Instant, config: FetchConfig) -> FetchId {
         let id = FetchId(self.fetches_begun);
         self.fetches_begun += 1;
-        let fetch = Fetch::new(config, self.config.recovery, self.config.segment_bytes);
+        let scopes = (self.config.recovery, self.config.control);
+        let fetch = Fetch::new(config, scopes, self.config.segment_bytes);
         self.fetches.insert(id, fetch);
         self.pump(now, id);
         id

@@ -132,7 +132,11 @@ struct Asked {
 
 impl Fetch {
     /// A transfer that begins now. `segment_bytes` is a guess until data come.
-    pub(crate) fn new(config: FetchConfig, recovery: Scope, segment_bytes: usize) -> Self {
+    pub(crate) fn new(
+        config: FetchConfig,
+        (recovery, control): (Scope, Scope),
+        segment_bytes: usize,
+    ) -> Self {
         let start = config
             .length
             .map_or(config.start, |length| config.start.min(length));
@@ -153,7 +157,7 @@ impl Fetch {
             ready_bytes: 0,
             window_bytes: config.window_bytes,
             rtt: RoundTrips::default(),
-            window: Window::default(),
+            window: Window::new(control),
             progress: None,
             newest_served: None,
             next_timeout: None,

@@ -5,7 +5,7 @@ fn a_segment_without_data_that_does_not_open_is_asked_for_past_caches() {
     let now = Instant::now();
     let secret = ContentSecret::new(&[1; 32]);
     let config = FetchConfig::new(ContentId([2; 16]), secret);
-    let mut fetch = Fetch::new(config, Scope::Hop, 100);
+    let mut fetch = Fetch::new(config, (Scope::Hop, Scope::Hop), 100);
     while fetch.poll_want(now).is_some() {}
     let wrong = Segment {
         offset: 700,
@@ -29,7 +29,7 @@ fn what_came_with_longer_segments_than_expected_is_not_asked_for() {
         window_bytes: 1000,
         ..FetchConfig::new(ContentId([2; 16]), ContentSecret::new(&[1; 32]))
     };
-    let mut fetch = Fetch::new(config, Scope::Hop, 100);
+    let mut fetch = Fetch::new(config, (Scope::Hop, Scope::Hop), 100);
     let wants = |fetch: &mut Fetch| -> Vec<(u64, u64)> {
         let wants = std::iter::from_fn(|| fetch.poll_want(now));
         wants.map(|want| (want.start, want.end)).collect()
@@ -64,7 +64,7 @@ fn begun(start: Instant) -> (Fetch, Instant) {
         window_bytes: 1000,
         ..FetchConfig::new(ContentId([2; 16]), ContentSecret::new(&[1; 32]))
     };
-    let mut fetch = Fetch::new(config, Scope::Hop, 100);
+    let mut fetch = Fetch::new(config, (Scope::Hop, Scope::Hop), 100);
     while fetch.poll_want(start).is_some() {}
     let now = start + RTT;
     come(&mut fetch, now, 0);
@@ -152,7 +152,7 @@ fn timeouts_grow_by_half_from_20_ms() {
         window_bytes: 100,
         ..FetchConfig::new(ContentId([2; 16]), ContentSecret::new(&[1; 32]))
     };
-    let mut fetch = Fetch::new(config, Scope::Hop, 100);
+    let mut fetch = Fetch::new(config, (Scope::Hop, Scope::Hop), 100);
     assert!(fetch.poll_want(start).is_some());
     let mut asked = start + Duration::from_millis(1);
     come(&mut fetch, asked, 0);

@@ -6,6 +6,8 @@
 
 use std::time::{Duration, Instant};
 
+use crate::config::Scope;
+
 /// The window in bandwidth-delay products.
 const PRODUCTS: f64 = 2.0;
 /// The same while the base is measured: below one, so that a base that became shorter is found, in several measurements.
@@ -26,6 +28,8 @@ const SAME: f64 = 0.1;
 /// The window of a transfer.
 #[derive(Debug, Default)]
 pub(super) struct Window {
+    /// The rate of the responder follows from the base: it has to be known where a round trip carries few segments, too.
+    controls: bool,
     base: Option<Duration>,
     /// The present round, its bytes and its least round trip.
     round: Option<Instant>,
@@ -52,6 +56,14 @@ struct Measuring {
 }
 
 impl Window {
+    /// A window of a transfer, of which nothing is known; `control` is that of the path.
+    pub(super) fn new(control: Scope) -> Self {
+        Self {
+            controls: control == Scope::EndToEnd,
+            ..Self::default()
+        }
+    }
+
     /// Bytes in flight at most.
     pub(super) fn bytes(&self, segment: u64, most: u64) -> u64 {
         let base = self.base.unwrap_or_default().as_secs_f64();
@@ -67,8 +79,8 @@ impl Window {
         let product = (products * self.rate() * base) as u64;
         let least = match (self.rates, self.measuring) {
             ([.., 0.0], _) => FIRST_SEGMENTS,
-            // Where a round trip carries few segments, more would wait for each other.
-            (_, Some(_)) => 1,
+            // More would wait for each other.
+            (_, Some(_)) if self.controls => 1,
             _ => LEAST_SEGMENTS,
         };
         product.max(least.saturating_mul(segment)).min(most)
@@ -134,7 +146,12 @@ impl Window {
     fn explained(&self, base: Duration) -> f64 {
         #[expect(clippy::cast_precision_loss, reason = "a few segments")]
         let least = LEAST_SEGMENTS as f64 * self.longest / self.rate().max(1.0);
-        least.max(PRODUCTS * base.as_secs_f64())
+        let products = PRODUCTS * base.as_secs_f64();
+        match self.controls {
+            true => least.max(products),
+            // The base is no less than it was measured with so many segments.
+            false => products,
+        }
     }
 
     fn end_round(&mut self, now: Instant, base: Duration, least: Duration) {
@@ -224,11 +241,12 @@ mod tests {
         assert!(path.arrived > 1_199_000, "{} of 1200000", path.arrived);
     }
 
-    /// As behind a hop of 100 kbit/s: what waits for the hop is not the path's.
+    /// As behind a hop of 100 kbit/s: what waits for the hop is not the path's, of which control from end to end has to know.
     #[test]
     fn the_base_of_a_path_that_carries_little_is_its_own() {
         let mut path = Path::new(Duration::from_millis(100));
         path.gap = Duration::from_millis(100);
+        path.window = Window::new(Scope::EndToEnd);
         path.run(Duration::from_secs(600));
         let base = path.window.base().unwrap();
         assert!(base < Duration::from_millis(310), "{base:?} of 200 ms");

@@ -5,7 +5,7 @@ use std::{
     collections::BTreeMap,
     fs::{self, File, Metadata},
     io,
-    os::unix::fs::MetadataExt as _,
+    os::unix::fs::{MetadataExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
     sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, SyncSender},
     thread,
@@ -234,7 +234,11 @@ fn stamp_of(file: &Path) -> Result<Stamp, String> {
 
 /// What a file holds, if it is what was seen, and is still when it has been read.
 fn contents_of(file: &Path, seen: Stamp) -> io::Result<Option<Vec<u8>>> {
-    let open = File::open(file)?;
+    // What was a file may be a pipe by now, which would be waited for.
+    let open = File::options()
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK)
+        .open(file)?;
     if Stamp::of(&open.metadata()?) != seen {
         return Ok(None);
     }

@@ -21,16 +21,17 @@ const LASER_LOSS: f64 = 0.001;
 const HOST_DELAY_MS: u64 = 10;
 const STEP: Duration = Duration::from_secs(1);
 
-/// Rows A to D of the table by our rule, and the same by the published one, whose order is the one to compare with the published order.
+/// Rows A to D of the table by our rule, and the same by the published one, whose order is the one to compare with the published order. Its nodes hear
+/// of no change of a path, as in the publication.
 const VARIANTS: [&str; 8] = [
     "leotp",
     "leotp-no-cache",
     "leotp-e2e-control",
     "leotp-neither",
-    "leotp-published",
-    "leotp-published-no-cache",
-    "leotp-published-e2e-control",
-    "leotp-published-neither",
+    "leotp-published-untold",
+    "leotp-published-no-cache-untold",
+    "leotp-published-e2e-control-untold",
+    "leotp-published-neither-untold",
 ];
 
 /// All systems over the three paths.

@@ -21,9 +21,9 @@ pub(super) const SYSTEMS: &[&str] = &[
     "leotp-no-cache",
     "leotp-e2e-control",
     "leotp-neither",
-    "leotp-published-no-cache",
-    "leotp-published-e2e-control",
-    "leotp-published-neither",
+    "leotp-published-no-cache-untold",
+    "leotp-published-e2e-control-untold",
+    "leotp-published-neither-untold",
     "leotp-untold",
     "leotp-published-untold",
 ];

@@ -11,6 +11,9 @@ const LESS: f64 = 0.9;
 const FORGOTTEN: f64 = 1.1;
 /// Drains for this reason begin after so many rounds, and times what they last: they cost a hundredth of the rate at most.
 const DRAIN_AGAIN: u32 = 25;
+/// Each time that it was the reason again they come twice as late, so many times: hops that share a link have each other carry less by their
+/// drains.
+const MOST_DOUBLED: u32 = 4;
 
 /// What the hop carries per second.
 #[derive(Debug, Default)]
@@ -22,14 +25,28 @@ pub(super) struct Level {
     learned: Option<Instant>,
     /// It carries less than before, and packets wait this long.
     fallen: Option<Duration>,
+    /// Drains for this reason since one that came for none.
+    repeated: u32,
 }
 
 impl Level {
     /// A drain begins: what was carried before is no reason for another one.
     pub(super) fn begin(&mut self) {
         self.most = self.carried;
-        self.learned = None;
-        self.fallen = None;
+        self.pause();
+    }
+
+    /// A drain comes for this reason, or because it is time for one.
+    pub(super) fn note_reason(&mut self, is_fallen: bool) {
+        self.repeated = match is_fallen {
+            true => self.repeated.saturating_add(1),
+            false => 0,
+        };
+    }
+
+    /// Packets show nothing for now.
+    pub(super) fn pause(&mut self) {
+        (self.learned, self.fallen) = (None, None);
     }
 }
 
@@ -37,11 +54,11 @@ impl Adaptive {
     pub(super) fn note_level(&mut self, now: Instant, round: Duration, shown: &Shown, wait: f64) {
         let is_draining = self.drain_until.is_some() || self.drained.is_some();
         let level = &mut self.level;
-        level.fallen = None;
         if is_draining || shown.is_limited {
-            level.learned = None;
+            level.pause();
             return;
         }
+        level.fallen = None;
         let since = level.learned.replace(now);
         let since = since.map_or(0.0, |at| now.saturating_duration_since(at).as_secs_f64());
         let share = (since / (FORGOTTEN_ROUNDS * round.as_secs_f64())).min(1.0);
@@ -60,7 +77,8 @@ impl Adaptive {
     pub(super) fn is_fallen(&self, now: Instant, since: Instant, round: Duration) -> bool {
         self.level.fallen.is_some_and(|wait| {
             let drain = wait.mul_f64(DRAIN_MARGIN / (1.0 - DRAIN_SHARE));
-            now.saturating_duration_since(since) > round.max(drain) * DRAIN_AGAIN
+            let again = DRAIN_AGAIN << self.level.repeated.min(MOST_DOUBLED);
+            now.saturating_duration_since(since) > round.max(drain) * again
         })
     }
 }
