@@ -311,9 +311,9 @@ fn every_carrier_brings_all_bytes() {
 #[test]
 fn the_ablation_has_each_variant_by_both_rules_over_each_path() {
     let setups = ablation(true, 9, &[]);
-    for rule in ["leotp", "leotp-published"] {
+    for (rule, told) in [("leotp", ""), ("leotp-published", "-untold")] {
         for without in ["", "-no-cache", "-e2e-control", "-neither"] {
-            let name = format!("{rule}{without}");
+            let name = format!("{rule}{without}{told}");
             let paths = setups.iter().filter(|setup| setup.system == name);
             assert_eq!(paths.count(), 3, "{name}");
         }
