@@ -169,6 +169,8 @@ pub(crate) async fn relay(
                 Err(error) => return Err(error),
             }
         }
+        // The far side may go on for long.
+        drop(buffer);
         writer.shutdown().await?;
         let mut is_ended = is_ended.clone();
         // Nothing else notices an application that vanishes while the far side is silent.

@@ -1,13 +1,14 @@
-//! Every kind of segment is lost once, and then always: each session ends as RFC 5326 §8 specifies.
+//! Every segment and every two of a session are lost, every kind once, and then always: each session ends as RFC 5326 §8 specifies.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod pair;
 
-use std::time::Duration;
+use std::{cell::RefCell, collections::BTreeSet, rc::Rc, time::Duration};
 
-use pair::{Kind, Pair, content, lose};
-use starhaul_ltp::{CancelReason, End, Event, PeerConfig};
+use pair::{Filter, Kind, LtpNode, Pair, content, lose};
+use starhaul_ltp::{Body, CancelReason, Coding, End, Event, PeerConfig};
+use starhaul_units::Bandwidth;
 
 const LIGHT: Duration = Duration::from_secs(4);
 const LENGTH: usize = 20_000;
@@ -239,4 +240,413 @@ fn nothing_of_a_session_cancelled_before_it_began_is_told() {
     pair.sender().engine.cancel(now, session);
     pair.finish();
     assert!(pair.sender().sent.is_empty() && pair.receiver().events.is_empty());
+}
+
+/// A block, and whether its red part is coded.
+#[derive(Clone, Copy, Debug)]
+struct Shape {
+    length: usize,
+    red: usize,
+    is_coded: bool,
+}
+
+impl Shape {
+    const fn new(length: usize, red: usize, is_coded: bool) -> Self {
+        Self {
+            length,
+            red,
+            is_coded,
+        }
+    }
+}
+
+/// Of several segments: red, mixed and green, and the first two coded.
+const LONG: [Shape; 5] = [
+    Shape::new(LENGTH, LENGTH, false),
+    Shape::new(LENGTH, 8000, false),
+    Shape::new(LENGTH, 0, false),
+    Shape::new(LENGTH, LENGTH, true),
+    Shape::new(LENGTH, 8000, true),
+];
+/// One that is its own checkpoint.
+const SHORT: Shape = Shape::new(1000, 1000, false);
+
+/// Kind, and bytes of data, of each segment that was lost.
+type Losses = Rc<RefCell<Vec<(Kind, usize)>>>;
+
+/// Loses the segments for which `is_lost` is true of their number and kind, and notes them.
+fn losing(is_lost: impl Fn(usize, Kind) -> bool + 'static, losses: Losses) -> Filter {
+    let mut number = 0;
+    Box::new(move |segment| {
+        let kind = Kind::of(segment);
+        let bytes = match segment.body {
+            Body::Data(data) => data.payload.len(),
+            _ => 0,
+        };
+        let passes = !is_lost(number, kind);
+        number += 1;
+        if !passes {
+            losses.borrow_mut().push((kind, bytes));
+        }
+        passes
+    })
+}
+
+/// Who cancelled a session at this end, and why.
+fn cancellations(node: &LtpNode) -> Vec<(End, CancelReason)> {
+    let events = node.events.iter().filter_map(|(_, event)| match event {
+        Event::SendCancelled { by, reason, .. } | Event::ReceiveCancelled { by, reason, .. } => {
+            Some((*by, *reason))
+        }
+        _ => None,
+    });
+    events.collect()
+}
+
+/// A session that has ended.
+struct Session {
+    shape: Shape,
+    pair: Pair,
+    lost: Vec<(Kind, usize)>,
+    /// How long an end waits for the other before it gives up.
+    patience: Duration,
+}
+
+impl Session {
+    /// Loses the segments for which `is_lost` is true of the number of their node, their own and their kind. All data leave at once; of
+    /// a session that is cancelled, in some five seconds.
+    fn run(
+        shape: Shape,
+        cancelled: Option<(End, Duration)>,
+        is_lost: impl Fn(usize, usize, Kind) -> bool + Clone + 'static,
+    ) -> Self {
+        let rate = cancelled.map(|_| Bandwidth::from_kbit(32));
+        let mut config = PeerConfig::new(LIGHT, rate);
+        config.checkpoint_every = Some(5);
+        config.retransmission_limit = 3;
+        config.coding = shape.is_coded.then(|| Coding::new(0.05));
+        let mut pair = Pair::new(1, &config, "delay=4s", "delay=4s");
+        let losses = Losses::default();
+        for (index, node) in pair.sim.nodes.iter_mut().enumerate() {
+            let is_lost = is_lost.clone();
+            let is_lost = move |number, kind| is_lost(index, number, kind);
+            node.passes = losing(is_lost, losses.clone());
+        }
+        let session = pair.send(&content(shape.length, 3), shape.red);
+        if let Some((end, after)) = cancelled {
+            pair.sim.run_for(after);
+            let now = pair.sim.now();
+            let node = &mut pair.sim.nodes[usize::from(end == End::Receiver)];
+            node.engine.cancel(now, session);
+            node.drain(now);
+        }
+        pair.finish();
+        let lost = losses.take();
+        Self {
+            shape,
+            pair,
+            lost,
+            patience: config.longest_silence(),
+        }
+    }
+
+    fn sender(&self) -> &LtpNode {
+        &self.pair.sim.nodes[0]
+    }
+
+    fn receiver(&self) -> &LtpNode {
+        &self.pair.sim.nodes[1]
+    }
+
+    /// Node and number of each segment that was to be sent, and of `more` behind them.
+    fn segments(&self, more: usize) -> Vec<(usize, usize)> {
+        let nodes = self.pair.sim.nodes.iter().enumerate();
+        let numbers = nodes.map(|(node, end)| (node, end.sent.len() + more));
+        numbers
+            .flat_map(|(node, count)| (0..count).map(move |number| (node, number)))
+            .collect()
+    }
+
+    /// Bytes of green data that were lost.
+    fn lost_green(&self) -> usize {
+        let is_green = |kind| matches!(kind, Kind::Green | Kind::GreenEnd);
+        let lost = self.lost.iter().filter(|(kind, _)| is_green(*kind));
+        lost.map(|(_, bytes)| bytes).sum()
+    }
+
+    /// What happened, for whoever looks for the reason of a failure.
+    fn story(&self) -> String {
+        let (sender, receiver) = (self.sender(), self.receiver());
+        format!(
+            "{:?}, lost {:?}, after {:?}: {:?} and {:?}",
+            self.shape,
+            self.lost,
+            self.pair.sim.elapsed(),
+            sender.happened(),
+            receiver.happened()
+        )
+    }
+
+    /// What was delivered is what was sent, each byte once.
+    fn check_data(&self) {
+        let (block, red) = (content(self.shape.length, 3), self.shape.red);
+        let delivered = self.receiver().delivered();
+        assert!(delivered.len() <= 1, "{}", self.story());
+        for part in delivered {
+            assert!(part == block.slice(..red), "{}", self.story());
+        }
+        let mut begun = BTreeSet::new();
+        for (offset, data) in self.receiver().green() {
+            let start = usize::try_from(offset).unwrap();
+            let is_green = start >= red && data == block.slice(start..start + data.len());
+            assert!(is_green && begun.insert(start), "{}", self.story());
+        }
+    }
+
+    /// Both ends came to the end of the block, and tell so and nothing else: of the green data only those are missing that were lost.
+    fn check_completed(&self, within: Duration) {
+        self.check_data();
+        let (shape, receiver) = (self.shape, self.receiver());
+        let events = self.sender().happened();
+        assert!(
+            matches!(events[..], [Event::Transmitted { .. }, Event::Sent { .. }]),
+            "{}",
+            self.story()
+        );
+        let green = receiver.green();
+        let bytes: usize = green.iter().map(|(_, data)| data.len()).sum();
+        let expected = shape.length - shape.red - self.lost_green();
+        assert_eq!(bytes, expected, "{}", self.story());
+        let red = usize::from(shape.red > 0);
+        assert_eq!(receiver.delivered().len(), red, "{}", self.story());
+        for event in receiver.happened() {
+            if let Event::RedPart {
+                is_whole,
+                is_verified,
+                ..
+            } = event
+            {
+                let is_all = shape.red == shape.length;
+                assert!(*is_verified && *is_whole == is_all, "{}", self.story());
+            }
+        }
+        // Besides these, that the block begins.
+        let told = receiver.happened().len();
+        assert_eq!(told, 1 + red + green.len(), "{}", self.story());
+        assert!(self.pair.sim.elapsed() < within, "{}", self.story());
+    }
+
+    /// The sender found no answer up to the limit. The receiver has the red part, or gave it up for the same reason: whoever waits less.
+    fn check_given_up(&self, has_red: bool) {
+        self.check_data();
+        let (limit, receiver) = (CancelReason::RetransmissionLimit, self.receiver());
+        let events = self.sender().happened();
+        assert!(
+            matches!(
+                events[..],
+                [Event::Transmitted { .. }, Event::SendCancelled { .. }]
+            ),
+            "{}",
+            self.story()
+        );
+        let sent = cancellations(self.sender());
+        assert_eq!(sent, [(End::Sender, limit)], "{}", self.story());
+        let delivered = receiver.delivered().len();
+        assert_eq!(delivered, usize::from(has_red), "{}", self.story());
+        let received = cancellations(receiver);
+        let is_heard = !receiver.happened().is_empty();
+        let expected = usize::from(is_heard && !has_red);
+        assert_eq!(received.len(), expected, "{}", self.story());
+        for (_, reason) in received {
+            assert_eq!(reason, limit, "{}", self.story());
+        }
+        assert!(self.pair.sim.elapsed() < LIGHT * 30, "{}", self.story());
+    }
+
+    /// This end cancelled while data were under way, and both know; what was complete before stays delivered.
+    fn check_cancelled(&self, by: End) {
+        use Kind::*;
+        self.check_data();
+        let (sender, receiver) = (self.sender(), self.receiver());
+        let user = (by, CancelReason::User);
+        let has_red = !receiver.delivered().is_empty();
+        let received = match has_red {
+            true => vec![],
+            false => vec![user],
+        };
+        assert_eq!(cancellations(receiver), received, "{}", self.story());
+        let told = receiver.happened().len();
+        assert_eq!(told, 2 + receiver.green().len(), "{}", self.story());
+        let (sent, events) = (cancellations(sender), sender.happened());
+        match by {
+            End::Sender => {
+                assert_eq!((sent, events.len()), (vec![user], 1), "{}", self.story());
+                // The end of the block never left.
+                let is_red = self.shape.red == self.shape.length;
+                assert!(!(is_red && has_red), "{}", self.story());
+            }
+            End::Receiver => {
+                // All green data had left, or all red data been reported, before it heard of it.
+                let is_sent = matches!(events[..], [Event::Transmitted { .. }, Event::Sent { .. }]);
+                let may_be = self.shape.red == 0 || has_red;
+                let is_right = match is_sent {
+                    true => may_be,
+                    false => sent == [user] && events.len() == 2,
+                };
+                assert!(is_right, "{}", self.story());
+            }
+        }
+        let (cancel, answer, cancels) = match by {
+            End::Sender => (
+                CancelBySender,
+                CancelAckToSender,
+                sender.count(CancelBySender),
+            ),
+            End::Receiver => (
+                CancelByReceiver,
+                CancelAckToReceiver,
+                receiver.count(CancelByReceiver),
+            ),
+        };
+        let lost = self.lost.iter();
+        let unanswered = lost.filter(|(kind, _)| [cancel, answer].contains(kind));
+        assert_eq!(cancels, 1 + unanswered.count(), "{}", self.story());
+        assert!(self.pair.sim.elapsed() < LIGHT * 8, "{}", self.story());
+    }
+}
+
+/// Each in its turn: data, repair symbols, checkpoints, reports, and the answers to these.
+#[test]
+fn any_segment_of_any_block_may_be_lost() {
+    for shape in LONG.into_iter().chain([SHORT]) {
+        let clean = Session::run(shape, None, |_, _, _| false);
+        clean.check_completed(LIGHT * 4);
+        for one in clean.segments(0) {
+            let session = Session::run(shape, None, move |node, number, _| (node, number) == one);
+            assert_eq!(session.lost.len(), 1, "{}", session.story());
+            // Nobody sends green data again, for which the receiver waits in vain.
+            session.check_completed(match session.lost_green() {
+                0 => LIGHT * 8,
+                _ => session.patience + LIGHT * 4,
+            });
+        }
+    }
+}
+
+/// What repairs the loss of one may be the other.
+#[test]
+fn any_two_segments_of_any_block_may_be_lost() {
+    for shape in LONG.into_iter().chain([SHORT]) {
+        let clean = Session::run(shape, None, |_, _, _| false);
+        // With some of those that are sent again.
+        let segments = clean.segments(3);
+        let mut pairs = 0;
+        for (at, one) in segments.iter().enumerate() {
+            for other in &segments[at + 1..] {
+                let both = [*one, *other];
+                let session = Session::run(shape, None, move |node, number, _| {
+                    both.contains(&(node, number))
+                });
+                pairs += usize::from(session.lost.len() == 2);
+                session.check_completed(session.patience + LIGHT * 8);
+            }
+        }
+        // Of some nothing is sent that could be the other.
+        let least = clean.segments(0).len();
+        assert!(pairs > least, "{pairs} of {least} segments");
+    }
+}
+
+#[test]
+fn a_cancellation_survives_the_loss_of_any_segment_under_way() {
+    for shape in LONG {
+        for by in [End::Sender, End::Receiver] {
+            for after in [1000, 2000, 4500].map(Duration::from_millis) {
+                // At the receiver, data arrive for as long from one light time on.
+                let after = match by {
+                    End::Sender => after,
+                    End::Receiver => after + LIGHT,
+                };
+                let cancelled = Some((by, after));
+                let clean = Session::run(shape, cancelled, |_, _, _| false);
+                clean.check_cancelled(by);
+                for one in clean.segments(0) {
+                    let session = Session::run(shape, cancelled, move |node, number, _| {
+                        (node, number) == one
+                    });
+                    assert_eq!(session.lost.len(), 1, "{}", session.story());
+                    session.check_cancelled(by);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn each_kind_of_segment_of_any_block_may_always_be_lost() {
+    use Kind::*;
+    let kinds = [
+        Red, Checkpoint, RedEnd, Green, GreenEnd, Repair, Report, ReportAck,
+    ];
+    let mut seen = [false; 8];
+    for shape in LONG.into_iter().chain([SHORT]) {
+        let clean = Session::run(shape, None, |_, _, _| false);
+        let count = |kind| clean.sender().count(kind) + clean.receiver().count(kind);
+        for (seen, kind) in seen.iter_mut().zip(kinds) {
+            if count(kind) == 0 {
+                continue;
+            }
+            *seen = true;
+            let session = Session::run(shape, None, move |_, _, lost| lost == kind);
+            match kind {
+                // Of a coded red part the repair symbols give both back, and tell where it ends.
+                Checkpoint | RedEnd if !shape.is_coded => session.check_given_up(false),
+                Report => session.check_given_up(true),
+                // The last segment of each repair is a checkpoint, and so they all arrive in the end.
+                _ => session.check_completed(LIGHT * 30),
+            }
+        }
+    }
+    assert_eq!(seen, [true; 8], "{kinds:?}");
+}
+
+#[test]
+fn each_kind_of_segment_of_a_cancellation_may_always_be_lost() {
+    use Kind::*;
+    let limit = CancelReason::RetransmissionLimit;
+    for shape in LONG {
+        // Nobody waits for green data, nor gives them up.
+        let unless_green = |told| if shape.red == 0 { vec![] } else { vec![told] };
+        for (kind, by) in [
+            (CancelBySender, End::Sender),
+            (CancelAckToSender, End::Sender),
+            (CancelByReceiver, End::Receiver),
+            (CancelAckToReceiver, End::Receiver),
+        ] {
+            let (user, second) = ((by, CancelReason::User), Duration::from_secs(1));
+            let after = match by {
+                End::Sender => second,
+                End::Receiver => LIGHT + second,
+            };
+            let session = Session::run(shape, Some((by, after)), move |_, _, lost| lost == kind);
+            session.check_data();
+            let (sender, receiver) = (session.sender(), session.receiver());
+            let (sent, received) = match kind {
+                CancelBySender => (vec![user], unless_green((End::Receiver, limit))),
+                CancelByReceiver => (unless_green((End::Sender, limit)), vec![user]),
+                CancelAckToSender => (vec![user], vec![user]),
+                _ => (unless_green(user), vec![user]),
+            };
+            assert_eq!(cancellations(sender), sent, "{}", session.story());
+            assert_eq!(cancellations(receiver), received, "{}", session.story());
+            let cancels = match by {
+                End::Sender => sender.count(CancelBySender),
+                End::Receiver => receiver.count(CancelByReceiver),
+            };
+            assert_eq!(cancels, 4, "{}", session.story());
+            assert!(receiver.delivered().is_empty(), "{}", session.story());
+            let elapsed = session.pair.sim.elapsed();
+            assert!(elapsed < LIGHT * 30, "{}", session.story());
+        }
+    }
 }

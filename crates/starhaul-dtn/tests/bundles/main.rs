@@ -10,3 +10,4 @@ mod metrics;
 mod nodes;
 mod reports;
 mod routes;
+mod security;

@@ -46,10 +46,12 @@ async fn gateway(identity: &Identity, peer: &Identity, rest: &str) -> Gateway {
 /// Two gateways with one path; the near one has these rules besides.
 pub(crate) async fn pair(rules: &str) -> [Gateway; 2] {
     let [ours, theirs] = [1, 2].map(|secret| Identity::from_secret([secret; 32]));
-    let far = "listen = [\"127.0.0.1:0\"]\negress = { allow = [\"127.0.0.0/8:*\"] }\n";
+    // As all that they are compared with.
+    let far = "listen = [\"127.0.0.1:0\"]\naccept = { controller = \"cubic\" }\n\
+               egress = { allow = [\"127.0.0.0/8:*\"] }\n";
     let far = gateway(&theirs, &ours, far).await;
     let near = format!(
-        "{rules}session = [{{ peer = \"peer\", path = [{{ name = \"loopback\", remote = \"{}\" }}] }}]\n",
+        "{rules}session = [{{ peer = \"peer\", path = [{{ name = \"loopback\", remote = \"{}\", controller = \"cubic\" }}] }}]\n",
         far.listen_addresses()[0]
     );
     let near = gateway(&ours, &theirs, &near).await;

@@ -1,4 +1,4 @@
-//! An engine of LTP that sends bundles as blocks.
+//! An engine of LTP that sends and receives bundles as blocks.
 
 use std::time::{Duration, Instant};
 
@@ -6,6 +6,8 @@ use starhaul_dtn::blocks;
 use starhaul_ltp::{Engine, EngineConfig, EngineId, Event, Outgoing, PeerConfig};
 use starhaul_net::{IoMode, ltp::LtpDriver};
 
+/// The source's own number.
+pub(crate) const SOURCE: EngineId = EngineId(1);
 /// The node that it talks to.
 pub(crate) const NODE: EngineId = EngineId(2);
 
@@ -13,24 +15,31 @@ pub(crate) const NODE: EngineId = EngineId(2);
 pub(crate) struct Source {
     pub(crate) driver: LtpDriver,
     pub(crate) received: Vec<bytes::Bytes>,
+    peer: EngineId,
 }
 
 impl Source {
     pub(crate) fn new() -> Self {
-        let mut engine = Engine::new(EngineConfig::new(EngineId(1), [7; 32]));
-        let peer = PeerConfig::new(Duration::ZERO, None);
-        engine.add_peer(Instant::now(), NODE, peer).unwrap();
+        Self::between(SOURCE, NODE)
+    }
+
+    /// In place of another node.
+    pub(crate) fn between(own: EngineId, peer: EngineId) -> Self {
+        let mut engine = Engine::new(EngineConfig::new(own, [7; 32]));
+        let config = PeerConfig::new(Duration::ZERO, None);
+        engine.add_peer(Instant::now(), peer, config).unwrap();
         engine.open_service(blocks::BUNDLE);
         let local = "127.0.0.1:0".parse().unwrap();
         Self {
             driver: LtpDriver::bind(local, IoMode::default(), engine).unwrap(),
             received: Vec::new(),
+            peer,
         }
     }
 
     pub(crate) fn send(&mut self, bundle: Vec<u8>) {
         let outgoing = Outgoing {
-            to: NODE,
+            to: self.peer,
             service: blocks::BUNDLE,
             red: bundle.len() as u64,
             block: bundle.into(),

@@ -14,20 +14,74 @@ use starhaul_dtn_client::control::Client;
 
 use super::{LIFETIME, two_nodes, wait_for_socket};
 
+/// Bytes of a small payload, and of a large one, whose data the store keeps in a file of their own.
+const SMALL: usize = 2000;
+const LARGE: usize = 1_100_000;
+/// Bundles that may be missing before no more are sent: nodes that are killed all the time would fill the disk.
+const MOST_MISSING: usize = 200;
+
+/// One bundle in ten.
+fn is_large(number: u32) -> bool {
+    number.is_multiple_of(10)
+}
+
+/// The payload with this number: it begins with the number, and the rest follows from it.
+fn payload(number: u32) -> Vec<u8> {
+    let length = if is_large(number) { LARGE } else { SMALL };
+    let length = length + number as usize % 97;
+    let mut bytes = Vec::with_capacity(length + 8);
+    bytes.extend_from_slice(&number.to_be_bytes());
+    // SplitMix64 (Steele, Lea and Flood 2014).
+    let mut state = u64::from(number);
+    while bytes.len() < length {
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut word = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        bytes.extend_from_slice(&(word ^ (word >> 31)).to_le_bytes());
+    }
+    bytes.truncate(length);
+    bytes
+}
+
 /// What applications saw.
 #[derive(Default)]
 struct Seen {
-    /// Numbers that the sending node has confirmed.
-    accepted: BTreeSet<u32>,
-    /// Numbers that the receiving application was given.
+    /// How many bundles the sending node has confirmed, and how many large ones among them.
+    accepted: usize,
+    large: usize,
+    /// Numbers of these that the receiving application was not given.
+    missing: BTreeSet<u32>,
+    /// Numbers that it was given.
     received: BTreeSet<u32>,
     /// Those whose acknowledgement its node has confirmed.
     acknowledged: BTreeSet<u32>,
     twice: Vec<u32>,
+    /// What it was given that nobody sent.
+    damaged: Vec<String>,
+}
+
+impl Seen {
+    fn accept(&mut self, number: u32) {
+        self.accepted += 1;
+        self.large += usize::from(is_large(number));
+        // It may have arrived before its own node has confirmed it.
+        if !self.received.contains(&number) {
+            self.missing.insert(number);
+        }
+    }
+
+    fn receive(&mut self, number: u32) {
+        self.received.insert(number);
+        self.missing.remove(&number);
+        if self.acknowledged.contains(&number) {
+            self.twice.push(number);
+        }
+    }
 }
 
 /// Sends numbers until it is told to stop, over any number of lives of its node.
 async fn send_numbers(socket: PathBuf, seen: Arc<Mutex<Seen>>, stop: Arc<AtomicBool>) {
+    let missing = || seen.lock().unwrap().missing.len();
     let mut number = 0_u32;
     while !stop.load(Ordering::Relaxed) {
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -38,16 +92,25 @@ async fn send_numbers(socket: PathBuf, seen: Arc<Mutex<Seen>>, stop: Arc<AtomicB
             continue;
         }
         while !stop.load(Ordering::Relaxed) {
+            if missing() > MOST_MISSING {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+                continue;
+            }
             number += 1;
-            let payload = [&number.to_be_bytes()[..], &[7; 2000]].concat();
-            match client.send("ipn:2.5", &payload, LIFETIME).await {
-                Ok(_) => drop(seen.lock().unwrap().accepted.insert(number)),
+            match client.send("ipn:2.5", &payload(number), LIFETIME).await {
+                Ok(_) => seen.lock().unwrap().accept(number),
                 // It may have been taken or not.
                 Err(_) => break,
             }
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     }
+}
+
+/// The number of a payload, all of whose bytes are as they were sent.
+fn number_of(bytes: &[u8]) -> Option<u32> {
+    let number = u32::from_be_bytes(*bytes.first_chunk()?);
+    (bytes == payload(number)).then_some(number)
 }
 
 async fn receive_numbers(socket: PathBuf, seen: Arc<Mutex<Seen>>) {
@@ -60,23 +123,23 @@ async fn receive_numbers(socket: PathBuf, seen: Arc<Mutex<Seen>>) {
             continue;
         }
         while let Ok(bundle) = client.next_bundle().await {
-            let number = u32::from_be_bytes(bundle.payload[..4].try_into().unwrap());
-            {
-                let mut seen = seen.lock().unwrap();
-                seen.received.insert(number);
-                if seen.acknowledged.contains(&number) {
-                    seen.twice.push(number);
+            let number = number_of(&bundle.payload);
+            match number {
+                Some(number) => seen.lock().unwrap().receive(number),
+                None => {
+                    let what = format!("{} of {} bytes", bundle.id, bundle.payload.len());
+                    seen.lock().unwrap().damaged.push(what);
                 }
             }
             if client.acknowledge(&bundle.id).await.is_err() {
                 break;
             }
-            seen.lock().unwrap().acknowledged.insert(number);
+            seen.lock().unwrap().acknowledged.extend(number);
         }
     }
 }
 
-/// Either node is killed again and again while bundles are sent: all that was accepted arrives, and nothing that was
+/// Either node is killed again and again while bundles are sent: all that was accepted arrives byte for byte, and nothing that was
 /// acknowledged comes again. `STARHAUL_KILLS` says how often, `STARHAUL_SEED` at which instants.
 #[test]
 fn nodes_killed_at_any_instant_lose_and_repeat_nothing() {
@@ -129,7 +192,11 @@ fn nodes_killed_at_any_instant_lose_and_repeat_nothing() {
     nodes.iter().for_each(wait_for_socket);
     // On a busy computer nodes may have lived too shortly to accept much.
     let begun = Instant::now();
-    while seen.lock().unwrap().accepted.len() <= kills as usize {
+    let is_little = || {
+        let seen = seen.lock().unwrap();
+        seen.accepted <= kills as usize || seen.large == 0
+    };
+    while is_little() {
         assert!(
             begun.elapsed() < Duration::from_secs(60),
             "hardly anything is accepted (seed {seed})"
@@ -139,17 +206,19 @@ fn nodes_killed_at_any_instant_lose_and_repeat_nothing() {
     stop.store(true, Ordering::Relaxed);
     let begun = Instant::now();
     loop {
-        let (accepted, missing, twice) = {
+        let (accepted, large, missing, twice, damaged) = {
             let seen = seen.lock().unwrap();
-            let missing: Vec<u32> = seen.accepted.difference(&seen.received).copied().collect();
-            (seen.accepted.len(), missing, seen.twice.clone())
+            let (missing, twice) = (seen.missing.clone(), seen.twice.clone());
+            let damaged = seen.damaged.clone();
+            (seen.accepted, seen.large, missing, twice, damaged)
         };
         assert!(
             twice.is_empty(),
             "came again although acknowledged: {twice:?} (seed {seed})"
         );
+        assert!(damaged.is_empty(), "changed: {damaged:?} (seed {seed})");
         if missing.is_empty() {
-            eprintln!("{accepted} bundles accepted, all delivered");
+            eprintln!("{accepted} bundles accepted, {large} of them large, all delivered");
             for node in &mut nodes {
                 assert!(node.is_alive(), "a node has ended by itself (seed {seed})");
             }

@@ -1,0 +1,237 @@
+//! Payloads that are signed or encrypted (RFC 9172): each key alone, and what is changed on the way.
+
+use std::time::{Duration, Instant};
+
+use super::kit::{
+    LIFETIME, Running, content, over_ltp,
+    source::{NODE, SOURCE, Source},
+    stop, udp, until, write,
+};
+use hardy_bpv7::{bpsec::no_keys, bundle::ParsedBundle};
+use tempfile::TempDir;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+/// In which what should not come would.
+const A_WHILE: Duration = Duration::from_millis(100);
+
+/// The keys of a node, by their bytes.
+#[derive(Clone, Copy, Debug)]
+struct Keys {
+    sign: Option<u8>,
+    encrypt: Option<u8>,
+    require: bool,
+}
+
+const NONE: Keys = Keys {
+    sign: None,
+    encrypt: None,
+    require: false,
+};
+const SIGN: Keys = Keys {
+    sign: Some(7),
+    ..NONE
+};
+const ENCRYPT: Keys = Keys {
+    encrypt: Some(7),
+    ..NONE
+};
+
+impl Keys {
+    const fn required(self) -> Self {
+        Self {
+            require: true,
+            ..self
+        }
+    }
+
+    /// Writes their files, and returns what the configuration says of them.
+    fn write(self, folder: &TempDir) -> String {
+        let mut text = "[security]\n".to_owned();
+        for (kind, key) in [("sign", self.sign), ("encrypt", self.encrypt)] {
+            if let Some(byte) = key {
+                write(folder.path(), &format!("{kind}.key"), &[byte; 32]);
+                text += &format!("{kind}_key = \"{kind}.key\"\n");
+            }
+        }
+        text + &format!("require = {}\n", self.require)
+    }
+}
+
+/// What becomes of a payload where it is to be delivered.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Fate {
+    Delivered,
+    /// Nobody may have it.
+    Removed,
+    /// Its key may be configured before it expires.
+    Waits,
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_key_alone_protects_what_it_is_for() {
+    let another_sign = Keys {
+        sign: Some(8),
+        ..NONE
+    };
+    let another_encrypt = Keys {
+        encrypt: Some(8),
+        ..NONE
+    };
+    for (sender, receiver, fate) in [
+        // Integrity only: who has no key can read it, and who has another sees that it is not what he asks for.
+        (SIGN, SIGN.required(), Fate::Delivered),
+        (SIGN, another_sign, Fate::Removed),
+        (SIGN, NONE, Fate::Delivered),
+        (SIGN, ENCRYPT.required(), Fate::Removed),
+        // Confidentiality only.
+        (ENCRYPT, ENCRYPT.required(), Fate::Delivered),
+        (ENCRYPT, another_encrypt, Fate::Removed),
+        (ENCRYPT, NONE, Fate::Waits),
+        (ENCRYPT, SIGN.required(), Fate::Removed),
+        // Neither.
+        (NONE, ENCRYPT.required(), Fate::Removed),
+    ] {
+        let what = format!("from {sender:?} to {receiver:?}");
+        let (a, b) = (udp(), udp());
+        let (first, last) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let text = over_ltp(1, a, 2, b, "") + &sender.write(&first);
+        let lander = Running::start_in(first, &text).await;
+        let text = over_ltp(2, b, 1, a, "") + &receiver.write(&last);
+        let station = Running::start_in(last, &text).await;
+        let mut client = station.client().await;
+        client.open(Some("5")).await.unwrap();
+        let mut source = lander.client().await;
+        source.open(None).await.unwrap();
+        let payload = content(3000, 1);
+        source.send("ipn:2.5", &payload, LIFETIME).await.unwrap();
+        if fate == Fate::Delivered {
+            assert!(client.has_bundle(PATIENCE).await.unwrap(), "{what}");
+            let bundle = client.next_bundle().await.unwrap();
+            assert!(bundle.payload == payload, "{what}");
+            client.acknowledge(&bundle.id).await.unwrap();
+        }
+        let left = u64::from(fate == Fate::Waits);
+        until(&station, &what, |status| {
+            (status.counters.received, status.storage.bundles) == (1, left)
+        })
+        .await;
+        // What an application has, and has not acknowledged, is stored, too.
+        assert!(!client.has_bundle(A_WHILE).await.unwrap(), "{what}");
+        until(&station, &what, |status| status.storage.bundles == left).await;
+        drop((client, source));
+        stop([lander, station]).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_payload_waits_for_its_key() {
+    let (a, b) = (udp(), udp());
+    let (first, last) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let text = over_ltp(1, a, 2, b, "") + &ENCRYPT.write(&first);
+    let lander = Running::start_in(first, &text).await;
+    let without = over_ltp(2, b, 1, a, "");
+    let station = Running::start_in(last, &without).await;
+    let mut client = station.client().await;
+    client.open(Some("5")).await.unwrap();
+    let mut source = lander.client().await;
+    source.open(None).await.unwrap();
+    let payload = content(3000, 2);
+    source.send("ipn:2.5", &payload, LIFETIME).await.unwrap();
+    until(&station, "it has come", |status| {
+        (status.counters.received, status.storage.bundles) == (1, 1)
+    })
+    .await;
+    assert!(!client.has_bundle(A_WHILE).await.unwrap());
+    drop(client);
+    let folder = station.stop().await;
+    let text = without + &ENCRYPT.required().write(&folder);
+    let station = Running::start_in(folder, &text).await;
+    let mut client = station.client().await;
+    client.open(Some("5")).await.unwrap();
+    assert!(client.has_bundle(PATIENCE).await.unwrap());
+    let bundle = client.next_bundle().await.unwrap();
+    assert!(bundle.payload == payload);
+    client.acknowledge(&bundle.id).await.unwrap();
+    until(&station, "it is gone", |status| status.storage.bundles == 0).await;
+    drop((client, source));
+    stop([lander, station]).await;
+}
+
+/// The bundles that a node with these keys sends, as they are on the link.
+async fn sent_with(keys: Keys, payloads: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    let mut catcher = Source::between(NODE, SOURCE);
+    let (listen, folder) = (udp(), tempfile::tempdir().unwrap());
+    let text = over_ltp(1, listen, 2, catcher.driver.local_addr(), "") + &keys.write(&folder);
+    let lander = Running::start_in(folder, &text).await;
+    catcher.driver.set_address(SOURCE, listen);
+    let count = payloads.len();
+    let catching = tokio::task::spawn_blocking(move || {
+        catcher.receive(count, PATIENCE);
+        catcher.received
+    });
+    let mut client = lander.client().await;
+    client.open(None).await.unwrap();
+    for payload in payloads {
+        client.send("ipn:2.5", payload, LIFETIME).await.unwrap();
+    }
+    let caught = catching.await.unwrap();
+    assert_eq!(caught.len(), count, "{keys:?}");
+    drop(client);
+    stop([lander]).await;
+    caught.iter().map(|bundle| bundle.to_vec()).collect()
+}
+
+/// Somebody between two nodes changes one byte of what was signed, or of the ciphertext. Another bundle goes through his hands as it was.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_changed_byte_of_a_protected_payload_reaches_no_application() {
+    let both = Keys {
+        sign: Some(7),
+        ..ENCRYPT
+    };
+    for keys in [SIGN, ENCRYPT, both] {
+        let payloads: Vec<_> = (0..4).map(|number| content(3000, number)).collect();
+        let mut bundles = sent_with(keys, &payloads).await;
+        let mut good = String::new();
+        for (number, bundle) in bundles.iter_mut().enumerate() {
+            let parsed = ParsedBundle::parse(bundle, no_keys).unwrap().bundle;
+            let range = parsed.blocks[&1].payload_range();
+            let middle = (range.start + range.end) / 2;
+            let is_plain = payloads
+                .iter()
+                .any(|sent| bundle[range.clone()] == sent[..]);
+            assert_eq!(is_plain, keys.encrypt.is_none(), "{keys:?}");
+            match [range.start, middle, range.end - 1].get(number) {
+                Some(at) => bundle[*at] ^= 1,
+                None => good = parsed.id.to_key(),
+            }
+        }
+        let mut source = Source::new();
+        let (listen, folder) = (udp(), tempfile::tempdir().unwrap());
+        let text = over_ltp(2, listen, 1, source.driver.local_addr(), "") + &keys.write(&folder);
+        let station = Running::start_in(folder, &text).await;
+        source.driver.set_address(NODE, listen);
+        let mut client = station.client().await;
+        client.open(Some("5")).await.unwrap();
+        bundles.into_iter().for_each(|bundle| source.send(bundle));
+        let sending = tokio::task::spawn_blocking(move || {
+            let limit = Instant::now() + PATIENCE;
+            while source.driver.engine().sessions().0 > 0 && Instant::now() < limit {
+                source.receive(1, Duration::from_millis(10));
+            }
+            source
+        });
+        let source = sending.await.unwrap();
+        assert!(client.has_bundle(PATIENCE).await.unwrap(), "{keys:?}");
+        let arrived = client.next_bundle().await.unwrap();
+        assert_eq!(arrived.id, good, "{keys:?}");
+        assert!(payloads.contains(&arrived.payload), "{keys:?}");
+        client.acknowledge(&arrived.id).await.unwrap();
+        until(&station, "the others are gone", |status| {
+            (status.counters.received, status.storage.bundles) == (4, 0)
+        })
+        .await;
+        assert!(!client.has_bundle(A_WHILE).await.unwrap(), "{keys:?}");
+        drop((client, source));
+        stop([station]).await;
+    }
+}
