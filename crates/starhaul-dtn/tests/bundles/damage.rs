@@ -11,7 +11,7 @@ use hardy_bpv7::{
     block::Type, builder::Builder, creation_timestamp::CreationTimestamp, dtn_time::DtnTime,
 };
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 /// The block with the checksum of a large payload.
 const CHECKSUM: u64 = 226;
 

@@ -325,7 +325,6 @@ fn the_ablation_has_each_variant_by_both_rules_over_each_path() {
         setup.plan.as_mut().unwrap().time = Duration::from_secs(5);
         let row = Row::of(&setup).expect("its bytes are right");
         let goodput = row.goodput_mbps();
-        // Losses of all hops take half of its window each.
         assert!(goodput > 0.2, "{goodput} Mbit/s, seed 9: {}", setup.system);
     }
 }
