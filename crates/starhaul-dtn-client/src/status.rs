@@ -70,6 +70,12 @@ pub struct NeighbourStatus {
     pub closes: Option<String>,
     /// When the next one begins.
     pub opens: Option<String>,
+    /// Bytes of data in a segment to it at present, over LTP.
+    #[serde(default)]
+    pub segment_bytes: Option<usize>,
+    /// Why they are so many.
+    #[serde(default)]
+    pub segment_reason: Option<String>,
 }
 
 /// Counters since the start.

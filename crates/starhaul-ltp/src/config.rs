@@ -5,7 +5,7 @@ use std::time::Duration;
 use starhaul_units::Bandwidth;
 
 use crate::{
-    AuthKey, Coding, EngineId,
+    AuthKey, Coding, EngineId, SegmentSize,
     path::{AnswerTime, MOST_DOUBLINGS},
 };
 
@@ -64,8 +64,10 @@ pub struct PeerConfig {
     pub one_way_light_time: Duration,
     /// Rate at which segments leave; without it, or with one of zero, reports limit the red data under way.
     pub rate: Option<Bandwidth>,
-    /// Bytes of block data in a data segment.
+    /// Bytes of block data in a data segment; where they adapt, until the path's MTU is known.
     pub segment_data: usize,
+    /// Whether the bytes of data in a segment follow the path's MTU, once [`crate::Engine::set_path_mtu`] has told it, losses and speed.
+    pub adapts_segments: bool,
     /// Bytes that lower layers add to a segment; counted in the rate.
     pub overhead: usize,
     /// Added to the round trip before an unanswered segment is sent again; doubles with each attempt, six times at
@@ -148,6 +150,7 @@ impl PeerConfig {
             one_way_light_time,
             rate,
             segment_data: ETHERNET_SEGMENT_DATA,
+            adapts_segments: true,
             overhead: UDP_OVERHEAD,
             // A peer's clock and queues are uncertain in proportion to the distance.
             margin,
@@ -162,6 +165,14 @@ impl PeerConfig {
             coding: None,
             is_one_way: false,
             auth: None,
+        }
+    }
+
+    /// Has segments of this size, or has it follow the path.
+    pub fn set_segment_size(&mut self, size: SegmentSize) {
+        self.adapts_segments = size == SegmentSize::Auto;
+        if let SegmentSize::Bytes(bytes) = size {
+            self.segment_data = bytes;
         }
     }
 
@@ -209,11 +220,18 @@ impl PeerConfig {
                 rate,
                 "given; without it, twice what is reported in a round trip is under way, 8 MiB at least",
             ),
-            (
-                "segment data",
-                format!("{} bytes", self.segment_data),
-                "fills an Ethernet frame of 1500 bytes",
-            ),
+            match self.adapts_segments {
+                true => (
+                    "segment data",
+                    format!("auto, {} bytes at first", self.segment_data),
+                    "fills a packet of the path's MTU; IP fragments where they carry more, and arrive",
+                ),
+                false => (
+                    "segment data",
+                    format!("{} bytes", self.segment_data),
+                    "given; 1360 fill an Ethernet frame of 1500 bytes",
+                ),
+            },
             (
                 "margin",
                 format!("{:?}", self.margin),

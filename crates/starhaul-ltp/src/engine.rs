@@ -8,8 +8,8 @@ use std::{
 use bytes::Bytes;
 
 use crate::{
-    Batch, CancelReason, EngineConfig, EngineId, Error, Event, PeerConfig, SessionId, Stats,
-    UnknownPeers,
+    Batch, CancelReason, EngineConfig, EngineId, Error, Event, PeerConfig, SegmentChoice,
+    SessionId, Stats, UnknownPeers,
     contents::Contents,
     parse,
     peer::{Context, Memory, Numbers, Peer},
@@ -207,7 +207,7 @@ impl Engine {
                 bytes: under_way,
             });
         }
-        let block = Contents::new(block, rest, peer.config.segment_data);
+        let block = Contents::new(block, rest, peer.segment_data());
         let red = (red, checksum);
         let number = self.with_peer(now, to, |peer, cx| peer.send(cx, service, block, red));
         Ok(SessionId {
@@ -249,6 +249,20 @@ impl Engine {
         self.with_peer(now, peer, |peer, _| {
             peer.set_link(now, state.may_transmit, state.peer_transmits);
         });
+    }
+
+    /// Tells how many bytes an IP packet to a peer may have without being cut: those of the route, or less where the path is known to carry
+    /// less. Sizes of its segments follow if they adapt; saying the same again changes nothing.
+    pub fn set_path_mtu(&mut self, now: Instant, peer: EngineId, mtu: usize) {
+        let known = self.peers.get(&peer);
+        if known.is_some_and(|peer| !peer.knows_path_mtu(mtu)) {
+            self.with_peer(now, peer, |peer, _| peer.set_path_mtu(now, mtu));
+        }
+    }
+
+    /// The size of the segments to a peer, and why they have it. `None` for one that is not known.
+    pub fn segment_choice(&self, peer: EngineId) -> Option<SegmentChoice> {
+        Some(self.peers.get(&peer)?.segment_choice())
     }
 
     /// Takes datagrams of one peer that the link layer received together: each has `stride` bytes but the last, which may

@@ -51,6 +51,7 @@ mod credit;
 mod ended;
 mod engine;
 mod event;
+mod fates;
 mod integrity;
 mod path;
 mod peer;
@@ -59,6 +60,8 @@ mod receive;
 mod sdnv;
 mod segment;
 mod send;
+mod size;
+mod size_choice;
 mod window;
 
 pub use auth::AuthKey;
@@ -76,6 +79,7 @@ pub use segment::{
     Body, CancelReason, Checkpoint, Claims, Data, DataKind, End, EngineId, Extensions, ParseError,
     Repair, Report, Segment, SessionId, parse,
 };
+pub use size_choice::{ParseSegmentSizeError, SegmentChoice, SegmentSize, SizeReason};
 
 /// Errors of calls. What the network sends leads to none: it is counted in [`Stats`] or ends a session with an [`Event`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -12,6 +12,7 @@ use crate::{
     clock::PeerTime,
     coding::{Code, code_at, encode},
     contents::Contents,
+    fates::{Fate, Fates},
     ranges::RangeSet,
     segment::{CancelReason, Checkpoint, DataKind, Repair as RepairSymbol, Report},
     window::Mark,
@@ -45,6 +46,10 @@ pub(crate) struct SendSession {
     /// The code that holds `next`, and its repair symbols that are to be sent before its last data.
     code: Option<Code>,
     symbols: VecDeque<(u8, Bytes)>,
+    /// Bytes of its symbols, if it is coded.
+    symbol: Option<usize>,
+    /// Segments sent once on which no report came yet, if it matters what becomes of them.
+    fates: Fates,
     /// The codes before this byte were sent with their repair symbols.
     coded: u64,
     repairs: VecDeque<Repair>,
@@ -98,6 +103,8 @@ pub(crate) struct SentCheckpoint {
     pub(crate) stops: u32,
     /// What was sent to the peer in all when it left.
     pub(crate) mark: Mark,
+    /// The same as the choice of sizes counts it, where the report comes at once.
+    pub(crate) position: Option<u64>,
     /// When it is sent again; `None` while it waits to leave.
     pub(crate) timer: Option<PeerTime>,
 }
@@ -140,12 +147,14 @@ pub(crate) enum ReportOutcome {
 }
 
 impl SendSession {
-    /// A block, of which the first `red` bytes are red, with CRC32C of these if it is known. `serial` is the first checkpoint serial number.
+    /// A block, of which the first `red` bytes are red, with CRC32C of these if it is known. `serial` is the first checkpoint serial number;
+    /// a code has symbols of `symbol` bytes.
     pub(crate) fn new(
         service: u64,
         block: Contents,
         (red, known): (u64, Option<u32>),
         serial: u64,
+        symbol: Option<usize>,
     ) -> Self {
         Self {
             service,
@@ -159,6 +168,8 @@ impl SendSession {
             acked: RangeSet::default(),
             code: None,
             symbols: VecDeque::new(),
+            symbol,
+            fates: Fates::default(),
             coded: 0,
             repairs: VecDeque::new(),
             checkpoints: BTreeMap::new(),
@@ -185,6 +196,21 @@ impl SendSession {
 
     pub(crate) fn is_transmitted(&self) -> bool {
         self.next == self.len()
+    }
+
+    /// Red bytes that were never sent.
+    pub(crate) fn fresh_red(&self) -> u64 {
+        self.red.saturating_sub(self.next)
+    }
+
+    /// It matters what becomes of the segment of a plan.
+    pub(crate) fn watch(&mut self, plan: &Plan) {
+        self.fates.sent(plan.start, plan.end);
+    }
+
+    /// What a report on `lower..upper` tells of segments that were sent once; nothing that was told before.
+    pub(crate) fn judge(&mut self, lower: u64, upper: u64) -> Vec<Fate> {
+        self.fates.judge(&self.acked, lower, upper)
     }
 
     /// Whether nothing is left to do (§6.12).
@@ -241,7 +267,8 @@ impl SendSession {
     }
 
     /// Makes the repair symbols of a code when all of its data but the last segment have left.
-    pub(crate) fn make_symbols(&mut self, codec: &mut Codec, coding: Coding, most: usize) {
+    pub(crate) fn make_symbols(&mut self, codec: &mut Codec, coding: Coding) {
+        let Some(most) = self.symbol else { return };
         if self.next >= self.red || self.next < self.coded || self.cancel.is_some() {
             return;
         }
@@ -286,29 +313,38 @@ impl SendSession {
         self.known.unwrap_or_else(computed)
     }
 
-    /// The next segment that was never sent, with at most `most` bytes of data; a checkpoint if `asks`.
+    /// The next segment that was never sent, with at most `most` bytes of data, and at most `safe` if it asks for a report, as it does if
+    /// `asks`.
     pub(crate) fn plan_fresh(
         &self,
-        most: usize,
+        (most, safe): (usize, usize),
         checkpoint_every: Option<u32>,
         asks: bool,
     ) -> Option<Plan> {
         if self.is_transmitted() || self.cancel.is_some() {
             return None;
         }
-        let part = if self.next < self.red {
-            self.red
-        } else {
-            self.len()
-        };
+        // Symbols of a code are segments.
+        let (most, safe) = self.symbol.map_or((most, safe), |symbol| (symbol, symbol));
+        let is_red = self.next < self.red;
+        let is_due = checkpoint_every.is_some_and(|n| self.segments_since_checkpoint + 1 >= n);
+        let asks = is_due || asks;
+        let most = if asks && is_red { safe } else { most };
+        let part = if is_red { self.red } else { self.len() };
         let end = self.next.saturating_add(most as u64).min(part);
         let end = end.min(self.block.piece_end(self.next));
-        let is_due = checkpoint_every.is_some_and(|n| self.segments_since_checkpoint + 1 >= n);
-        Some(self.plan((self.next, end), (0, 0), is_due || asks, Source::Fresh))
+        // What ends the red part asks for a report.
+        let end = match is_red && end == part && end - self.next > safe as u64 {
+            true => end - safe as u64,
+            false => end,
+        };
+        Some(self.plan((self.next, end), (0, 0), asks, Source::Fresh))
     }
 
-    /// The next segment of the oldest repair; a checkpoint at its end, and if `asks`. Bytes that were acknowledged meanwhile are left out.
-    pub(crate) fn plan_repair(&mut self, most: usize, asks: bool) -> Option<Plan> {
+    /// The next segment of the oldest repair, with at most `most` bytes of data; a checkpoint at its end, and if `asks`, which has at most
+    /// `safe`. Bytes that were acknowledged meanwhile are left out.
+    pub(crate) fn plan_repair(&mut self, (most, safe): (usize, usize), asks: bool) -> Option<Plan> {
+        let (most, safe) = (most as u64, safe as u64);
         loop {
             let repair = self.repairs.front_mut()?;
             let Some((start, end)) = repair.gaps.pop_front() else {
@@ -320,8 +356,13 @@ impl SendSession {
                 repair.gaps.push_front(gap);
             }
             if let Some(&(start, gap_end)) = repair.gaps.front() {
-                let end = gap_end.min(start.saturating_add(most as u64));
+                let end = gap_end.min(start.saturating_add(if asks { safe } else { most }));
                 let end = end.min(self.block.piece_end(start));
+                let ends = |end: u64| end == self.red || repair.gaps.len() == 1 && end == gap_end;
+                let end = match ends(end) && end - start > safe {
+                    true => end - safe,
+                    false => end,
+                };
                 let is_last = repair.gaps.len() == 1 && end == gap_end;
                 let (report, cycle) = (repair.report, repair.cycle);
                 let is_due = is_last || asks;
@@ -330,10 +371,12 @@ impl SendSession {
         }
     }
 
-    /// A checkpoint as it was sent before.
-    pub(crate) fn plan_checkpoint(&self, serial: u64) -> Option<Plan> {
+    /// A checkpoint again: as it was sent before, or its last `most` bytes, if packets as long as it was may not arrive any more. The report
+    /// on it is the same, but for what it lacks.
+    pub(crate) fn plan_checkpoint(&self, serial: u64, most: usize) -> Option<Plan> {
         let sent = self.checkpoints.get(&serial)?;
-        let range = (sent.start, sent.end);
+        let start = sent.start.max(sent.end.saturating_sub(most as u64));
+        let range = (start, sent.end);
         let mut plan = self.plan(range, (sent.report, sent.cycle), true, Source::Checkpoint);
         if let Some(checkpoint) = &mut plan.checkpoint {
             checkpoint.serial = serial;
@@ -413,6 +456,7 @@ impl SendSession {
                 sent: now,
                 stops: 0,
                 mark: Mark::default(),
+                position: None,
                 timer: Some(due(0)),
             },
         );
@@ -539,6 +583,7 @@ impl SendSession {
         (self.red, self.next, self.checked) = (0, 0, 0);
         self.repairs.clear();
         self.symbols.clear();
+        self.fates = Fates::default();
         self.checkpoints.clear();
         self.acked = RangeSet::default();
         self.cancel = Some(Cancelling {

@@ -110,6 +110,24 @@ impl BulkSocket {
         self.try_send_by(Way { to, from: None }, contents, segment_size)
     }
 
+    /// The same for datagrams above the MTU of the way: the kernel makes fragments of single ones alone, and is not asked to cut a batch.
+    ///
+    /// # Errors
+    /// As [`UdpSocket::try_send`].
+    #[cfg(feature = "ltp")]
+    pub(crate) fn try_send_fragmented(
+        &self,
+        to: SocketAddr,
+        contents: &[u8],
+        segment_size: usize,
+    ) -> Result<usize, Error> {
+        let way = Way { to, from: None };
+        match self.mode {
+            IoMode::Mmsg => self.send_together(to, contents, segment_size),
+            IoMode::Gso | IoMode::Single => self.send_singly(way, contents, segment_size),
+        }
+    }
+
     /// The same with a source address, which need not be of this host if the socket is transparent.
     ///
     /// # Errors

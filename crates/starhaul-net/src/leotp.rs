@@ -3,7 +3,6 @@
 mod hop;
 #[cfg(feature = "config")]
 mod keys;
-mod mtus;
 mod probers;
 mod schedules;
 mod signals;
@@ -16,7 +15,6 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use mtus::Mtus;
 use signals::Signals;
 use starhaul_leotp::{NeighbourId, Node, Recognised, is_hello, is_packet};
 
@@ -24,6 +22,7 @@ use crate::{
     BindOptions, BulkSocket, Error, IoMode, Poller, RecvBuffer, Waker,
     bulk::{MOST_BYTES, MOST_DATAGRAMS, Way},
     interception::Interception,
+    mtus::Mtus,
     peer_names::{PeerAddress, PeerNames},
     stamped::{Waits, stamp_messages},
 };

@@ -33,6 +33,7 @@ mod local_socket;
 #[cfg(feature = "ltp")]
 pub mod ltp;
 mod monitor;
+mod mtus;
 mod offload;
 mod peer_names;
 mod poller;

@@ -11,7 +11,9 @@ use std::{
 use bytes::Bytes;
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
-use starhaul_ltp::{Engine, EngineConfig, EngineId, Event, Outgoing, PeerConfig};
+use starhaul_ltp::{
+    Engine, EngineConfig, EngineId, Event, Outgoing, PeerConfig, SegmentSize, SizeReason,
+};
 use starhaul_net::{BulkSocket, IoMode, Poller, RecvBuffer, ltp::LtpDriver};
 
 use crate::Error;
@@ -19,8 +21,8 @@ use crate::Error;
 /// What to measure.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Bytes of block data per segment.
-    pub segment_bytes: usize,
+    /// Bytes of block data per segment, or that they adapt.
+    pub segment: SegmentSize,
     /// Bytes of the block.
     pub block_bytes: usize,
     /// Which system calls.
@@ -54,7 +56,7 @@ pub struct Ceiling {
 pub struct Row {
     /// The system calls.
     pub mode: &'static str,
-    /// Bytes of data per segment.
+    /// Bytes of data per segment, at the end if they adapt.
     pub segment_bytes: usize,
     /// Data of the block, until its sender knew that all had arrived.
     pub gbit_per_s: f64,
@@ -64,6 +66,9 @@ pub struct Row {
     pub receive_us_per_segment: f64,
     /// Segments that were sent and did not arrive.
     pub lost: u64,
+    /// Why segments had their size at the end, if they adapt.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
 }
 
 const SENDER: EngineId = EngineId(1);
@@ -95,15 +100,18 @@ pub fn run(options: &Options, mut tell: impl FnMut(&str)) -> Result<Report, Erro
         let mut ceilings = Vec::new();
         let mut rows = Vec::new();
         // Memory that this process, or its virtual machine, has for the first time is slow: not counted.
-        row(options, mode, &block)?;
+        let mut segment_bytes = row(options, mode, &block)?.segment_bytes;
         for repeat in 1..=options.repeats.max(1) {
             tell(&format!(
                 "{}: {repeat} of {}",
                 mode.name(),
                 options.repeats.max(1)
             ));
-            ceilings.push(ceiling(options, mode, &block)?);
-            rows.push(row(options, mode, &block)?);
+            // What adapts is compared with raw datagrams of the size that it came to before.
+            ceilings.push(ceiling(segment_bytes, mode, &block)?);
+            let row = row(options, mode, &block)?;
+            segment_bytes = row.segment_bytes;
+            rows.push(row);
         }
         ceilings.sort_by(|a, b| a.gbit_per_s.total_cmp(&b.gbit_per_s));
         rows.sort_by(|a, b| a.gbit_per_s.total_cmp(&b.gbit_per_s));
@@ -115,13 +123,13 @@ pub fn run(options: &Options, mut tell: impl FnMut(&str)) -> Result<Report, Erro
     Ok(report)
 }
 
-fn ceiling(options: &Options, mode: IoMode, block: &Bytes) -> Result<Ceiling, Error> {
+fn ceiling(segment_bytes: usize, mode: IoMode, block: &Bytes) -> Result<Ceiling, Error> {
     let local: SocketAddr = ([127, 0, 0, 1], 0).into();
     let (sender, receiver) = (
         BulkSocket::bind(local, mode)?,
         BulkSocket::bind(local, mode)?,
     );
-    let (size, to) = (options.segment_bytes, receiver.local_addr());
+    let (size, to) = (segment_bytes.max(1), receiver.local_addr());
     let total = block.len().div_ceil(size);
     let at_once = size * (MOST_BYTES / size).clamp(1, MOST_SEGMENTS);
     thread::scope(|scope| {
@@ -144,8 +152,8 @@ fn ceiling(options: &Options, mode: IoMode, block: &Bytes) -> Result<Ceiling, Er
         let (datagrams, last) = counted?;
         Ok(Ceiling {
             mode: mode.name(),
-            segment_bytes: options.segment_bytes,
-            gbit_per_s: gbit(datagrams * options.segment_bytes, last - start),
+            segment_bytes: size,
+            gbit_per_s: gbit(datagrams * size, last - start),
         })
     })
 }
@@ -188,15 +196,20 @@ fn row(options: &Options, mode: IoMode, block: &Bytes) -> Result<Row, Error> {
             .join()
             .map_err(|_| Error::Bench("a thread panicked"))?;
         let ((time, send_time), (receive_time, arrived)) = (sent?, received?);
+        let choice = sender.engine().segment_choice(RECEIVER);
         let stats = sender.engine().stats();
         let segments = stats.data_segments_sent;
         Ok(Row {
             mode: mode.name(),
-            segment_bytes: options.segment_bytes,
+            segment_bytes: choice.map_or(0, |choice| choice.data_bytes),
             gbit_per_s: gbit(block.len(), time),
             send_us_per_segment: per_segment(send_time, segments),
             receive_us_per_segment: per_segment(receive_time, segments),
             lost: stats.segments_sent.saturating_sub(arrived),
+            reason: choice
+                .map(|choice| choice.reason)
+                .filter(|reason| *reason != SizeReason::Fixed)
+                .map(|reason| reason.to_string()),
         })
     })
 }
@@ -205,7 +218,7 @@ fn driver(id: EngineId, mode: IoMode, options: &Options) -> Result<LtpDriver, Er
     let now = Instant::now();
     let mut engine = Engine::new(EngineConfig::new(id, [id.0.to_le_bytes()[0]; 32]));
     let mut config = PeerConfig::new(Duration::ZERO, None);
-    config.segment_data = options.segment_bytes;
+    config.set_segment_size(options.segment);
     config.receive_memory = config.receive_memory.max(2 * options.block_bytes);
     config.block_bytes = config.block_bytes.max(options.block_bytes as u64);
     let peer = if id == SENDER { RECEIVER } else { SENDER };

@@ -9,7 +9,7 @@ use std::{
 
 use bytes::{Bytes, BytesMut};
 use sha2::{Digest as _, Sha256};
-use starhaul_ltp::{Engine, EngineId, Event, Outgoing, SessionId};
+use starhaul_ltp::{Engine, EngineId, Event, Outgoing, SessionId, SizeReason};
 use starhaul_net::ltp::LtpDriver;
 
 use crate::{
@@ -48,6 +48,10 @@ pub struct Progress {
     pub length: u64,
     /// Data segments that were sent again.
     pub resent: u64,
+    /// Bytes of data in a segment at present.
+    pub segment_bytes: usize,
+    /// Why they are so many, once anything was told.
+    pub segment_reason: Option<SizeReason>,
     /// Whether all was acknowledged, and only the far side's hash is awaited.
     pub is_verifying: bool,
 }
@@ -165,6 +169,13 @@ impl FileSender {
                 }
             }
             progress.resent = driver.engine().stats().data_segments_resent;
+            // Not with each batch: it takes some computing.
+            if Instant::now() >= next_tell
+                && let Some(choice) = driver.engine().segment_choice(to)
+            {
+                progress.segment_bytes = choice.data_bytes;
+                progress.segment_reason = Some(choice.reason);
+            }
             progress.is_verifying = progress.acknowledged == self.length;
             if progress.is_verifying {
                 let now = Instant::now();

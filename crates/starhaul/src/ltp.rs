@@ -17,8 +17,7 @@ use std::{
 use clap::{Subcommand, ValueEnum};
 use ring::rand::{SecureRandom as _, SystemRandom};
 use starhaul_ltp::{
-    AuthKey, Coding, ETHERNET_SEGMENT_DATA, Engine, EngineConfig, EngineId, PeerConfig,
-    UnknownPeers,
+    AuthKey, Coding, Engine, EngineConfig, EngineId, PeerConfig, SegmentSize, UnknownPeers,
 };
 use starhaul_net::{
     IoMode,
@@ -70,9 +69,9 @@ struct Link {
     /// Rate at which segments leave; as fast as the far side reports them if not given
     #[arg(long, value_name = "RATE")]
     rate: Option<Bandwidth>,
-    /// Bytes of data per segment
-    #[arg(long, value_name = "BYTES", default_value_t = ETHERNET_SEGMENT_DATA as u32, value_parser = clap::value_parser!(u32).range(64..=65_400))]
-    segment: u32,
+    /// Bytes of data per segment, from 64 to 65400; auto follows the path's MTU, losses and speed
+    #[arg(long, value_name = "auto|BYTES", default_value_t)]
+    segment: SegmentSize,
     /// Share of segments that is lost, as 5%: repair segments make up for it without a round trip; both ends must be
     /// Starhaul
     #[arg(long, value_name = "SHARE", value_parser = starhaul_units::parse_share)]
@@ -119,9 +118,9 @@ struct ReceiveArguments {
 
 #[derive(clap::Args)]
 struct BenchArguments {
-    /// Bytes of data per segment
-    #[arg(long, value_name = "BYTES", default_value_t = ETHERNET_SEGMENT_DATA as u32, value_parser = clap::value_parser!(u32).range(64..=65_400))]
-    segment: u32,
+    /// Bytes of data per segment, from 64 to 65400; auto follows the path's MTU, losses and speed
+    #[arg(long, value_name = "auto|BYTES", default_value_t)]
+    segment: SegmentSize,
     /// Megabytes of the block
     #[arg(long, value_name = "MB", default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..=4000))]
     megabytes: u32,
@@ -172,7 +171,7 @@ impl Link {
             return Err(Usage(text.to_owned()).into());
         }
         let mut config = PeerConfig::new(self.light_time.unwrap_or_default(), self.rate);
-        config.segment_data = usize::try_from(self.segment)?;
+        config.set_segment_size(self.segment);
         config.blind_doublings = BLIND_DOUBLINGS;
         config.coding = self.repair.map(Coding::new);
         if let Some(file) = &self.key {
@@ -251,10 +250,13 @@ fn send(arguments: &SendArguments) -> anyhow::Result<()> {
         under_way,
         patience,
     )?;
-    let mut bar = progress::Bar::new(arguments.link.segment);
+    let mut bar = progress::Bar::new();
     starhaul_net::sharpen_timers();
     file.run(&mut driver, peer, |progress| bar.show(progress))?;
     bar.finish();
+    if let Some(choice) = driver.engine().segment_choice(peer) {
+        tracing::debug!(bytes = choice.data_bytes, reason = %choice.reason, "size of segments at the end");
+    }
     Ok(())
 }
 
@@ -333,7 +335,7 @@ fn bench(arguments: &BenchArguments) -> anyhow::Result<()> {
         false => chosen.collect(),
     };
     let options = bench::Options {
-        segment_bytes: usize::try_from(arguments.segment)?,
+        segment: arguments.segment,
         block_bytes: usize::try_from(arguments.megabytes)? * 1_000_000,
         modes,
         repeats: usize::try_from(arguments.repeats)?,
@@ -349,10 +351,11 @@ fn bench(arguments: &BenchArguments) -> anyhow::Result<()> {
         return print(format!("{}\n", serde_json::to_string(&report)?));
     }
     let mut text = format!(
-        "{} MB in segments of {} bytes over loopback\n\n{:8} {:>10} {:>10} {:>7} {:>13} {:>16} {:>6}\n",
+        "{} MB over loopback, segment size {}\n\n{:8} {:>10} {:>10} {:>10} {:>7} {:>13} {:>16} {:>6}\n",
         arguments.megabytes,
         arguments.segment,
         "calls",
+        "segment",
         "raw Gbit/s",
         "LTP Gbit/s",
         "share",
@@ -362,8 +365,9 @@ fn bench(arguments: &BenchArguments) -> anyhow::Result<()> {
     );
     for (ceiling, row) in report.ceilings.iter().zip(&report.rows) {
         text += &format!(
-            "{:8} {:10.2} {:10.2} {:6.0}% {:13.2} {:16.2} {:6}\n",
+            "{:8} {:>10} {:10.2} {:10.2} {:6.0}% {:13.2} {:16.2} {:6}\n",
             row.mode,
+            row.segment_bytes,
             ceiling.gbit_per_s,
             row.gbit_per_s,
             100.0 * row.gbit_per_s / ceiling.gbit_per_s,
@@ -371,6 +375,14 @@ fn bench(arguments: &BenchArguments) -> anyhow::Result<()> {
             row.receive_us_per_segment,
             row.lost
         );
+    }
+    for row in &report.rows {
+        text += &row.reason.as_ref().map_or_else(String::new, |reason| {
+            format!(
+                "{}: {} bytes per segment, {reason}\n",
+                row.mode, row.segment_bytes
+            )
+        });
     }
     print(text)
 }

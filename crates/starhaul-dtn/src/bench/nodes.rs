@@ -11,7 +11,7 @@ use hardy_bpv7::{
     eid::{Eid, Service},
 };
 use parking_lot::Mutex;
-use starhaul_ltp::EngineId;
+use starhaul_ltp::{EngineId, SegmentSize};
 use starhaul_net::PeerAddress;
 use tokio::{
     sync::{Semaphore, mpsc},
@@ -208,6 +208,7 @@ fn config(
             address: address.map(PeerAddress::At),
             light_time: Duration::ZERO,
             rate: None,
+            segment: SegmentSize::Auto,
             key: None,
         })
     });

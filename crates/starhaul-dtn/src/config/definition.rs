@@ -150,6 +150,9 @@ static LTP_PEER: Definition = Definition {
             .or_none("that of all contacts of the plan from here to it if they agree, else unknown")
             .such_as("\"155mbit\"")
             .means("How fast the link is. Where it is not known, reports limit what is under way."),
+        Key::text("segment", "auto, or bytes")
+            .or("auto")
+            .means("Bytes of data in a segment, as `\"8860\"`, from 64 to 65400. `auto` [follows the path's MTU, losses and speed](ltp.md#segment-size)."),
         Key::text("key", "file")
             .or_none("none")
             .such_as("\"orbiter.key\"")

@@ -50,6 +50,7 @@ pub(super) fn describe(config: &Config, now: Moment) -> String {
             let at = peer.address.as_ref();
             let at = at.map_or("where its data come from".to_owned(), ToString::to_string);
             let (node, engine, light) = (&peer.node, peer.engine, peer.light_time);
+            let segment = peer.segment;
             let key = if peer.key.is_some() {
                 ", with a key"
             } else {
@@ -57,7 +58,7 @@ pub(super) fn describe(config: &Config, now: Moment) -> String {
             };
             let _ = writeln!(
                 text,
-                "  {node}: engine {engine} at {at}, light time {light:?}, rate {rate}{key}"
+                "  {node}: engine {engine} at {at}, light time {light:?}, rate {rate}, segments {segment}{key}"
             );
         }
     }

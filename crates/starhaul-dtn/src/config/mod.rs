@@ -14,7 +14,7 @@ use std::{
 
 use hardy_eid_patterns::EidPattern;
 use starhaul_config::{Definition, Document};
-use starhaul_ltp::{AuthKey, EngineId};
+use starhaul_ltp::{AuthKey, EngineId, SegmentSize};
 use starhaul_net::{LocalSocketFile, PeerAddress};
 use starhaul_units::Bandwidth;
 
@@ -141,6 +141,8 @@ pub struct LtpPeer {
     pub light_time: Duration,
     /// How fast the link is, if known.
     pub rate: Option<Bandwidth>,
+    /// Bytes of data in its segments, or that they adapt.
+    pub segment: SegmentSize,
     /// The key of LTP's authentication (RFC 5327).
     pub key: Option<AuthKey>,
 }

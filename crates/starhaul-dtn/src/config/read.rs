@@ -217,6 +217,7 @@ fn read_ltp(table: &Table<'_>, own: &NodeId, folder: &Path) -> Result<LtpConfig,
             address: to,
             light_time: table.duration("light_time")?,
             rate: table.rate_if("rate")?,
+            segment: table.text("segment", str::parse)?,
             key: key.transpose()?,
         });
     }

@@ -5,6 +5,7 @@ pub mod blocks;
 mod thread;
 
 use std::{
+    collections::BTreeMap,
     net::SocketAddr,
     sync::{
         Arc, Mutex, OnceLock, PoisonError,
@@ -21,7 +22,7 @@ use hardy_bpa::{
 };
 use starhaul_log::Seldom;
 use starhaul_ltp::{
-    Block, Engine, EngineConfig, EngineId, LinkState, PeerConfig, SessionId, Stats,
+    Block, Engine, EngineConfig, EngineId, LinkState, PeerConfig, SegmentChoice, SessionId, Stats,
 };
 use starhaul_net::{IoMode, PeerAddress, Waker, ltp::LtpDriver};
 use tokio::{
@@ -72,9 +73,15 @@ pub(crate) struct Counters {
     pub dropped: AtomicU64,
     /// Blocks refused since they hold something else than bundles.
     pub unreadable: AtomicU64,
+    /// The size of segments to each neighbour.
+    sizes: Mutex<BTreeMap<EngineId, SegmentChoice>>,
 }
 
 impl Counters {
+    fn set_sizes(&self, sizes: BTreeMap<EngineId, SegmentChoice>) {
+        *self.sizes.lock().unwrap_or_else(PoisonError::into_inner) = sizes;
+    }
+
     fn set(&self, stats: &Stats, strangers: u64) {
         let dropped = stats.dropped;
         let all = dropped.malformed
@@ -125,6 +132,7 @@ impl LtpLayer {
         for peer in &config.peers {
             let mut settings = PeerConfig::new(peer.light_time, peer.rate);
             settings.auth = peer.key.clone();
+            settings.set_segment_size(peer.segment);
             // What is longer is refused as it begins to come.
             settings.block_bytes = block_bytes;
             settings.receive_memory = settings.receive_memory.max(memory);
@@ -147,7 +155,8 @@ impl LtpLayer {
         let (outbox, arrived) = tokio::sync::mpsc::unbounded_channel();
         let address = driver.local_addr();
         let (waker, counters) = (driver.waker(), Arc::new(Counters::default()));
-        let worker = Worker::new(driver, inbox, outbox, counters.clone());
+        let engines = config.peers.iter().map(|peer| peer.engine).collect();
+        let worker = Worker::new(driver, inbox, outbox, (counters.clone(), engines));
         let thread = std::thread::Builder::new()
             .name("ltp".to_owned())
             .spawn(move || worker.run());
@@ -177,6 +186,14 @@ impl LtpLayer {
     /// What the engine counts.
     pub(crate) fn counters(&self) -> &Counters {
         &self.counters
+    }
+
+    /// The size of segments to a neighbour, and why they have it.
+    pub(crate) fn segments_to(&self, node: &NodeId) -> Option<SegmentChoice> {
+        let (engine, _) = self.peers.iter().find(|(_, peer)| peer == node)?;
+        let sizes = self.counters.sizes.lock();
+        let sizes = sizes.unwrap_or_else(PoisonError::into_inner);
+        sizes.get(engine).copied()
     }
 
     /// Tells what the contact plan says of the neighbours' links, and whether no contact is left.

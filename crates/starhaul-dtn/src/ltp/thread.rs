@@ -92,6 +92,8 @@ pub(super) struct Worker {
     inbox: mpsc::Receiver<Command>,
     outbox: UnboundedSender<Arrived>,
     counters: Arc<Counters>,
+    /// The neighbours.
+    engines: Vec<EngineId>,
     waiting: BTreeMap<EngineId, VecDeque<Waiting>>,
     sending: BTreeMap<SessionId, (EngineId, Vec<Answer>)>,
     /// Peers that do not know aggregates.
@@ -108,13 +110,14 @@ impl Worker {
         driver: LtpDriver,
         inbox: mpsc::Receiver<Command>,
         outbox: UnboundedSender<Arrived>,
-        counters: Arc<Counters>,
+        (counters, engines): (Arc<Counters>, Vec<EngineId>),
     ) -> Self {
         Self {
             driver,
             inbox,
             outbox,
             counters,
+            engines,
             waiting: BTreeMap::new(),
             sending: BTreeMap::new(),
             plain: BTreeSet::new(),
@@ -149,6 +152,10 @@ impl Worker {
             if Instant::now() >= next_tell {
                 let strangers = self.driver.from_nobody();
                 self.counters.set(&self.driver.engine().stats(), strangers);
+                let engine = self.driver.engine();
+                let sizes = self.engines.iter();
+                let sizes = sizes.filter_map(|peer| Some((*peer, engine.segment_choice(*peer)?)));
+                self.counters.set_sizes(sizes.collect());
                 next_tell = Instant::now() + TELL_EVERY;
             }
         }

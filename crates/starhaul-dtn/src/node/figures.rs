@@ -127,7 +127,11 @@ impl Parts {
         let open = self.schedule.plan().contacts().iter().filter(|contact| {
             contact.from == self.config.node && contact.to == *node && contact.is_open(now)
         });
+        let ltp = self.ltp.as_ref().filter(|_| by == "ltp");
+        let segments = ltp.and_then(|(layer, _)| layer.segments_to(node));
         NeighbourStatus {
+            segment_bytes: segments.map(|choice| choice.data_bytes),
+            segment_reason: segments.map(|choice| choice.reason.to_string()),
             node: node.to_string(),
             by: by.to_owned(),
             is_open,

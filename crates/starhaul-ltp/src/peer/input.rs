@@ -279,7 +279,7 @@ impl Peer {
         checkpoint: Option<Checkpoint>,
         end: u64,
     ) {
-        let claims = self.config.segment_data.saturating_sub(REPORT_HEADER);
+        let claims = self.sizes.safe().saturating_sub(REPORT_HEADER);
         let session = self.receives.get(&id.number);
         let completes = session.is_some_and(ReceiveSession::is_newly_complete);
         if completes && !self.deliver(cx, id) {
@@ -304,7 +304,7 @@ impl Peer {
 
     /// The client service has accepted the red part: all of it is reported.
     pub(crate) fn accept_red(&mut self, cx: &mut Context<'_>, number: u64) {
-        let most = self.config.segment_data.saturating_sub(REPORT_HEADER);
+        let most = self.sizes.safe().saturating_sub(REPORT_HEADER);
         let session = self.receives.get_mut(&number);
         let Some(session) = session.filter(|session| session.is_held()) else {
             return;
@@ -386,6 +386,7 @@ impl Peer {
             return;
         }
         session.solicitations = 0;
+        let fates = session.judge(report.lower, report.upper);
         self.credit.lift();
         if let Some(at) = session.silence.take() {
             self.timers.cancel(at, Timer::SilentReceiver(number));
@@ -403,10 +404,15 @@ impl Peer {
             let took = has_run && (was_sent_once || !is_measured);
             let took = took.then(|| now.since(checkpoint.sent));
             took.into_iter().for_each(|took| self.answer.measure(took));
+            if let Some(position) = checkpoint.position.filter(|_| has_run && was_sent_once) {
+                let answer = self.answer.smoothed();
+                self.sizes.reported(cx.now, position, answer);
+            }
             if let Some(window) = &mut self.window {
                 window.settle(checkpoint.mark, took);
             }
         }
+        self.sizes.take(cx.now, &fates);
         match outcome {
             ReportOutcome::TooManyCycles => {
                 self.cancel_send(cx, number, CancelReason::RetransmissionCycles);

@@ -17,7 +17,7 @@ use starhaul_fec::Codec;
 use starhaul_units::Bandwidth;
 
 use crate::{
-    CancelReason, End, EngineId, Event, NumberWidth, PeerConfig, SessionId, Stats,
+    CancelReason, End, EngineId, Event, NumberWidth, PeerConfig, SegmentChoice, SessionId, Stats,
     clock::{Clock, PeerTime, Timer, Timers},
     contents::Contents,
     credit::Credit,
@@ -25,6 +25,7 @@ use crate::{
     path::{AnswerTime, Pacer},
     receive::ReceiveSession,
     send::{Cancelling, SendSession},
+    size::SegmentSizes,
     window::Window,
 };
 
@@ -117,6 +118,8 @@ pub(crate) struct Peer {
     codec: Codec,
     /// Limits what is under way when the rate is unknown.
     window: Option<Window>,
+    /// Chooses how many bytes of data a segment has.
+    sizes: SegmentSizes,
     /// What may be sent to a guest that has not shown that it gets it.
     credit: Credit,
     /// The engine whose segments came from where this peer is, if it has another number.
@@ -148,6 +151,7 @@ impl Peer {
             memory: 0,
             usual: 0,
             codec: Codec::new(),
+            sizes: SegmentSizes::new(&config),
             window: (config.rate.is_none() && !config.is_one_way).then(Window::new),
             credit: match is_guest {
                 true => Credit::earned_by(0),
@@ -211,6 +215,26 @@ impl Peer {
         }
     }
 
+    /// Tells how many bytes an IP packet to the peer may have.
+    pub(crate) fn set_path_mtu(&mut self, now: Instant, mtu: usize) {
+        self.sizes.set_mtu(now, mtu);
+    }
+
+    /// Whether that was told before, or does not matter.
+    pub(crate) fn knows_path_mtu(&self, mtu: usize) -> bool {
+        self.sizes.knows_mtu(mtu)
+    }
+
+    /// The size of its segments, and why they have it.
+    pub(crate) fn segment_choice(&self) -> SegmentChoice {
+        self.sizes.choice()
+    }
+
+    /// Bytes of data in its segments at present.
+    pub(crate) fn segment_data(&self) -> usize {
+        self.sizes.again()
+    }
+
     /// Sessions being sent and received.
     pub(crate) fn sessions(&self) -> (usize, usize) {
         (self.sends.len(), self.receives.len())
@@ -230,6 +254,9 @@ impl Peer {
 
     /// Link-state cues (RFC 5326 §6.5, §6.6): whether segments may leave, and whether the peer transmits.
     pub(crate) fn set_link(&mut self, now: Instant, may_transmit: bool, peer_transmits: bool) {
+        if !may_transmit || !peer_transmits {
+            self.sizes.interrupt();
+        }
         self.may_transmit = may_transmit;
         self.clock.run(now, peer_transmits);
     }
@@ -263,7 +290,9 @@ impl Peer {
     ) -> u64 {
         let number = cx.numbers.session(&self.sends);
         cx.memory.sending += block.len();
-        let session = SendSession::new(service, block, red, cx.numbers.serial());
+        // Codes have symbols of one size.
+        let symbol = self.config.coding.map(|_| self.sizes.safe());
+        let session = SendSession::new(service, block, red, cx.numbers.serial(), symbol);
         self.sends.insert(number, session);
         self.fresh.push_back(number);
         number

@@ -22,9 +22,13 @@ impl Peer {
         if self.write_control(cx, batch) && self.write_repairs(cx, batch) {
             self.write_fresh(cx, batch);
         }
+        if self.repairs.is_empty() && self.fresh.is_empty() {
+            self.sizes.idle(cx.now);
+        }
         if !batch.is_empty() {
             cx.stats.segments_sent += batch.segments() as u64;
-            let overhead = batch.segments() * self.config.overhead;
+            let further = self.sizes.fragment_headers(batch.segment_size());
+            let overhead = batch.segments() * (self.config.overhead + further);
             self.pacer.sent(cx.now, batch.contents().len() + overhead);
         }
     }
@@ -35,7 +39,8 @@ impl Peer {
             let fitted = match control {
                 Control::Checkpoint(number, serial) => {
                     let session = self.sends.get(&number);
-                    let plan = session.and_then(|session| session.plan_checkpoint(serial));
+                    let most = self.sizes.safe();
+                    let plan = session.and_then(|session| session.plan_checkpoint(serial, most));
                     plan.is_none_or(|plan| self.write_data(cx, number, &plan, batch))
                 }
                 Control::Report(number, serial) => self.write_report(cx, number, serial, batch),
@@ -131,9 +136,9 @@ impl Peer {
             if !self.may_send_data() {
                 return false;
             }
-            let asks = self.window.as_ref().is_some_and(Window::wants_report);
+            let asks = self.wants_report(cx);
             let session = self.sends.get_mut(&number);
-            let most = self.config.segment_data;
+            let most = (self.sizes.again(), self.sizes.safe());
             match session.and_then(|session| session.plan_repair(most, asks)) {
                 Some(plan) if !self.write_data(cx, number, &plan, batch) => return false,
                 Some(_) => {}
@@ -154,12 +159,13 @@ impl Peer {
             if !self.may_send_data() {
                 return;
             }
-            let asks = self.window.as_ref().is_some_and(Window::wants_report);
-            let (most, every) = (self.config.segment_data, self.config.checkpoint_every);
+            let (asks, every) = (self.wants_report(cx), self.config.checkpoint_every);
             if !self.write_symbols(cx, number, batch) {
                 return;
             }
             let session = self.sends.get(&number);
+            let left = session.map_or(0, SendSession::fresh_red);
+            let most = (self.sizes.next(left), self.sizes.safe());
             match session.and_then(|session| session.plan_fresh(most, every, asks)) {
                 Some(plan) if !self.write_data(cx, number, &plan, batch) => return,
                 Some(_) => {}
@@ -176,6 +182,12 @@ impl Peer {
         }
     }
 
+    /// Whether the next segment of red data should ask for a report.
+    fn wants_report(&self, cx: &Context<'_>) -> bool {
+        let by_window = self.window.as_ref().is_some_and(Window::wants_report);
+        by_window || self.sizes.wants_report(cx.now)
+    }
+
     fn may_send_data(&self) -> bool {
         self.window.as_ref().is_none_or(Window::has_room)
     }
@@ -187,7 +199,7 @@ impl Peer {
         else {
             return true;
         };
-        session.make_symbols(&mut self.codec, coding, self.config.segment_data);
+        session.make_symbols(&mut self.codec, coding);
         while let Some((symbol, checksum)) = session.symbol() {
             let trailer = checksum
                 .filter(|_| self.config.integrity)
@@ -243,6 +255,14 @@ impl Peer {
         if let Some(window) = &mut window {
             window.sent(plan.end - plan.start);
         }
+        if is_new && plan.kind.is_red() {
+            let bytes = plan.end - plan.start;
+            let is_plain = plan.source == Source::Fresh && plan.checkpoint.is_none();
+            if is_plain && self.sizes.counts(bytes) {
+                session.watch(plan);
+            }
+            self.sizes.sent(cx.now, bytes);
+        }
         let serial = session.commit(plan, now, due, integrity);
         if let Some((serial, sent)) =
             serial.and_then(|serial| Some((serial, session.checkpoints.get_mut(&serial)?)))
@@ -253,9 +273,14 @@ impl Peer {
             });
             if is_new {
                 sent.stops = self.clock.stops();
+                // What ends a red part is answered when its client likes.
+                sent.position = (!plan.kind.ends_red()).then(|| self.sizes.position());
             }
             if let Some(at) = sent.timer.filter(|_| !is_one_way) {
                 self.timers.set(at, Timer::Checkpoint(number, serial));
+            }
+            if is_new && !plan.kind.ends_red() {
+                self.sizes.checkpoint(cx.now);
             }
         }
         true

@@ -5,6 +5,8 @@ use crate::{CancelReason, End, Event, clock::Timer};
 
 /// So many times its patience a block waits, too, while data of others come.
 const BUSY_ELSEWHERE: u32 = 7;
+/// Repetitions of a checkpoint without an answer after which smaller packets are tried.
+const SILENT_ATTEMPTS: u32 = 2;
 
 impl Peer {
     /// Handles all timers that are due.
@@ -29,7 +31,11 @@ impl Peer {
             return;
         };
         sent.timer = None;
-        match sent.attempts < limit {
+        let (attempts, timeout) = (sent.attempts, self.answer.timeout(0));
+        if attempts >= SILENT_ATTEMPTS {
+            self.sizes.silent(cx.now, timeout);
+        }
+        match attempts < limit {
             true => self.control.push_back(Control::Checkpoint(number, serial)),
             false => self.cancel_send(cx, number, CancelReason::RetransmissionLimit),
         }
@@ -84,7 +90,7 @@ impl Peer {
 
     /// The RFC knows no timer for this: all checkpoints were answered, but reports are missing.
     fn ask_silent_receiver(&mut self, cx: &mut Context<'_>, number: u64) {
-        let (limit, most) = (self.config.retransmission_limit, self.config.segment_data);
+        let (limit, most) = (self.config.retransmission_limit, self.sizes.safe());
         let Some(session) = self.sends.get_mut(&number) else {
             return;
         };

@@ -11,6 +11,7 @@ use starhaul_ltp::{Batch, Body, Engine, EngineId, Event, parse};
 use crate::{
     BindOptions, BulkSocket, Error, IoMode, Poller, RecvBuffer, Waker,
     bulk::{MOST_BYTES, MOST_DATAGRAMS},
+    mtus::Mtus,
     peer_names::PeerNames,
 };
 
@@ -45,6 +46,8 @@ pub struct LtpDriver {
     /// All addresses of those that are at one of several, until one answers.
     alternatives: BTreeMap<EngineId, Vec<SocketAddr>>,
     from_nobody: u64,
+    /// What leaves whole toward peers.
+    mtus: Mtus,
 }
 
 impl LtpDriver {
@@ -71,6 +74,7 @@ impl LtpDriver {
             former: BTreeMap::new(),
             alternatives: BTreeMap::new(),
             from_nobody: 0,
+            mtus: Mtus::default(),
         })
     }
 
@@ -309,6 +313,14 @@ impl LtpDriver {
         now.saturating_duration_since(*heard) < silence
     }
 
+    /// Tells the engine how much leaves whole toward a peer: sizes of its segments follow. Names and routes change.
+    fn tell_mtu(&mut self, peer: EngineId, address: SocketAddr) {
+        let now = Instant::now();
+        if let Some(mtu) = self.mtus.toward(now, address) {
+            self.engine.set_path_mtu(now, peer, mtu);
+        }
+    }
+
     /// Returns whether anything was sent.
     fn transmit(&mut self, socket: &BulkSocket) -> Result<bool, Error> {
         for batches in 0..TURN {
@@ -321,13 +333,23 @@ impl LtpDriver {
                     continue;
                 };
                 self.rest = Some((address, 0));
+                self.tell_mtu(peer, address);
             }
             let Some((address, done)) = self.rest else {
                 continue;
             };
             let contents = self.batch.contents().get(done..).unwrap_or_default();
             let to = of_socket(address, self.address);
-            let sent = socket.try_send(to, contents, self.batch.segment_size())?;
+            let (now, size) = (Instant::now(), self.batch.segment_size());
+            let is_whole = contents.len() <= size || self.mtus.carry(now, address, size);
+            let sent = match is_whole {
+                true => socket.try_send(to, contents, size)?,
+                false => socket.try_send_fragmented(to, contents, size)?,
+            };
+            // The route is another one now: that is so toward this peer alone.
+            if socket.take_too_large() {
+                self.mtus.note_refused(now, address, size);
+            }
             self.rest = (sent < contents.len()).then_some((address, done + sent));
             if self.rest.is_some() {
                 return Ok(batches > 0);

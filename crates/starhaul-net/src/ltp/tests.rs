@@ -81,6 +81,23 @@ fn send(driver: &mut LtpDriver, to: u64) -> starhaul_ltp::SessionId {
 }
 
 #[test]
+fn segments_follow_the_mtu_of_the_route() {
+    let (mut one, mut two) = (driver(1, 2), driver(2, 1));
+    one.set_address(EngineId(2), two.local_addr());
+    two.set_address(EngineId(1), one.local_addr());
+    let mtu = Mtus::default().toward(Instant::now(), two.local_addr());
+    // The first block tells whether a packet of the MTU arrives.
+    for _ in 0..2 {
+        let session = send(&mut one, 2);
+        until_sent(&mut [&mut one, &mut two], session);
+    }
+    let choice = one.engine().segment_choice(EngineId(2)).unwrap();
+    assert_eq!(choice.path_mtu, mtu);
+    let is_jumbo = mtu.is_some_and(|mtu| mtu > 9000);
+    assert_eq!(choice.data_bytes > 1360, is_jumbo, "{choice:?}");
+}
+
+#[test]
 fn the_ipv6_wildcard_reaches_and_takes_ipv4() {
     let mut one = driver(1, 2);
     let mut engine = Engine::new(EngineConfig::new(EngineId(2), [7; 32]));

@@ -84,6 +84,11 @@ pub(super) fn tables(status: &Status) -> String {
             "\n{}",
             table(["neighbour", "by", "contact", "closes", "next opens"], rows)
         );
+        for row in &status.neighbours {
+            if let (Some(bytes), Some(reason)) = (row.segment_bytes, &row.segment_reason) {
+                let _ = writeln!(text, "segments to {}: {bytes} bytes, {reason}", row.node);
+            }
+        }
     }
     for limit in &status.limits_met {
         let _ = writeln!(text, "limit: {limit}");

@@ -8,15 +8,13 @@ use starhaul_units::Bandwidth;
 
 pub(crate) struct Bar {
     bar: ProgressBar,
-    segment: u32,
     begun: Instant,
 }
 
 impl Bar {
-    pub(crate) fn new(segment: u32) -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             bar: crate::output::bar(),
-            segment,
             begun: Instant::now(),
         }
     }
@@ -27,12 +25,14 @@ impl Bar {
             true => ", the far side compares",
             false => "",
         };
+        let reason = progress.segment_reason.map(|reason| format!(" ({reason})"));
         self.bar.set_length(progress.length);
         self.bar.set_position(progress.acknowledged);
         self.bar.set_message(format!(
-            "{:.1} Mbit/s, segments of {} bytes, {} sent again{state}",
+            "{:.1} Mbit/s, segments of {} bytes{}, {} sent again{state}",
             rate.mbit(),
-            self.segment,
+            progress.segment_bytes,
+            reason.unwrap_or_default(),
             progress.resent
         ));
     }

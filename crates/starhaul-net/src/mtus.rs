@@ -20,7 +20,7 @@ const HEADERS_V6: usize = 48;
 
 /// The greatest datagrams by host.
 #[derive(Debug, Default)]
-pub(super) struct Mtus(HashMap<IpAddr, Known>);
+pub(crate) struct Mtus(HashMap<IpAddr, Known>);
 
 #[derive(Clone, Copy, Debug)]
 struct Known {
@@ -31,22 +31,29 @@ struct Known {
 
 impl Mtus {
     /// Whether datagrams of so many bytes of UDP payload leave whole toward a host. Where the kernel does not say, they are taken to.
-    pub(super) fn carry(&mut self, now: Instant, to: SocketAddr, bytes: usize) -> bool {
+    pub(crate) fn carry(&mut self, now: Instant, to: SocketAddr, bytes: usize) -> bool {
+        self.known(now, to).is_none_or(|most| bytes <= most)
+    }
+
+    /// Bytes of an IP packet that leaves whole toward a host, if the kernel says so.
+    #[cfg(feature = "ltp")]
+    pub(crate) fn toward(&mut self, now: Instant, to: SocketAddr) -> Option<usize> {
+        Some(self.known(now, to)? + headers(to))
+    }
+
+    /// Bytes of UDP payload.
+    fn known(&mut self, now: Instant, to: SocketAddr) -> Option<usize> {
         let is_recent = |known: &&Known| now.saturating_duration_since(known.at) < KNOWN;
-        let known = self.0.get(&to.ip()).filter(is_recent).copied();
-        let known = known.unwrap_or_else(|| {
-            let known = Known {
-                at: now,
-                most: most_toward(to),
-            };
-            self.remember(to.ip(), known);
-            known
-        });
-        known.most.is_none_or(|most| bytes <= most)
+        if let Some(known) = self.0.get(&to.ip()).filter(is_recent) {
+            return known.most;
+        }
+        let most = most_toward(to);
+        self.remember(to.ip(), Known { at: now, most });
+        most
     }
 
     /// A batch of datagrams of so many bytes was refused though they were taken to leave whole: the route has changed since.
-    pub(super) fn note_refused(&mut self, now: Instant, to: SocketAddr, bytes: usize) {
+    pub(crate) fn note_refused(&mut self, now: Instant, to: SocketAddr, bytes: usize) {
         let most = Some(bytes.saturating_sub(1));
         self.remember(to.ip(), Known { at: now, most });
     }
@@ -64,11 +71,19 @@ fn most_toward(to: SocketAddr) -> Option<usize> {
     let socket = Socket::new(Domain::for_address(to), Type::DGRAM, None).ok()?;
     // `connect` sends nothing.
     socket.connect(&to.into()).ok()?;
-    let (mtu, headers) = match to {
-        SocketAddr::V4(_) => (sockopt::ip_mtu(&socket).ok()?, HEADERS_V4),
-        SocketAddr::V6(_) => (sockopt::ipv6_mtu(&socket).ok()?, HEADERS_V6),
+    let mtu = match to {
+        SocketAddr::V4(_) => sockopt::ip_mtu(&socket),
+        SocketAddr::V6(_) => sockopt::ipv6_mtu(&socket),
     };
-    usize::try_from(mtu).ok()?.checked_sub(headers)
+    usize::try_from(mtu.ok()?).ok()?.checked_sub(headers(to))
+}
+
+/// Bytes of the headers of IP and UDP.
+fn headers(to: SocketAddr) -> usize {
+    match to {
+        SocketAddr::V4(_) => HEADERS_V4,
+        SocketAddr::V6(_) => HEADERS_V6,
+    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,195 @@
+use super::*;
+
+const MS: Duration = Duration::from_millis(1);
+
+/// A peer whose light is near, with its sizes for a path of this MTU.
+fn sizes(now: Instant, mtu: usize) -> SegmentSizes {
+    let mut sizes = SegmentSizes::new(&PeerConfig::new(Duration::ZERO, None));
+    sizes.set_mtu(now, mtu);
+    sizes
+}
+
+fn fate(data: usize, sent: u64, lost: u64) -> Fate {
+    Fate { data, sent, lost }
+}
+
+/// Sends spans and has them reported, each byte at its cost, until sizes settle; no segment is lost that `arrives` says to arrive.
+fn run(
+    sizes: &mut SegmentSizes,
+    now: &mut Instant,
+    spans: usize,
+    cost: impl Fn(usize) -> f64,
+    arrives: impl Fn(usize) -> bool,
+) {
+    for _ in 0..spans {
+        let (mut sent, mut probed) = (0, 0);
+        while !sizes.wants_report(*now) {
+            let data = sizes.next(u64::MAX);
+            let is_probe = data != sizes.again();
+            *now += Duration::from_secs_f64(cost(data) * data as f64);
+            match is_probe {
+                true => probed += 1,
+                false => sent += 1,
+            }
+            let probe = sizes.probe.map_or(0, |probe| probe.data);
+            sizes.sent(*now, data as u64);
+            if is_probe {
+                let lost = u64::from(!arrives(probe));
+                sizes.take(*now, &[fate(probe, 1, lost)]);
+            }
+        }
+        let data = sizes.again();
+        let lost = if arrives(data) { 0 } else { sent };
+        sizes.checkpoint(*now);
+        let position = sizes.position();
+        sizes.reported(*now, position, Some(MS));
+        sizes.take(*now, &[fate(data, sent, lost)]);
+        assert!(probed <= 16, "{probed} probes in one span");
+    }
+}
+
+/// Costs of a processor: so much per call, fragment and byte.
+fn per_call(data: usize) -> f64 {
+    let packets = data.div_ceil(1400) as f64;
+    (20e-6 + 1e-6 * packets) / data as f64 + 0.3e-9
+}
+
+#[test]
+fn where_calls_are_dear_large_segments_are_found_and_kept() {
+    let mut now = Instant::now();
+    let mut sizes = sizes(now, 1500);
+    assert_eq!(sizes.again(), 1360);
+    run(&mut sizes, &mut now, 60, per_call, |_| true);
+    let choice = sizes.choice();
+    assert!(choice.data_bytes > 30_000, "{choice:?}");
+    assert_eq!(choice.reason, SizeReason::Faster);
+    assert_eq!(sizes.safe(), 1360, "what asks for reports fills one packet");
+}
+
+#[test]
+fn where_the_kernel_cuts_batches_into_packets_larger_ones_are_tried_and_left() {
+    let mut now = Instant::now();
+    let mut sizes = sizes(now, 1500);
+    let offloaded = |data| if data <= 1360 { 25e-9 } else { 100e-9 };
+    run(&mut sizes, &mut now, 60, offloaded, |_| true);
+    let choice = sizes.choice();
+    assert_eq!((choice.data_bytes, choice.changes), (1360, 0), "{choice:?}");
+    assert_eq!(choice.reason, SizeReason::NoGain);
+    // For a minute and more, few segments are of another size.
+    let before = sizes.choice().probes;
+    run(&mut sizes, &mut now, 500, offloaded, |_| true);
+    assert!(sizes.choice().probes < before + 64);
+}
+
+#[test]
+fn fragments_that_never_arrive_cost_a_few_segments_and_are_tried_again_ever_more_rarely() {
+    let mut now = Instant::now();
+    let mut sizes = sizes(now, 1500);
+    let start = now;
+    run(&mut sizes, &mut now, 300, per_call, |data| data <= 1360);
+    let choice = sizes.choice();
+    assert_eq!(choice.data_bytes, 1360, "{choice:?}");
+    assert_eq!(choice.reason, SizeReason::BlackHole);
+    // Each time after twice as long, and in the first seconds four smaller ones.
+    let seconds = (now - start).as_secs() + 1;
+    let tries = u64::from(seconds.ilog2()) + 6;
+    assert!(
+        (1..=tries).contains(&choice.black_holes),
+        "{choice:?} in {seconds} s"
+    );
+    assert!(choice.probes <= 16 * tries, "{choice:?}");
+}
+
+#[test]
+fn a_path_that_begins_to_drop_fragments_is_left_at_once() {
+    let mut now = Instant::now();
+    let mut sizes = sizes(now, 1500);
+    run(&mut sizes, &mut now, 60, per_call, |_| true);
+    let large = sizes.again();
+    assert!(large > 1360);
+    sizes.take(now, &[fate(large, 16, 16)]);
+    assert_eq!(sizes.again(), 1360);
+    assert_eq!(sizes.choice().reason, SizeReason::BlackHole);
+}
+
+#[test]
+fn jumbo_packets_are_used_when_one_has_arrived_and_left_when_nothing_is_heard() {
+    let mut now = Instant::now();
+    let mut sizes = sizes(now, 9000);
+    assert_eq!(sizes.again(), 1360, "none has arrived");
+    assert_eq!(sizes.next(u64::MAX), 8860);
+    assert_eq!(sizes.next(9000), 1360, "a block's rest tells nothing");
+    for _ in 0..4 {
+        sizes.sent(now, 8860);
+    }
+    assert_eq!(sizes.next(u64::MAX), 1360, "four are enough");
+    sizes.take(now, &[fate(8860, 4, 0)]);
+    assert_eq!((sizes.again(), sizes.safe()), (8860, 8860));
+    // One step at a time, and back as soon as they are known to arrive.
+    now += MS * 400;
+    sizes.silent(now, MS * 100);
+    sizes.silent(now + MS, MS * 100);
+    assert_eq!((sizes.again(), sizes.safe()), (1360, 1360));
+    sizes.take(now, &[fate(1360, 10, 0)]);
+    assert_eq!(sizes.next(u64::MAX), 8860);
+    sizes.take(now, &[fate(8860, 4, 0)]);
+    assert_eq!(sizes.again(), 8860);
+    sizes.set_mtu(now, 1500);
+    assert_eq!((sizes.again(), sizes.safe()), (1360, 1360));
+}
+
+#[test]
+fn a_configured_size_stays_and_a_slow_link_has_short_segments() {
+    let now = Instant::now();
+    let mut config = PeerConfig::new(Duration::ZERO, None);
+    (config.adapts_segments, config.segment_data) = (false, 5000);
+    let mut fixed = SegmentSizes::new(&config);
+    fixed.set_mtu(now, 9000);
+    assert_eq!(
+        (fixed.again(), fixed.safe(), fixed.next(u64::MAX)),
+        (5000, 5000, 5000)
+    );
+    assert_eq!(fixed.choice().reason, SizeReason::Fixed);
+    let slow = PeerConfig::new(Duration::ZERO, Some(Bandwidth::from_kbit(64)));
+    let mut slow = SegmentSizes::new(&slow);
+    slow.set_mtu(now, 65_536);
+    assert_eq!(slow.next(u64::MAX), 1360);
+}
+
+/// Whatever a peer claims, sizes are those of the ladder.
+#[test]
+fn forged_reports_leave_the_size_within_its_bounds() {
+    use rand_chacha::rand_core::{RngCore as _, SeedableRng as _};
+    for seed in 0..200 {
+        let mut random = rand_chacha::ChaCha8Rng::seed_from_u64(seed);
+        let mut now = Instant::now();
+        let rate = (seed % 3 == 0).then(|| Bandwidth::from_mbit(1000));
+        let mut sizes = SegmentSizes::new(&PeerConfig::new(Duration::ZERO, rate));
+        for _ in 0..3000 {
+            now += Duration::from_micros(u64::from(random.next_u32() % 5000));
+            let of = [1140, 1360, 8860, 63_612, 64_000, 0, 7][random.next_u32() as usize % 7];
+            let count = u64::from(random.next_u32() % 40);
+            match random.next_u32() % 8 {
+                0 if random.next_u32() % 50 == 0 => {
+                    sizes.set_mtu(now, random.next_u32() as usize % 70_000);
+                }
+                0 => sizes.silent(now, MS),
+                1 => sizes.take(now, &[fate(of, count, count / (1 + count % 3))]),
+                2 => sizes.take(now, &[fate(sizes.again(), count, count)]),
+                3 => sizes.reported(now, u64::from(random.next_u32()), None),
+                4 => sizes.checkpoint(now),
+                5 => sizes.idle(now),
+                _ => {
+                    for _ in 0..count {
+                        sizes.sent(now, sizes.next(u64::MAX) as u64);
+                    }
+                }
+            }
+            for data in [sizes.next(u64::MAX), sizes.again(), sizes.safe()] {
+                assert!((64..=64_000).contains(&data), "{data} bytes, seed {seed}");
+            }
+            let packets = sizes.classes.get(sizes.safe).map(|class| class.fragments);
+            assert_eq!(packets, Some(1), "seed {seed}");
+        }
+    }
+}
