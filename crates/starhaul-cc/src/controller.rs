@@ -110,6 +110,10 @@ pub trait Controller: fmt::Debug + Send + Sync {
     fn pacing_rate(&self) -> Option<Bandwidth>;
     /// The estimate of the path's capacity, if the controller has one.
     fn bandwidth_estimate(&self) -> Option<Bandwidth>;
+    /// The share of full packets that the link itself loses, where a modem tells of its bit errors. `None` unless a controller overrides it.
+    fn told_loss(&self) -> Option<f64> {
+        None
+    }
     /// The name under which the controller is configured, e.g. `cubic`.
     fn name(&self) -> &'static str;
     /// The controller's phase, for people, e.g. `startup`.

@@ -83,6 +83,10 @@ impl Controller for Dedicated {
         self.pacing_rate()
     }
 
+    fn told_loss(&self) -> Option<f64> {
+        self.feed.packet_loss(self.max_datagram_bytes)
+    }
+
     fn name(&self) -> &'static str {
         "dedicated"
     }

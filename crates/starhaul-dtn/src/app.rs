@@ -66,6 +66,8 @@ pub struct Desk {
     shared: Semaphore,
     /// Of bundles that are not what they say.
     log: Seldom,
+    /// Of bundles whose key is not here.
+    closed: Seldom,
 }
 
 impl Desk {
@@ -78,6 +80,7 @@ impl Desk {
             stock,
             shared,
             log: Seldom::default(),
+            closed: Seldom::default(),
         }
     }
 }
@@ -192,7 +195,13 @@ impl App {
         let (bundle, payload) = match self.desk.keys.open(data) {
             Ok(opened) => opened,
             // Another key may be configured before it expires.
-            Err(error @ Refused::NoKey) => return Err(internal(&error)),
+            // Its key may be configured before it expires.
+            Err(error @ Refused::NoKey) => {
+                if let Some(others) = self.desk.closed.is_due(Instant::now()) {
+                    tracing::warn!(%error, others, "a bundle for an application waits for its key");
+                }
+                return Err(internal(&error));
+            }
             Err(error) => {
                 if let Some(others) = self.desk.log.is_due(Instant::now()) {
                     tracing::warn!(%error, others, "a bundle for an application is dropped");
@@ -240,11 +249,7 @@ impl App {
 
     /// Notes why a bundle can be delivered to nobody.
     fn set_unusable(&self, data: &Bytes, error: &Refused) {
-        let reason = match error {
-            Refused::Unprotected => ReasonCode::MissingSecurityOperation,
-            _ if self.desk.keys.protects() => ReasonCode::FailedSecurityOperation,
-            _ => ReasonCode::BlockUnintelligible,
-        };
+        let reason = self.desk.keys.reason(error);
         // The agent has parsed it without keys, too.
         if let Ok(parsed) = ParsedBundle::parse(data, no_keys) {
             let stock = &self.desk.stock;

@@ -14,7 +14,7 @@ use hardy_bpa::{
 };
 use hardy_bpv7::eid::Eid;
 use starhaul_log::Seldom;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::{
     halves,
@@ -55,12 +55,39 @@ pub(crate) async fn is_refused(sending: impl Future<Output = ()>) -> bool {
     IS_REFUSED.scope(Cell::default(), telling).await
 }
 
+/// Bytes of bundles that are on their way to any neighbour, and so in memory, for all layers of a node together.
+pub(crate) struct Pool {
+    shared: Arc<Semaphore>,
+    units: u32,
+    own: u32,
+}
+
+impl Pool {
+    /// At most `bytes` for all together. Where others have them all, each neighbour has `own` bytes more, or one larger bundle: those that do
+    /// not answer must not keep the others from theirs.
+    pub(crate) fn new(bytes: u64, own: u64) -> Arc<Self> {
+        let units = units(bytes);
+        Arc::new(Self {
+            shared: Arc::new(Semaphore::new(units as usize)),
+            units,
+            own: self::units(own),
+        })
+    }
+}
+
+/// So many bytes as a semaphore counts them.
+fn units(bytes: u64) -> u32 {
+    let units = u32::try_from(bytes / UNIT).unwrap_or(u32::MAX);
+    units.clamp(1, MOST_UNITS)
+}
+
 /// A policy without priorities that keeps a window of transmissions open for each neighbour.
 pub(crate) struct Window {
     store: Arc<dyn MetadataStorage>,
     stock: Arc<Stock>,
     schedule: Arc<Schedule>,
     units: u32,
+    pool: Arc<Pool>,
     /// Of bundles for which no contact is long enough.
     log: Arc<Seldom>,
 }
@@ -74,25 +101,27 @@ struct Controller {
     bundles: Arc<Semaphore>,
     bytes: Arc<Semaphore>,
     units: u32,
+    pool: Arc<Pool>,
+    /// Its own part beyond the pool.
+    own: Arc<Semaphore>,
     log: Arc<Seldom>,
 }
 
 impl Window {
-    /// At most [`MOST_BUNDLES`] and `bytes` of them on their way to a neighbour; one larger bundle may go alone.
+    /// At most [`MOST_BUNDLES`] and `bytes` of them on their way to a neighbour, if the pool has room; one larger bundle may go alone.
     pub(crate) fn new(
         store: Arc<dyn MetadataStorage>,
         stock: Arc<Stock>,
         schedule: Arc<Schedule>,
         bytes: u64,
+        pool: Arc<Pool>,
     ) -> Arc<Self> {
-        let units = u32::try_from(bytes / UNIT)
-            .unwrap_or(u32::MAX)
-            .clamp(1, MOST_UNITS);
         Arc::new(Self {
             store,
             stock,
             schedule,
-            units,
+            units: units(bytes),
+            pool,
             log: Arc::default(),
         })
     }
@@ -126,12 +155,31 @@ impl EgressPolicy for Window {
             bundles: Arc::new(Semaphore::new(MOST_BUNDLES)),
             bytes: Arc::new(Semaphore::new(self.units as usize)),
             units: self.units,
+            pool: self.pool.clone(),
+            own: Arc::new(Semaphore::new(self.pool.own as usize)),
             log: self.log.clone(),
         })
     }
 }
 
 impl Controller {
+    /// Room in memory for a bundle of so many units: among those of all neighbours, or beyond them where they have none.
+    async fn room(&self, units: u32) -> Option<OwnedSemaphorePermit> {
+        let Pool {
+            shared,
+            units: all,
+            own,
+        } = &*self.pool;
+        let shared = shared.clone().acquire_many_owned(units.min(*all));
+        let own = self.own.clone().acquire_many_owned(units.min(*own));
+        let room = tokio::select! {
+            biased;
+            room = shared => room,
+            room = own => room,
+        };
+        room.ok()
+    }
+
     /// Whether a bundle that the agent sends to this neighbour cannot go there now. Nothing of it has been read yet.
     fn is_to_wait(&self, bundle: &Bundle) -> bool {
         let Some(neighbour) = &self.neighbour else {
@@ -179,7 +227,8 @@ impl EgressController for Controller {
             .min(self.units);
         let count = self.bundles.clone().acquire_owned().await;
         let bytes = self.bytes.clone().acquire_many_owned(units).await;
-        let (Ok(count), Ok(bytes)) = (count, bytes) else {
+        let room = self.room(units).await;
+        let (Ok(count), Ok(bytes), Some(room)) = (count, bytes, room) else {
             return;
         };
         // The agent hands a bundle out again when its queue was full, or when a contact has ended and begun.
@@ -190,7 +239,7 @@ impl EgressController for Controller {
         tokio::spawn(async move {
             let is_refused = is_refused(halves::send(&*queue, bundle)).await;
             // The agent ends a neighbour when nothing holds its queue.
-            drop((queue, count, bytes));
+            drop((queue, count, bytes, room));
             if let Some(rest) = busy.rest_after(is_refused) {
                 tokio::time::sleep(rest).await;
             }
@@ -261,7 +310,8 @@ mod tests {
         let stock = Stock::new(own.clone(), Storage::small());
         let schedule = Schedule::new(own, ContactPlan::new(plan), Vec::new());
         let store = Arc::new(Metadata::new(10));
-        let window = Window::new(store, stock.clone(), Arc::new(schedule), 1 << 20);
+        let pool = Pool::new(1 << 20, UNIT);
+        let window = Window::new(store, stock.clone(), Arc::new(schedule), 1 << 20, pool);
         let stuck = Arc::new(Stuck::default());
         let queue: Arc<dyn EgressQueue> = stuck.clone();
         let making = window.new_controller(HashMap::from([(None, queue)]));
@@ -297,6 +347,58 @@ mod tests {
         assert_eq!((stuck.0.load(Ordering::SeqCst), stock.in_flight()), (1, 1));
         stock.remove(&large.bundle.id);
         assert_eq!(stock.limits_met(), Vec::<String>::new());
+    }
+
+    /// Neighbours that do not answer have all that there is for all, and another one goes on all the same.
+    #[tokio::test]
+    async fn all_neighbours_together_have_a_bound_and_each_has_a_few_bytes() {
+        let own: NodeId = "ipn:1.0".parse().unwrap();
+        let stock = Stock::new(own.clone(), Storage::small());
+        let schedule = Schedule::new(own, ContactPlan::new(Vec::new()), Vec::new());
+        let store = Arc::new(Metadata::new(10));
+        let pool = Pool::new(64 * UNIT, 8 * UNIT);
+        let schedule = Arc::new(schedule);
+        let window = Window::new(store, stock.clone(), schedule, 40 * UNIT, pool.clone());
+        let small = bundle(&[7; 3500]);
+        // The unit that is begun, too.
+        let units = u32::try_from(bundle_bytes(&small) / UNIT + 1).unwrap();
+        assert_eq!(units, 4);
+        let mut given = Vec::new();
+        let mut sending = Vec::new();
+        for neighbour in 4..8 {
+            let stuck = Arc::new(Stuck::default());
+            let queue: Arc<dyn EgressQueue> = stuck.clone();
+            let making = window.new_controller(HashMap::from([(None, queue)]));
+            let node: NodeId = format!("ipn:{neighbour}.0").parse().unwrap();
+            let controller = to(node, making).await;
+            let task = tokio::spawn(async move {
+                for _ in 0..100 {
+                    controller.forward(None, bundle(&[7; 3500])).await;
+                }
+            });
+            // Until it has taken what it may: nobody else does anything meanwhile.
+            for _ in 0..1000 {
+                tokio::task::yield_now().await;
+            }
+            assert!(!task.is_finished());
+            sending.push(task);
+            given.push(stuck.0.load(Ordering::SeqCst));
+        }
+        // The window of the first, what that leaves of the pool and two beyond it, and two of each of the others.
+        assert_eq!(given, [10, 8, 2, 2]);
+        assert_eq!(
+            (pool.shared.available_permits(), stock.in_flight()),
+            (0, 22)
+        );
+        // One that is larger than a neighbour's own part goes alone.
+        let stuck = Arc::new(Stuck::default());
+        let queue: Arc<dyn EgressQueue> = stuck.clone();
+        let making = window.new_controller(HashMap::from([(None, queue)]));
+        let controller = to("ipn:9.0".parse().unwrap(), making).await;
+        controller.forward(None, bundle(&[7; 20_000])).await;
+        tokio::task::yield_now().await;
+        assert_eq!(stuck.0.load(Ordering::SeqCst), 1);
+        sending.iter().for_each(tokio::task::JoinHandle::abort);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Where the agent is stricter than other nodes, or breaks a rule itself.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Instant};
 
 use hardy_bpa::{
     async_trait,
@@ -13,17 +13,22 @@ use hardy_bpv7::{
     editor::{Chunk, Editor},
     status_report::ReasonCode,
 };
+use starhaul_log::Seldom;
 
-use crate::stock::Stock;
+use crate::{security::Keys, stock::Stock};
 
 /// The agent's own check, under its name.
 const VALIDITY: &str = "rfc9171-validity";
 
-/// Registers the filters of a node with this stock.
+/// Registers the filters of a node with this stock and these keys.
 ///
 /// # Errors
 /// What the agent reports.
-pub(crate) fn register(agent: &Bpa, stock: &Arc<Stock>) -> Result<(), filter::Error> {
+pub(crate) fn register(
+    agent: &Bpa,
+    stock: &Arc<Stock>,
+    keys: &Arc<Keys>,
+) -> Result<(), filter::Error> {
     // It drops bundles whose primary block has no CRC, for which RFC 9171 (§4.3.1) asks their source, when their transfer was
     // acknowledged already. `dtn7` sends such bundles.
     agent.unregister_filter(Hook::Ingress, VALIDITY)?;
@@ -34,6 +39,12 @@ pub(crate) fn register(agent: &Bpa, stock: &Arc<Stock>) -> Result<(), filter::Er
     let checks = rfc9171::Rfc9171ValidityFilter::new(&checks);
     let checks = Filter::Write(Arc::new(Checks(checks)));
     agent.register_filter(Hook::Ingress, VALIDITY, &[], checks)?;
+    let intact = Filter::Write(Arc::new(Intact {
+        keys: keys.clone(),
+        stock: stock.clone(),
+        log: Seldom::default(),
+    }));
+    agent.register_filter(Hook::Ingress, "intact", &[], intact)?;
     let quiet = Filter::Write(Arc::new(Quiet));
     agent.register_filter(Hook::Egress, "quiet-blocks", &[], quiet)?;
     let expired = Filter::Write(Arc::new(Expired));
@@ -67,6 +78,39 @@ impl WriteFilter for Expired {
             true => WriteResult::Drop(Some(ReasonCode::LifetimeExpired)),
             false => WriteResult::Continue(None, None),
         })
+    }
+}
+
+/// Ends bundles for applications here that are not what their source sent as they come, and not when they are delivered: until then the
+/// name of each would shut out another copy, which may be the right one.
+struct Intact {
+    keys: Arc<Keys>,
+    stock: Arc<Stock>,
+    log: Seldom,
+}
+
+#[async_trait]
+impl WriteFilter for Intact {
+    async fn filter(&self, bundle: &Bundle, data: &[u8]) -> Result<WriteResult, hardy_bpa::Error> {
+        let parsed = &bundle.bundle;
+        let node = parsed.destination.to_node_id();
+        let is_here = node.is_ok_and(|node| self.stock.is_own(&node));
+        // What protects a bundle protects the whole of it: parts are looked at when they have been put together. Reports are the agent's.
+        let is_whole = parsed.id.fragment_info.is_none() && !parsed.flags.is_admin_record;
+        let checked = match is_here && is_whole {
+            true => self.keys.check(parsed, data),
+            false => Ok(()),
+        };
+        let Err(error) = checked else {
+            return Ok(WriteResult::Continue(None, None));
+        };
+        if let Some(others) = self.log.is_due(Instant::now()) {
+            tracing::warn!(%error, others, "a bundle for an application is dropped");
+        }
+        let reason = self.keys.reason(&error);
+        // It leaves its name to another copy (`stock/counted.rs`).
+        self.stock.set_unusable(&parsed.id, reason);
+        Ok(WriteResult::Drop(Some(reason)))
     }
 }
 

@@ -3,28 +3,35 @@
 
 use std::{
     collections::HashMap,
-    fs::{File, OpenOptions},
-    io::{self, Write as _},
-    path::{Path, PathBuf},
-    sync::{Mutex, MutexGuard, PoisonError},
+    fmt,
+    io::{self, IoSlice},
+    path::Path,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use crate::plan::Moment;
+use crate::{
+    medium::{Folder, Medium, MediumFile},
+    plan::Moment,
+};
+
+/// The file, and what takes its place.
+const NAME: &str = "delivered";
+const NEW: &str = "delivered.new";
 
 /// The acknowledged bundles that have not expired; in a file, if there is a folder for it.
-#[derive(Debug)]
 pub struct Journal {
     /// When each expires: from then on the agent hands it out no more. Whoever asks does not wait for the medium.
     until: Mutex<HashMap<String, Moment>>,
     held: Mutex<Held>,
-    path: Option<PathBuf>,
+    medium: Option<Box<dyn Medium>>,
     /// Bundles that are known at most, about.
     most: usize,
 }
 
-#[derive(Debug)]
 struct Held {
-    file: Option<File>,
+    file: Option<Arc<dyn MediumFile>>,
+    /// Bytes of the file, unless the last line is torn.
+    length: u64,
     /// Whether what is written is brought to the medium.
     syncs: bool,
     /// Lines in the file.
@@ -49,29 +56,35 @@ impl Journal {
     /// # Errors
     /// The file cannot be read or written.
     pub fn open(folder: Option<&Path>, syncs: bool, now: Moment) -> io::Result<Self> {
-        let path = folder.map(|folder| folder.join("delivered"));
+        let medium = folder.map(|folder| -> Box<dyn Medium> { Box::new(Folder::of(folder)) });
+        Self::on(medium, syncs, now)
+    }
+
+    /// The same on any medium.
+    pub(crate) fn on(
+        medium: Option<Box<dyn Medium>>,
+        syncs: bool,
+        now: Moment,
+    ) -> io::Result<Self> {
         let mut until = HashMap::new();
         let mut held = Held {
             file: None,
+            length: 0,
             syncs,
             lines: 0,
             is_torn: false,
             is_named: true,
             lines_to_try: 0,
         };
-        if let Some(path) = &path {
-            let text = match std::fs::read(path) {
-                Ok(text) => text,
-                Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
-                Err(error) => return Err(error),
-            };
+        if let Some(medium) = medium.as_deref() {
+            let text = read(medium)?;
             let text = String::from_utf8_lossy(&text);
             let lines = text.split_inclusive('\n').filter_map(parse);
             until = lines.filter(|(_, until)| *until > now).collect();
-            match held.write_anew(path, &until) {
+            match held.write_anew(medium, &until) {
                 Err(error) if held.file.is_none() => {
                     tracing::warn!(%error, "the journal of delivered bundles is not written anew, but goes on");
-                    held.go_on(path, &text)?;
+                    held.go_on(medium, &text)?;
                 }
                 written => written?,
             }
@@ -79,7 +92,7 @@ impl Journal {
         Ok(Self {
             until: Mutex::new(until),
             held: Mutex::new(held),
-            path,
+            medium,
             most: usize::MAX,
         })
     }
@@ -104,19 +117,22 @@ impl Journal {
     pub fn record(&self, id: &str, until: Moment, now: Moment) -> io::Result<()> {
         let mut held = self.held();
         let held = &mut *held;
-        if let Some(file) = &mut held.file {
-            let end_of_torn = if held.is_torn { "\n" } else { "" };
+        if let Some(file) = &held.file {
+            let (end_of_torn, at) = match held.is_torn {
+                true => ("\n", file.length()?),
+                false => ("", held.length),
+            };
             held.is_torn = true;
             // One call, so that a crash leaves at most the last line incomplete.
             let line = format!("{end_of_torn}{id} {}\n", until.0.as_millis());
-            file.write_all(line.as_bytes())?;
+            file.write(at, &mut [IoSlice::new(line.as_bytes())])?;
             if held.syncs {
-                file.sync_data()?;
+                file.sync()?;
             }
-            held.is_torn = false;
+            (held.is_torn, held.length) = (false, at + line.len() as u64);
         }
-        if let Some(path) = &self.path {
-            held.name(path)?;
+        if let Some(medium) = self.medium.as_deref() {
+            held.name(medium)?;
         }
         let known = {
             let mut all = self.until();
@@ -136,9 +152,9 @@ impl Journal {
                 all.retain(|_, until| *until > now);
                 all.clone()
             };
-            match &self.path {
+            match self.medium.as_deref() {
                 // The bundle is in the old file, or in the new one, whose name the next call brings to the medium.
-                Some(path) => held.write_anew(path, &all).unwrap_or_else(|error| {
+                Some(medium) => held.write_anew(medium, &all).unwrap_or_else(|error| {
                     tracing::warn!(%error, "the journal of delivered bundles stays longer than it need be");
                 }),
                 None => held.lines = all.len(),
@@ -156,58 +172,94 @@ impl Journal {
     }
 }
 
+impl fmt::Debug for Journal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Journal").finish_non_exhaustive()
+    }
+}
+
 impl Held {
-    fn write_anew(&mut self, path: &Path, until: &HashMap<String, Moment>) -> io::Result<()> {
-        let new = path.with_extension("new");
-        let renamed = self.write_to(&new, until).and_then(|file| {
-            std::fs::rename(&new, path)?;
-            Ok(file)
+    fn write_anew(
+        &mut self,
+        medium: &dyn Medium,
+        until: &HashMap<String, Moment>,
+    ) -> io::Result<()> {
+        let renamed = self.write_to(medium, until).and_then(|written| {
+            medium.rename(NEW, NAME)?;
+            Ok(written)
         });
-        let file = renamed.inspect_err(|_| {
+        let (file, length) = renamed.inspect_err(|_| {
             // On a full disk it would take the room of acknowledgements.
-            let _ = std::fs::remove_file(&new);
+            let _ = medium.remove(NEW);
             self.lines_to_try = self.lines + TRY_AGAIN;
         })?;
         // What is written from now on would be lost in the old one, which has no name any more.
-        (self.file, self.lines, self.is_torn) = (Some(file), until.len(), false);
+        (self.file, self.length) = (Some(file), length);
+        (self.lines, self.is_torn) = (until.len(), false);
         self.is_named = false;
-        self.name(path)
+        self.name(medium)
     }
 
-    fn write_to(&self, new: &Path, until: &HashMap<String, Moment>) -> io::Result<File> {
+    /// The new file, and its length.
+    fn write_to(
+        &self,
+        medium: &dyn Medium,
+        until: &HashMap<String, Moment>,
+    ) -> io::Result<(Arc<dyn MediumFile>, u64)> {
         let all = until.iter();
         let lines = all.map(|(id, until)| format!("{id} {}\n", until.0.as_millis()));
-        std::fs::write(new, lines.collect::<String>())?;
-        let file = OpenOptions::new().append(true).open(new)?;
-        if self.syncs {
-            file.sync_all()?;
+        let lines = lines.collect::<String>();
+        // A life that ended in this has left it.
+        medium.remove(NEW)?;
+        let file = medium.create(NEW)?;
+        if !lines.is_empty() {
+            file.write(0, &mut [IoSlice::new(lines.as_bytes())])?;
         }
-        Ok(file)
+        if self.syncs {
+            file.sync()?;
+        }
+        Ok((file, lines.len() as u64))
     }
 
     /// Appends to the file of a former life from now on, which holds this text.
-    fn go_on(&mut self, path: &Path, text: &str) -> io::Result<()> {
-        let file = OpenOptions::new().append(true).create(true).open(path)?;
+    fn go_on(&mut self, medium: &dyn Medium, text: &str) -> io::Result<()> {
+        let file = match medium.open(NAME) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => medium.create(NAME)?,
+            opened => opened?,
+        };
         // What that life was killed in the middle of may not be there yet.
         if self.syncs {
-            file.sync_all()?;
+            file.sync()?;
         }
+        self.length = file.length()?;
         self.file = Some(file);
         self.lines = text.lines().count();
         self.lines_to_try = self.lines + TRY_AGAIN;
         self.is_torn = !text.is_empty() && !text.ends_with('\n');
         self.is_named = false;
-        self.name(path)
+        self.name(medium)
     }
 
     /// Brings the name of the file to the medium.
-    fn name(&mut self, path: &Path) -> io::Result<()> {
-        if let Some(folder) = path.parent().filter(|_| self.syncs && !self.is_named) {
-            File::open(folder)?.sync_all()?;
+    fn name(&mut self, medium: &dyn Medium) -> io::Result<()> {
+        if self.syncs && !self.is_named {
+            medium.sync_names()?;
             self.is_named = true;
         }
         Ok(())
     }
+}
+
+/// What former lives have written.
+fn read(medium: &dyn Medium) -> io::Result<Vec<u8>> {
+    let file = match medium.open(NAME) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        opened => opened?,
+    };
+    let length = usize::try_from(file.length()?).map_err(io::Error::other)?;
+    let mut text = vec![0; length];
+    file.read(0, &mut text)?;
+    Ok(text)
 }
 
 /// Forgets the bundles that expire first, until `most` are left.
@@ -240,6 +292,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::faulty::Disk;
 
     #[test]
     fn acknowledged_bundles_are_known_in_the_next_life_until_they_expire() {
@@ -310,26 +363,50 @@ mod tests {
 
     #[test]
     fn a_journal_that_cannot_be_written_anew_goes_on_and_leaves_no_second_file() {
-        let folder = tempfile::tempdir().unwrap();
+        let disk = Disk::new(1);
         let at = |seconds| Moment(Duration::from_secs(seconds));
-        let (file, new) = (
-            folder.path().join("delivered"),
-            folder.path().join("delivered.new"),
-        );
-        std::fs::write(&file, "one 100000\ntwo 10000\nthree 99").unwrap();
-        // A device that is always full.
-        std::os::unix::fs::symlink("/dev/full", &new).unwrap();
-        let journal = Journal::open(Some(folder.path()), true, at(50)).unwrap();
-        assert!(!new.is_symlink(), "the new file stays");
+        let open = |now| Journal::on(Some(disk.folder("")), true, now).unwrap();
+        let text = || String::from_utf8(read(&*disk.folder("")).unwrap()).unwrap();
+        let old = disk.folder("").create(NAME).unwrap();
+        let lines = b"one 100000\ntwo 10000\nthree 99";
+        old.write(0, &mut [IoSlice::new(lines)]).unwrap();
+        // Nothing has room beside it.
+        disk.set_faults(0, disk.total());
+        let journal = open(at(50));
+        let names = disk.folder("").names().unwrap();
+        assert_eq!(names, [NAME], "the new file stays");
         let has = |journal: &Journal, id| journal.contains(id, at(50));
         assert!(has(&journal, "one") && !has(&journal, "two") && !has(&journal, "three"));
         assert_eq!(journal.held().lines, 3);
+        disk.set_faults(0, u64::MAX);
         journal.record("four", at(100), at(50)).unwrap();
+        assert!(text().starts_with("one 100000\ntwo 10000\nthree 99\nfour "));
         drop(journal);
-        let text = std::fs::read_to_string(&file).unwrap();
-        assert!(text.starts_with("one 100000\n"), "it is written anew");
-        let journal = Journal::open(Some(folder.path()), true, at(60)).unwrap();
+        let journal = open(at(60));
+        assert!(!text().contains("two"), "it is not written anew");
         assert!(has(&journal, "one") && has(&journal, "four"));
         assert_eq!(journal.held().lines, 2);
+    }
+
+    /// What a write that failed has left of a line is no part of the next one.
+    #[test]
+    fn a_line_that_could_not_be_written_costs_no_other() {
+        let at = |seconds| Moment(Duration::from_secs(seconds));
+        for room in 0..20 {
+            let disk = Disk::new(room);
+            let open = || Journal::on(Some(disk.folder("")), true, at(1)).unwrap();
+            let journal = open();
+            journal.record("first", at(100), at(1)).unwrap();
+            disk.set_faults(0, disk.total() + room);
+            let id = "a-name-that-has-no-room";
+            assert!(journal.record(id, at(100), at(1)).is_err(), "{room}");
+            assert!(!journal.contains(id, at(1)), "{room}");
+            disk.set_faults(0, u64::MAX);
+            journal.record("last", at(100), at(1)).unwrap();
+            for journal in [journal, open()] {
+                let has = |id| journal.contains(id, at(1));
+                assert!(has("first") && has("last"), "{room}");
+            }
+        }
     }
 }

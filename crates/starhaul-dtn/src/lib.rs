@@ -6,6 +6,7 @@
 
 mod app;
 pub mod bench;
+mod bundle_files;
 pub mod bundle_log;
 mod changes;
 mod checksum;
@@ -13,6 +14,12 @@ mod config;
 pub mod control;
 mod egress;
 mod error;
+#[cfg(test)]
+#[allow(
+    clippy::cast_possible_truncation,
+    reason = "numbers of a test are small"
+)]
+mod faulty;
 pub mod files;
 mod filters;
 mod fragments;
@@ -21,7 +28,9 @@ mod halves;
 mod journal;
 mod layers;
 mod ltp;
+mod medium;
 pub mod metrics;
+mod names;
 mod node;
 mod payload;
 pub mod plan;
@@ -35,7 +44,7 @@ mod sums;
 mod trail;
 mod unread;
 
-pub use config::{Config, DatabaseUrl, LtpConfig, LtpPeer, Storage, TcpConfig, TcpPeer};
+pub use config::{Config, DatabaseUrl, LtpConfig, LtpPeer, OneWay, Storage, TcpConfig, TcpPeer};
 pub use error::Error;
 pub use ltp::blocks;
 pub use node::{ECHO, Handle, Node};

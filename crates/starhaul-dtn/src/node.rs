@@ -28,8 +28,8 @@ use crate::{
     Error,
     app::{App, Delivery, Desk, MOST_DELIVERING},
     bundle_log::BundleLog,
-    config::{Config, TcpConfig, TcpPeer},
-    egress::{MOST_BUNDLES, Window},
+    config::{Config, LtpConfig, TcpConfig, TcpPeer},
+    egress::{MOST_BUNDLES, Pool, Window},
     files::LEAST_CONTACT,
     filters,
     gate::{Gate, Guests},
@@ -50,8 +50,12 @@ const ROUTING: usize = 128;
 const PROCESSING: NonZeroUsize = NonZeroUsize::new(ROUTING + MOST_DELIVERING).unwrap();
 /// Bytes on their way to a neighbour, if neither rate nor light time ask for more.
 const WINDOW_BYTES: u64 = 64 << 20;
-/// More is never on its way: it is all in memory.
+/// More is never on its way to one.
 const MOST_WINDOW_BYTES: u64 = 1 << 30;
+/// Bytes on their way to all neighbours together, unless the window of one is larger: they are all in memory.
+const POOL_BYTES: u64 = 512 << 20;
+/// Bytes on their way to each where the others have all these.
+const OWN_BYTES: u64 = 8 << 20;
 /// Round trips for which the window suffices: sending, and two repairs.
 const WINDOW_ROUND_TRIPS: u32 = 3;
 /// How long the agent may take to end.
@@ -139,7 +143,7 @@ impl Node {
             .build()
             .await
             .map_err(|error| Error::Agent(error.to_string()))?;
-        filters::register(&agent, &stock).map_err(agent_error)?;
+        filters::register(&agent, &stock, &keys).map_err(agent_error)?;
         let is_persistent = config.storage.folder.is_some();
         stock.begin_life();
         agent.start(is_persistent);
@@ -246,6 +250,8 @@ impl Parts {
             .register_service(service(&self.config.node, ECHO), echo)
             .await
             .map_err(agent_error)?;
+        let window = self.config.ltp.as_ref().map_or(0, window_over);
+        let pool = Pool::new(window.max(POOL_BYTES), OWN_BYTES);
         if let Some(config) = &self.config.ltp {
             let layer = LtpLayer::start(config, self.config.storage.bundle_bytes)?;
             let known = config.peers.iter().map(|peer| peer.node.clone()).collect();
@@ -258,19 +264,12 @@ impl Parts {
                 Guests::Only(known),
                 false,
             );
-            let windows = config.peers.iter().filter_map(|peer| {
-                let round_trips = (peer.light_time * 2).saturating_mul(WINDOW_ROUND_TRIPS);
-                Some(peer.rate?.bytes_in(round_trips))
-            });
-            let window = windows
-                .max()
-                .unwrap_or(0)
-                .clamp(WINDOW_BYTES, MOST_WINDOW_BYTES);
             let policy = Window::new(
                 self.store.clone(),
                 self.stock.clone(),
                 self.schedule.clone(),
                 window,
+                pool.clone(),
             );
             layer.set_links(|node| self.link(node, Schedule::now()));
             agent
@@ -295,6 +294,7 @@ impl Parts {
                 self.stock.clone(),
                 self.schedule.clone(),
                 WINDOW_BYTES,
+                pool,
             );
             agent
                 .register_cla("tcp".to_owned(), gate.clone(), Some(policy))
@@ -330,6 +330,16 @@ impl Parts {
             gate.update(now).await;
         }
     }
+}
+
+/// Bytes on their way to a neighbour over LTP: those of the neighbour that needs most.
+fn window_over(config: &LtpConfig) -> u64 {
+    let windows = config.peers.iter().filter_map(|peer| {
+        let round_trips = (peer.light_time * 2).saturating_mul(WINDOW_ROUND_TRIPS);
+        Some(peer.rate?.bytes_in(round_trips))
+    });
+    let most = windows.max().unwrap_or(0);
+    most.clamp(WINDOW_BYTES, MOST_WINDOW_BYTES)
 }
 
 fn start_tcp(config: &TcpConfig, bundle_bytes: u64) -> Result<Arc<hardy_tcpclv4::Cla>, Error> {

@@ -7,7 +7,7 @@ use std::fmt;
 
 use bytes::Bytes;
 use hardy_bpv7::{
-    block::{BibCoverage, Payload},
+    block::{self, BibCoverage, Payload},
     bpsec::{
         self, encryptor,
         key::{EncAlgorithm, Key, KeyAlgorithm, KeySet, Operation, Type},
@@ -16,6 +16,7 @@ use hardy_bpv7::{
     },
     bundle::{Bundle, ParsedBundle},
     eid::Eid,
+    status_report::ReasonCode,
 };
 
 use crate::checksum;
@@ -155,6 +156,52 @@ impl Keys {
     /// # Errors
     /// All of [`Refused`].
     pub fn open(&self, data: &Bytes) -> Result<(Bundle, Bytes), Refused> {
+        let (bundle, payload) = self.opened(data)?;
+        let payload = match payload {
+            Payload::Borrowed(payload) => data.slice_ref(payload),
+            Payload::Decrypted(payload) => Bytes::copy_from_slice(&payload),
+        };
+        Ok((bundle, payload))
+    }
+
+    /// Whether a bundle, which was parsed from these bytes without keys, is what its source sent, as far as that can be told now: one whose
+    /// key is missing may be.
+    ///
+    /// # Errors
+    /// [`Refused::Damaged`] and [`Refused::Unprotected`].
+    pub fn check(&self, bundle: &Bundle, data: &[u8]) -> Result<(), Refused> {
+        let mut kinds = bundle.blocks.values().map(|block| block.block_type);
+        let is_protected = kinds.any(|kind| {
+            matches!(
+                kind,
+                block::Type::BlockIntegrity | block::Type::BlockSecurity
+            )
+        });
+        if is_protected || self.require {
+            return match self.opened(data) {
+                Ok(_) | Err(Refused::NoKey) => Ok(()),
+                Err(error) => Err(error),
+            };
+        }
+        // To parse it again would tell nothing more.
+        let block = bundle.blocks.get(&PAYLOAD);
+        let payload = block.and_then(|block| block.payload(data));
+        match payload.is_none_or(|payload| checksum::matches(bundle, data, payload)) {
+            true => Ok(()),
+            false => Err(changed()),
+        }
+    }
+
+    /// What a report says of a payload that is not to be used.
+    pub fn reason(&self, refused: &Refused) -> ReasonCode {
+        match refused {
+            Refused::Unprotected => ReasonCode::MissingSecurityOperation,
+            _ if self.protects() => ReasonCode::FailedSecurityOperation,
+            _ => ReasonCode::BlockUnintelligible,
+        }
+    }
+
+    fn opened<'a>(&self, data: &'a [u8]) -> Result<(Bundle, Payload<'a>), Refused> {
         let damaged = |error: hardy_bpv7::Error| match error {
             hardy_bpv7::Error::InvalidBPSec(bpsec::Error::NoKey) => Refused::NoKey,
             other => Refused::Damaged(other.to_string()),
@@ -167,6 +214,10 @@ impl Keys {
         let is_encrypted = block.is_some_and(|block| block.bcb.is_some());
         let is_signed = block.is_some_and(|block| !matches!(block.bib, BibCoverage::None));
         let is_protected = match self.sign {
+            // Its signature is encrypted, too: without the key it can be neither right nor wrong.
+            Some(_) if is_signed && is_encrypted && self.encrypt.is_none() => {
+                return Err(Refused::NoKey);
+            }
             Some(_) => is_signed && bundle.verify_block(PAYLOAD, data, &keys).map_err(damaged)?,
             None => is_encrypted,
         };
@@ -175,18 +226,19 @@ impl Keys {
         }
         let payload = bundle.block_data(PAYLOAD, data, &keys).map_err(damaged)?;
         if !checksum::matches(&bundle, data, payload.as_ref()) {
-            return Err(Refused::Damaged("the payload was changed".to_owned()));
+            return Err(changed());
         }
-        let payload = match payload {
-            Payload::Borrowed(payload) => data.slice_ref(payload),
-            Payload::Decrypted(payload) => Bytes::copy_from_slice(&payload),
-        };
         Ok((bundle, payload))
     }
 
     fn key_set(&self) -> KeySet {
         KeySet::new(self.sign.iter().chain(&self.encrypt).cloned().collect())
     }
+}
+
+/// What a payload is that differs from the checksum that its source has told.
+fn changed() -> Refused {
+    Refused::Damaged("the payload was changed".to_owned())
 }
 
 impl fmt::Debug for Keys {
@@ -282,6 +334,69 @@ mod tests {
             keys(None, Some(1), true).open(&plain).unwrap_err(),
             Refused::Unprotected
         );
+    }
+
+    /// What is encrypted with its signature waits for the key that is missing, and for no other.
+    #[test]
+    fn a_signature_that_cannot_be_read_is_no_wrong_one() {
+        let both = protected(&keys(Some(1), Some(2), false));
+        let refused = |keys: Keys, data: &Bytes| keys.open(data).unwrap_err();
+        for require in [false, true] {
+            for sign in [1, 7] {
+                let missing = refused(keys(Some(sign), None, require), &both);
+                assert_eq!(missing, Refused::NoKey, "{sign} {require}");
+            }
+            let another = refused(keys(Some(1), Some(8), require), &both);
+            assert!(matches!(another, Refused::Damaged(_)), "{another:?}");
+        }
+        // Where nothing is signed, there is no signature to wait for.
+        let encrypted = protected(&keys(None, Some(2), false));
+        let unsigned = refused(keys(Some(1), None, true), &encrypted);
+        assert_eq!(unsigned, Refused::Unprotected);
+        let closed = refused(keys(Some(1), None, false), &encrypted);
+        assert_eq!(closed, Refused::NoKey);
+    }
+
+    /// A node looks at what comes before it knows whether an application is there.
+    #[test]
+    fn a_check_finds_what_opening_finds_and_waits_for_keys() {
+        let senders = [
+            (None, None),
+            (Some(1), None),
+            (None, Some(2)),
+            (Some(1), Some(2)),
+        ];
+        for (sign, encrypt) in senders {
+            let whole = protected(&keys(sign, encrypt, false));
+            let bundle = ParsedBundle::parse(&whole, bpsec::no_keys).unwrap().bundle;
+            let payload = bundle.blocks[&PAYLOAD].payload_range();
+            for receiver in senders.into_iter().chain([(Some(7), Some(8))]) {
+                for require in [false, true] {
+                    if require && receiver == (None, None) {
+                        continue;
+                    }
+                    let keys = keys(receiver.0, receiver.1, require);
+                    for at in [None, Some(payload.start), Some(payload.end - 1)] {
+                        let mut data = whole.to_vec();
+                        if let Some(at) = at {
+                            data[at] ^= 1;
+                        }
+                        let data = Bytes::from(data);
+                        // A CRC that is wrong is found before.
+                        let Ok(parsed) = ParsedBundle::parse(&data, bpsec::no_keys) else {
+                            continue;
+                        };
+                        let expected = match keys.open(&data) {
+                            Ok(_) | Err(Refused::NoKey) => Ok(()),
+                            Err(error) => Err(error),
+                        };
+                        let checked = keys.check(&parsed.bundle, &data);
+                        let what = format!("{sign:?} {encrypt:?} {receiver:?} {require} {at:?}");
+                        assert_eq!(checked, expected, "{what}");
+                    }
+                }
+            }
+        }
     }
 
     #[test]

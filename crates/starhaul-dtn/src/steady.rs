@@ -4,12 +4,10 @@
 
 use std::{
     cell::RefCell,
-    fs::{self, File},
     future::Future,
-    io,
     path::{Path, PathBuf},
     sync::{Arc, LazyLock},
-    time::{Duration, Instant, SystemTime},
+    time::{Duration, Instant},
 };
 
 use hardy_bpa::{
@@ -50,6 +48,8 @@ struct Taking {
     stored: Option<Id>,
     /// Which nodes have sent it on, so far as it says.
     marks: Option<Marks>,
+    /// Whether its data were saved: the agent saves those of all bundles that it can read.
+    has_data: bool,
 }
 
 /// What became of a bundle that was not refused.
@@ -107,6 +107,29 @@ pub(crate) async fn arrive<T>(
 pub(crate) fn marks() -> Option<Marks> {
     let marks = TAKING.try_with(|taking| taking.borrow().marks);
     marks.ok().flatten()
+}
+
+/// Notes that the data of the bundle being accepted are saved, or refused.
+pub(crate) fn saved() {
+    // A recovery has no sender.
+    let _ = TAKING.try_with(|taking| taking.borrow_mut().has_data = true);
+}
+
+/// Whether the bundle being accepted is one of which the agent could read no more than its name.
+pub(crate) fn is_unreadable() -> bool {
+    let has_data = TAKING.try_with(|taking| taking.borrow().has_data);
+    has_data.is_ok_and(|has_data| !has_data)
+}
+
+/// Whether this task gives the agent a bundle.
+pub(crate) fn is_taking() -> bool {
+    TAKING.try_with(|_| ()).is_ok()
+}
+
+/// Whether a bundle is the one being accepted, which is stored.
+pub(crate) fn is_coming(id: &Id) -> bool {
+    let is_this = TAKING.try_with(|taking| taking.borrow().stored.as_ref() == Some(id));
+    is_this.unwrap_or(false)
 }
 
 /// Notes that the bundle being accepted is stored. What the agent stores after it are reports of it.
@@ -225,13 +248,8 @@ pub(crate) struct SteadyBundles {
 pub(crate) enum Place {
     /// In memory.
     Memory,
-    /// In files.
-    Folder {
-        /// The folder.
-        path: PathBuf,
-        /// Whether a bundle is on the medium before it is accepted.
-        is_synced: bool,
-    },
+    /// In files of this folder.
+    Folder(PathBuf),
     /// On another machine, which may be away for any time.
     Remote,
 }
@@ -261,16 +279,6 @@ impl SteadyBundles {
         &self.unread
     }
 
-    async fn try_save(&self, data: Bytes) -> Result<Arc<str>> {
-        let name = self.store.save(data).await?;
-        let synced = self.sync_folders(&name).await;
-        if synced.is_err() {
-            // Otherwise the next life would take it in, although it is refused.
-            self.store.delete(&name).await?;
-        }
-        synced.map(|()| name)
-    }
-
     async fn try_delete(&self, name: &str) -> Result<()> {
         let deleted = self.store.delete(name).await;
         let is_remote = matches!(self.place, Place::Remote);
@@ -281,90 +289,19 @@ impl SteadyBundles {
         }
     }
 
-    async fn try_replace(&self, name: &str, data: Bytes) -> Result<()> {
-        self.store.replace(name, data).await?;
-        self.sync_folders(name).await
-    }
-
-    /// Brings the name of a file to the medium. The library only warns when it cannot, and does not care for new folders above.
-    async fn sync_folders(&self, name: &str) -> Result<()> {
-        let Place::Folder {
-            path,
-            is_synced: true,
-        } = &self.place
-        else {
-            return Ok(());
-        };
-        let file = path.join(name);
-        // The library may have made the folder itself, too.
-        let top = path.parent().unwrap_or(path).to_owned();
-        let sync = move || -> io::Result<()> {
-            let above = file.ancestors().skip(1);
-            for folder in above.take_while(|folder| folder.starts_with(&top)) {
-                File::open(folder)?.sync_all()?;
-            }
-            Ok(())
-        };
-        Ok(tokio::task::spawn_blocking(sync).await??)
-    }
-
-    /// The data of former lives, if they are in files. Nothing that this life saves may be among them, since the agent would take
+    /// The data of former lives, if they outlive the process. Nothing that this life saves may be among them, since the agent would take
     /// it for a copy: they are to be found before it gets the first.
-    pub(crate) async fn find_files(&self) -> Vec<RecoveryResponse> {
-        let Place::Folder { path, .. } = &self.place else {
+    pub(crate) async fn find(&self) -> Vec<RecoveryResponse> {
+        if let Place::Memory = self.place {
             return Vec::new();
-        };
-        // What is not found now is taken for lost.
-        let find = || async {
-            let path = path.clone();
-            Ok(tokio::task::spawn_blocking(move || files(&path)).await??)
-        };
-        until_done("find the bundles", find).await
-    }
-}
-
-/// The files of bundles in a folder, and when they were written. The library's search passes over what is younger than its start by a
-/// clock that may have been set back, and over what it cannot read.
-fn files(folder: &Path) -> io::Result<Vec<RecoveryResponse>> {
-    let (mut found, mut folders) = (Vec::new(), vec![folder.to_owned()]);
-    while let Some(next) = folders.pop() {
-        let Some(entries) = if_there(fs::read_dir(&next))? else {
-            continue;
-        };
-        for entry in entries {
-            let entry = entry?;
-            let Some(metadata) = if_there(entry.metadata())? else {
-                continue;
-            };
-            let file = entry.path();
-            let is_cut_short =
-                metadata.len() == 0 || file.extension().is_some_and(|end| end == "tmp");
-            if metadata.is_dir() {
-                folders.push(file);
-            } else if metadata.is_file() && is_cut_short {
-                // A life ended while it saved this. It need not go now.
-                if let Err(error) = fs::remove_file(&file) {
-                    tracing::warn!(file = %file.display(), %error, "a useless file stays");
-                }
-            } else if metadata.is_file()
-                && let Ok(name) = file.strip_prefix(folder)
-            {
-                let written = metadata.modified()?.min(SystemTime::now());
-                found.push((name.to_string_lossy().into(), written.into()));
-            }
         }
-        // Unless something is in it.
-        let _ = fs::remove_dir(&next);
-    }
-    Ok(found)
-}
-
-/// What may be gone in the meantime.
-fn if_there<T>(found: io::Result<T>) -> io::Result<Option<T>> {
-    match found {
-        Ok(found) => Ok(Some(found)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error),
+        // What is not found now is taken for lost, and what is found twice for a copy: each attempt begins anew.
+        let search = || async {
+            let found = Found::default();
+            self.store.recover(&found).await?;
+            Ok(found.0.into_inner())
+        };
+        until_done("find the bundles", search).await
     }
 }
 
@@ -382,50 +319,47 @@ impl BundleStorage for SteadyBundles {
     async fn recover(&self, stream: &dyn Sender<RecoveryResponse>) -> Result<()> {
         self.unread.begin_start();
         match self.place {
-            Place::Memory => return self.store.recover(stream).await,
-            Place::Folder { .. } => tell(stream, self.find_files().await).await,
-            Place::Remote => {
-                // What is not found now is taken for lost, and what is found twice for a copy: each attempt begins anew.
-                let search = || async {
-                    let found = Found::default();
-                    self.store.recover(&found).await?;
-                    Ok(found.0.into_inner())
-                };
-                tell(stream, until_done("find the bundles", search).await).await;
+            Place::Memory => self.store.recover(stream).await,
+            Place::Folder(_) | Place::Remote => {
+                tell(stream, self.find().await).await;
+                Ok(())
             }
         }
-        Ok(())
     }
 
     async fn load(&self, name: &str) -> Result<Option<Bytes>> {
         let load = || self.store.load(name);
         Ok(match self.place {
             Place::Remote => until_done("load a bundle", load).await,
-            Place::Memory | Place::Folder { .. } => self.unread.read(name, load).await,
+            Place::Memory | Place::Folder(_) => self.unread.read(name, load).await,
         })
     }
 
     async fn save(&self, data: Bytes) -> Result<Arc<str>> {
+        saved();
         if unread::is_noted() {
             // A report that the bundle is lost, which it is not.
             return Ok(REFUSED.into());
         }
         let room = match &self.place {
-            Place::Folder { path, .. } => check_room(path, data.len()).map(drop),
+            Place::Folder(path) => check_room(path, data.len()).map(drop),
             Place::Memory | Place::Remote => Ok(()),
         };
         if room.is_err_and(|error| refuse(&error)) {
             return Ok(REFUSED.into());
         }
-        match self.try_save(data.clone()).await {
+        match self.store.save(data.clone()).await {
             Ok(name) => Ok(name),
             Err(error) if refuse(&error) => Ok(REFUSED.into()),
-            Err(_) => Ok(until_done("save a bundle", || self.try_save(data.clone())).await),
+            Err(_) => Ok(until_done("save a bundle", || self.store.save(data.clone())).await),
         }
     }
 
     async fn replace(&self, name: &str, data: Bytes) -> Result<()> {
-        until_done("replace a bundle", || self.try_replace(name, data.clone())).await;
+        until_done("replace a bundle", || {
+            self.store.replace(name, data.clone())
+        })
+        .await;
         Ok(())
     }
 
@@ -455,40 +389,13 @@ impl Sender<RecoveryResponse> for Found {
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        fs::{self, File},
+        time::SystemTime,
+    };
+
     use super::*;
-
-    /// A store whose files are not where they should be.
-    struct Nowhere;
-
-    #[async_trait]
-    impl BundleStorage for Nowhere {
-        async fn recover(&self, _: &dyn Sender<RecoveryResponse>) -> Result<()> {
-            Ok(())
-        }
-        async fn load(&self, _: &str) -> Result<Option<Bytes>> {
-            Ok(None)
-        }
-        async fn save(&self, _: Bytes) -> Result<Arc<str>> {
-            Ok("aa/bb/1".into())
-        }
-        async fn replace(&self, _: &str, _: Bytes) -> Result<()> {
-            Ok(())
-        }
-        async fn delete(&self, _: &str) -> Result<()> {
-            Ok(())
-        }
-    }
-
-    #[tokio::test]
-    async fn a_bundle_whose_own_folder_cannot_be_synced_is_refused() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("data");
-        fs::create_dir_all(path.join("aa")).unwrap();
-        let is_synced = true;
-        let bundles = SteadyBundles::new(Arc::new(Nowhere), Place::Folder { path, is_synced });
-        let saved = accept(bundles.save(Bytes::from_static(b"data"))).await;
-        assert!(saved.is_err(), "it is accepted: {saved:?}");
-    }
+    use crate::{bundle_files::BundleFiles, medium::Folder};
 
     #[tokio::test]
     async fn all_files_are_found_whatever_their_times_as_soon_as_their_folder_can_be_read() {
@@ -504,15 +411,8 @@ mod tests {
         let later = SystemTime::now() + Duration::from_secs(1_000_000);
         let file = File::options().write(true).open(full.join("1")).unwrap();
         file.set_modified(later).unwrap();
-        let settings = hardy_localdisk_storage::Config {
-            store_dir: path.clone(),
-            fsync: false,
-        };
-        let store = hardy_localdisk_storage::new(&settings, false);
-        let place = Place::Folder {
-            path: path.clone(),
-            is_synced: false,
-        };
+        let store = BundleFiles::new(Box::new(Folder::of(&path)), false);
+        let place = Place::Folder(path.clone());
         let (bundles, all) = (SteadyBundles::new(store, place), Found::default());
         // Nobody can look into this.
         fs::rename(&path, &away).unwrap();

@@ -6,7 +6,7 @@ use std::{
     io,
     pin::Pin,
     sync::Arc,
-    task::{Context, Poll, Waker},
+    task::{Context, Poll, Waker, ready},
     time::Instant,
 };
 
@@ -21,8 +21,10 @@ use crate::state::{ByteEntry, SessionShared, Shared, State};
 
 /// The code of the reset or stop of a half that was dropped before its end.
 pub(crate) const CODE_DROPPED: u32 = 0;
-/// Bytes copied at once while the stack is locked.
+/// Bytes copied at once.
 const MAX_COPY: usize = 64 << 10;
+/// So many bytes are copied while the stack is locked; more would keep the driver waiting, and are copied before or after.
+const LOCKED_COPY: usize = 2 << 10;
 /// Bytes taken at once without copying.
 const MAX_CHUNKS: usize = 256 << 10;
 
@@ -114,12 +116,21 @@ impl ByteReader {
     /// # Errors
     /// As reading: the peer reset the stream, or the session has ended.
     pub async fn read_chunks(&mut self) -> io::Result<Vec<Bytes>> {
-        poll_fn(|context| {
-            let mut chunks = Vec::new();
-            let taken = self.poll_take(context, MAX_CHUNKS, |data| chunks.push(data));
-            taken.map_ok(|()| chunks)
-        })
-        .await
+        self.read_chunks_within(MAX_CHUNKS).await
+    }
+
+    /// As [`ByteReader::read_chunks`], but at most so many bytes of them, at least one.
+    ///
+    /// # Errors
+    /// As reading.
+    pub async fn read_chunks_within(&mut self, most: usize) -> io::Result<Vec<Bytes>> {
+        poll_fn(|context| self.poll_chunks(context, most.clamp(1, MAX_CHUNKS))).await
+    }
+
+    fn poll_chunks(&mut self, context: &Context<'_>, max: usize) -> Poll<io::Result<Vec<Bytes>>> {
+        let mut chunks = Vec::new();
+        let taken = self.poll_take(context, max, |data| chunks.push(data));
+        taken.map_ok(|()| chunks)
     }
 
     /// Passes at most `max` bytes that can be read now to `take`; none at the end.
@@ -159,6 +170,46 @@ impl ByteWriter {
             .with(|machine, _, now, id| Poll::Ready(machine.reset(now, id, code)));
     }
 
+    /// Writes bytes without copying them, as many as there is room for, and returns how many: `data` loses those. Waits while there is no
+    /// room. Their memory is kept until the peer has all of them. Cancelling loses nothing.
+    ///
+    /// # Errors
+    /// As writing: the peer reads no more, or the session has ended.
+    pub async fn write_chunk(&mut self, data: &mut Bytes) -> io::Result<usize> {
+        let wanted = data.len();
+        if wanted == 0 {
+            return Ok(0);
+        }
+        poll_fn(|context| {
+            self.poll_with(context, |machine, now, id| {
+                machine.write_bytes(now, id, data, wanted)
+            })
+        })
+        .await
+    }
+
+    /// Lets `write` write; waits when it takes nothing.
+    fn poll_with(
+        &self,
+        context: &Context<'_>,
+        write: impl FnOnce(&mut Session, Instant, StreamId) -> Result<usize, StreamError>,
+    ) -> Poll<io::Result<usize>> {
+        if self.ended {
+            return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+        }
+        let written = self.held.with(|machine, entry, now, id| {
+            if entry.stopped.borrow().is_some() {
+                return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+            }
+            match write(machine, now, id) {
+                Ok(0) => wait(&mut entry.writer, context),
+                Ok(written) => Poll::Ready(Ok(written)),
+                Err(error) => Poll::Ready(Err(stream_error(&error))),
+            }
+        });
+        written.map(|result| result?)
+    }
+
     /// Resolves when the peer no longer reads: with its code, or `None` when the session ended.
     pub async fn stopped(&self) -> Option<u32> {
         let mut stopped = self.stopped.clone();
@@ -180,7 +231,9 @@ impl AsyncRead for ByteReader {
         if max == 0 {
             return Poll::Ready(Ok(()));
         }
-        self.poll_take(context, max, |data| buffer.put_slice(&data))
+        let chunks = ready!(self.poll_chunks(context, max))?;
+        chunks.iter().for_each(|chunk| buffer.put_slice(chunk));
+        Poll::Ready(Ok(()))
     }
 }
 
@@ -190,24 +243,21 @@ impl AsyncWrite for ByteWriter {
         context: &mut Context<'_>,
         data: &[u8],
     ) -> Poll<io::Result<usize>> {
-        if self.ended {
-            return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
-        }
-        let data = data.get(..MAX_COPY).unwrap_or(data);
-        if data.is_empty() {
+        if data.is_empty() && !self.ended {
             return Poll::Ready(Ok(0));
         }
-        let written = self.held.with(|machine, entry, now, id| {
-            if entry.stopped.borrow().is_some() {
-                return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
-            }
-            match machine.write(now, id, data) {
-                Ok(0) => wait(&mut entry.writer, context),
-                Ok(written) => Poll::Ready(Ok(written)),
-                Err(error) => Poll::Ready(Err(stream_error(&error))),
-            }
+        let data = data.get(..MAX_COPY).unwrap_or(data);
+        if data.len() <= LOCKED_COPY {
+            return self.poll_with(context, |machine, now, id| machine.write(now, id, data));
+        }
+        let room = self.poll_with(context, |machine, now, id| {
+            machine.write_room(now, id, data.len())
         });
-        written.map(|result| result?)
+        let room = ready!(room)?;
+        let mut copy = Bytes::copy_from_slice(data.get(..room).unwrap_or(data));
+        self.poll_with(context, |machine, now, id| {
+            machine.write_bytes(now, id, &mut copy, data.len())
+        })
     }
 
     /// Nothing is buffered here: written bytes are in the session.
@@ -284,21 +334,21 @@ impl Held {
         &self,
         operation: impl FnOnce(&mut Session, &mut ByteEntry, Instant, StreamId) -> Poll<T>,
     ) -> Poll<io::Result<T>> {
+        let (handle, id) = (self.session.handle, self.id);
         let mut state = self.shared.lock();
         let State { node, sessions, .. } = &mut *state;
-        let (Some(machine), Some(bytes)) = (
-            node.session(self.session.handle),
-            sessions
-                .get_mut(&self.session.handle)
-                .and_then(|entry| entry.bytes.get_mut(&self.id)),
-        ) else {
+        let entry = sessions.get_mut(&handle);
+        let bytes = entry.and_then(|entry| entry.bytes.get_mut(&id));
+        let done = bytes.and_then(|bytes| {
+            node.with_session(handle, |machine| {
+                operation(machine, bytes, Instant::now(), id)
+            })
+        });
+        drop(state);
+        let Some((result, is_due)) = done else {
             let ended = self.session.ended_error();
             return Poll::Ready(Err(io::Error::new(io::ErrorKind::ConnectionAborted, ended)));
         };
-        let requests = machine.poll_requests();
-        let result = operation(machine, bytes, Instant::now(), self.id);
-        let is_due = machine.poll_requests() != requests;
-        drop(state);
         if is_due {
             self.shared.wake_driver();
         }
@@ -401,6 +451,56 @@ mod tests {
         reader.read_exact(&mut vec![0; 3_000_000]).await.unwrap();
         drop(writing.await.unwrap());
         assert!(wakes(&server) > before, "nobody told the sender of room");
+    }
+
+    /// A writer with more than there is room for, by all ways of writing and reading.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn what_is_passed_without_copying_arrives_as_what_is_copied() {
+        const TOTAL: usize = 6_000_000;
+        let ([_client, _server], [near, far]) = pair().await;
+        let data: Vec<u8> = (0..TOTAL).map(|at| (at % 251).to_le_bytes()[0]).collect();
+        let data = Bytes::from(data);
+        let stream = near.open_bytes(3, Bytes::new()).await.unwrap();
+        let (_unread, mut writer) = stream.into_split();
+        let mut left = data.clone();
+        let writing = tokio::spawn(async move {
+            while !left.is_empty() {
+                for length in [100_000, 3_000, 10] {
+                    let mut chunk = left.split_to(length.min(left.len()));
+                    while !chunk.is_empty() {
+                        let before = chunk.len();
+                        let written = writer.write_chunk(&mut chunk).await.unwrap();
+                        assert!(written > 0 && chunk.len() == before - written);
+                    }
+                    let copied = left.split_to(length.min(left.len()));
+                    writer.write_all(&copied).await.unwrap();
+                }
+            }
+            assert_eq!(writer.write_chunk(&mut Bytes::new()).await.unwrap(), 0);
+            writer.shutdown().await.unwrap();
+        });
+        let mut reader = accept(&far).await.into_split().0;
+        let mut read = Vec::<u8>::new();
+        let mut part = vec![0; 50_000];
+        loop {
+            let chunks = reader.read_chunks_within(30_000).await.unwrap();
+            if chunks.is_empty() {
+                break;
+            }
+            let before = read.len();
+            chunks
+                .iter()
+                .for_each(|chunk| read.extend_from_slice(chunk));
+            assert!(read.len() - before <= 30_000);
+            let count = reader.read(&mut part).await.unwrap();
+            read.extend_from_slice(&part[..count]);
+        }
+        writing.await.unwrap();
+        assert!(read == data, "{} of {TOTAL} bytes, or others", read.len());
+        // What was written uncopied is let go once the peer has it.
+        while near.held_bytes().0 > 0 {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -10,11 +10,11 @@ use std::{
     time::{Instant, SystemTime},
 };
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use starhaul_net::{
     Message, Poller, RecvBuffer,
     prober::{EchoMessage, EchoResponder},
-    sharpen_timers,
+    release_memory, sharpen_timers,
 };
 use starhaul_quic::{LocalId, Node, Transmit};
 
@@ -23,6 +23,7 @@ use crate::{
     events::dispatch,
     inbox::Input,
     network::NetworkWatch,
+    payloads::Payloads,
     socket::{DrivenSocket, Impact, LINGER},
     state::{Shared, State},
 };
@@ -36,6 +37,8 @@ const OUTPUT_TURNS: usize = 8;
 const SMALL_BATCH_TURNS: usize = 4;
 /// Greatest number of receive calls per socket before the timers get a turn.
 const RECEIVE_TURNS: usize = 4;
+/// Fewer datagrams than this are handled before others come: the next wait, which there is in any case, tells whether any did.
+const MANY_DATAGRAMS: usize = 16;
 
 pub(crate) struct Driver {
     shared: Arc<Shared>,
@@ -44,6 +47,10 @@ pub(crate) struct Driver {
     sockets: BTreeMap<LocalId, DrivenSocket>,
     network: NetworkWatch,
     outbox: Vec<Transmit>,
+    /// Contents of batches that were sent, for the stack to use again.
+    spent: Vec<Bytes>,
+    /// Memory is to be given back to the system.
+    is_to_release: bool,
     /// Answers the probes of peers that may not use ICMP.
     echo: EchoResponder,
     /// The latest time at which the driver ends; set when closing.
@@ -64,6 +71,8 @@ impl Driver {
             sockets: BTreeMap::new(),
             network: NetworkWatch::start(),
             outbox: Vec::with_capacity(OUTPUT_BATCH),
+            spent: Vec::new(),
+            is_to_release: false,
             echo: EchoResponder::new(echo_secret, Instant::now()),
             ends_at: None,
         };
@@ -83,6 +92,10 @@ impl Driver {
         let mut buffer = RecvBuffer::new();
         let mut readable = Vec::new();
         while let Some(timeout) = self.drive_until_idle() {
+            if std::mem::take(&mut self.is_to_release) {
+                self.spent = Vec::new();
+                release_memory();
+            }
             if let Err(error) = self.wait(timeout, &mut readable) {
                 tracing::error!(%error, "the driver cannot go on");
                 return;
@@ -147,6 +160,9 @@ impl Driver {
         let now = Instant::now();
         while let Ok(input) = self.inputs.try_recv() {
             self.handle_input(&mut state, input, now);
+        }
+        for contents in self.spent.drain(..) {
+            state.node.recycle(contents);
         }
         datagrams(&mut state.node, now);
         if state
@@ -227,7 +243,7 @@ impl Driver {
                 readable.push(*id);
             }
             if ready.writable {
-                local.send_backlog();
+                local.send_backlog(&mut self.spent);
             }
         }
         Ok(())
@@ -256,7 +272,8 @@ impl Driver {
             let Some(local) = self.sockets.get_mut(&id) else {
                 return;
             };
-            if !local.receive(buffer) {
+            let received = local.receive(buffer);
+            if received == 0 {
                 return;
             }
             let answers_as_asked = local.answers_as_asked();
@@ -271,13 +288,16 @@ impl Driver {
                         && let Some(message) = messages.next()
                     {
                         handled += message.contents.len().div_ceil(message.stride);
-                        let payloads =
-                            split(&message).filter(|payload| !EchoMessage::is_echo(payload));
+                        let payloads = Payloads::of(&message);
+                        let payloads = payloads.filter(|payload| !EchoMessage::is_echo(payload));
                         let to = message.local.filter(|_| answers_as_asked);
                         let between = (message.remote, to);
                         node.handle_datagrams(now, id, between, message.ecn, payloads);
                     }
                 });
+            }
+            if !buffer.is_full() && received < MANY_DATAGRAMS {
+                return;
             }
         }
     }
@@ -291,14 +311,15 @@ impl Driver {
                 echo.answer(now, SystemTime::now(), datagram.remote, datagram.payload)
             });
             if let Some((answer, local)) = answer.zip(self.sockets.get_mut(&id)) {
-                local.send(Transmit {
+                let answer = Transmit {
                     local: id,
                     remote: datagram.remote,
                     source: datagram.local.filter(|_| local.answers_as_asked()),
                     ecn: 0,
                     segment_size: answer.len(),
                     contents: Bytes::copy_from_slice(&answer),
-                });
+                };
+                local.send(answer, &mut self.spent);
             }
         }
     }
@@ -307,7 +328,7 @@ impl Driver {
         for transmit in self.outbox.drain(..) {
             // What is sent on a closed socket is lost, as on any dead link.
             if let Some(local) = self.sockets.get_mut(&transmit.local) {
-                local.send(transmit);
+                local.send(transmit, &mut self.spent);
             }
         }
     }
@@ -327,6 +348,10 @@ impl Driver {
             Input::Network(id, Impact::Moved) => node.on_local_change(now, id, true),
             Input::Network(id, Impact::Better) => node.retry_paths(now, id),
             Input::Prober(id, event) => probers.on_event(now, id, event, node),
+            Input::ReleaseMemory => {
+                node.release_memory();
+                self.is_to_release = true;
+            }
         }
     }
 }
@@ -350,11 +375,6 @@ impl Round {
 fn is_only_echoes(message: &Message<'_>) -> bool {
     let mut payloads = message.contents.chunks(message.stride);
     payloads.all(EchoMessage::is_echo)
-}
-
-/// The datagrams of a message, each in a buffer of its own: a byte kept of one must not keep the memory of all.
-fn split(message: &Message<'_>) -> impl Iterator<Item = BytesMut> {
-    message.contents.chunks(message.stride).map(BytesMut::from)
 }
 
 /// Ends everything that waits for the driver, however it ends.

@@ -18,7 +18,7 @@ use tokio::sync::oneshot;
 use crate::{
     ControllerConfig, Detection, Error, PathSpec, Session,
     driver::Driver,
-    inbox::Inbox,
+    inbox::{Inbox, Input},
     paths::bind,
     qlog::QlogFolder,
     queue::Bounds,
@@ -287,6 +287,12 @@ impl Endpoint {
         self.inner.shared.incoming.close();
         self.inner.shared.wake_driver();
         let _ = end.await;
+    }
+
+    /// Gives the system back what the endpoint keeps for later: buffers, and what the allocator keeps for its thread
+    /// ([`starhaul_net::release_memory`]). For the time after much was carried; the next traffic fetches it anew.
+    pub fn release_memory(&self) {
+        self.inner.shared.inbox().send(Input::ReleaseMemory);
     }
 
     pub(crate) fn shared(&self) -> &Shared {

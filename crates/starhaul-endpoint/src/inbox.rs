@@ -21,6 +21,8 @@ pub(crate) enum Input {
     Network(LocalId, Impact),
     /// A prober found something.
     Prober(ProberId, ProberEvent),
+    /// Give memory back that is kept for later.
+    ReleaseMemory,
 }
 
 /// The sending end of the driver's inbox.

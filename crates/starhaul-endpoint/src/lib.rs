@@ -48,6 +48,7 @@ mod log_budget;
 mod network;
 mod own_paths;
 mod paths;
+mod payloads;
 mod probers;
 mod qlog;
 mod queue;

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bytes::Buf as _;
+use bytes::{Buf as _, Bytes};
 use parking_lot::Mutex;
 use starhaul_net::{BindOptions, RecvBuffer, UdpSocket, WireMeter, interface_index, source_toward};
 use starhaul_quic::Transmit;
@@ -170,18 +170,19 @@ impl DrivenSocket {
         }
     }
 
-    pub(crate) fn send(&mut self, transmit: Transmit) {
+    /// Sends, now or when the socket has room; the contents of batches that have left are added to `spent`.
+    pub(crate) fn send(&mut self, transmit: Transmit, spent: &mut Vec<Bytes>) {
         if self.backlog.len() >= MAX_BACKLOG {
             return;
         }
         self.backlog.push_back(transmit);
         if self.backlog.len() == 1 {
-            self.send_backlog();
+            self.send_backlog(spent);
         }
     }
 
-    /// Sends until the socket is full.
-    pub(crate) fn send_backlog(&mut self) {
+    /// Sends until the socket is full; the contents of batches that have left are added to `spent`.
+    pub(crate) fn send_backlog(&mut self, spent: &mut Vec<Bytes>) {
         let Some(socket) = &self.socket else {
             self.backlog.clear();
             return;
@@ -210,31 +211,33 @@ impl DrivenSocket {
                     transmit.contents.advance(sent);
                     return;
                 }
-                Ok(_) => _ = self.backlog.pop_front(),
+                Ok(_) => spent.extend(self.backlog.pop_front().map(|sent| sent.contents)),
                 Err(error) => return self.lose_socket(&error),
             }
         }
     }
 
-    /// Receives into `buffer`; returns `false` if there is nothing.
-    pub(crate) fn receive(&mut self, buffer: &mut RecvBuffer) -> bool {
+    /// Receives into `buffer`; returns how many datagrams.
+    pub(crate) fn receive(&mut self, buffer: &mut RecvBuffer) -> usize {
         let Some(socket) = &self.socket else {
-            return false;
+            return 0;
         };
         match socket.try_recv(buffer) {
             Ok(true) => {}
-            Ok(false) => return false,
+            Ok(false) => return 0,
             Err(error) => {
                 self.lose_socket(&error);
-                return false;
+                return 0;
             }
         }
+        let mut received = 0;
         for message in buffer.messages() {
             let bytes = message.contents.len();
             let datagrams = bytes.div_ceil(message.stride).max(1);
             self.meter.count_udp(message.remote.ip(), datagrams, bytes);
+            received += datagrams;
         }
-        true
+        received
     }
 
     fn lose_socket(&mut self, error: &starhaul_net::Error) {

@@ -91,17 +91,30 @@ impl BatchSocket {
         RECEIVED.with_borrow_mut(|buffer| {
             // An error is an ICMP message about an earlier datagram; it says nothing about the socket.
             for _ in 0..RECEIVE_TURNS {
-                let receive = || self.batches.recv(&self.socket, buffer);
-                if self.socket.try_io(Interest::READABLE, receive).is_err() {
-                    return;
-                }
-                for message in buffer.messages() {
+                let mut has_received = false;
+                let receive = || -> io::Result<()> {
+                    self.batches.recv(&self.socket, buffer)?;
+                    has_received = true;
+                    // Fewer than were asked for: the socket is empty, and one more call would say so. What comes, or fails, from the
+                    // beginning of this one on makes it ready again.
+                    match buffer.is_full() {
+                        true => Ok(()),
+                        false => Err(io::ErrorKind::WouldBlock.into()),
+                    }
+                };
+                let is_ready = self.socket.try_io(Interest::READABLE, receive).is_ok();
+                // Otherwise the buffer has what another socket received.
+                let messages = has_received.then(|| buffer.messages());
+                for message in messages.into_iter().flatten() {
                     let local = message.local.filter(|_| self.is_wildcard);
                     if message.contents.is_empty() {
                         take(message.remote, local, &[]);
                     }
                     let datagrams = message.contents.chunks(message.stride);
                     datagrams.for_each(|datagram| take(message.remote, local, datagram));
+                }
+                if !is_ready {
+                    return;
                 }
             }
         });
@@ -269,6 +282,30 @@ mod tests {
             let received = tokio::time::timeout(HANG, next()).await;
             let received = received.expect("a datagram is missing").unwrap();
             assert_eq!(received, (datagram, from));
+        }
+    }
+
+    /// The kernel tells once of what comes, and a call that takes less than it asked for is the last before the next wait.
+    #[tokio::test]
+    async fn what_comes_behind_a_call_that_was_not_full_is_told_again() {
+        let ((sender, _), (receiver, to)) = (bind().await, bind().await);
+        // Of lengths that the kernel does not join: less than one call takes, and more than several do.
+        for count in [1, 3, 8, 9, 50, 2] {
+            let lengths = (1..=count).map(|length| Bytes::from(vec![7; length]));
+            let sent: Vec<_> = lengths.collect();
+            sender.send(to, None, &sent).await;
+            let mut received = Vec::new();
+            while received.len() < count {
+                let readable = tokio::time::timeout(HANG, receiver.readable()).await;
+                readable.expect("a datagram is missing");
+                receiver.try_recv(|_, _, payload| received.push(payload.len()));
+            }
+            assert_eq!(received, (1..=count).collect::<Vec<_>>());
+            // One who asks again, and one for another socket, get nothing that was received before.
+            let other = bind().await.0;
+            for socket in [&receiver, &other] {
+                socket.try_recv(|_, _, _| panic!("received twice"));
+            }
         }
     }
 

@@ -8,10 +8,10 @@ use std::{
     time::Duration,
 };
 
-use bytes::{Bytes, BytesMut};
+use bytes::{Buf as _, Bytes, BytesMut};
 use starhaul_dtn_client::carriage::{BundleReader, BundleWriter};
 use starhaul_endpoint::{ByteReader, ByteStream, ByteWriter, ChainReader, ChainWriter};
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 
 use crate::room::Fits;
 
@@ -66,6 +66,9 @@ impl Reader {
         let Fits::Some(most) = fits else {
             return self.read_chunks().await;
         };
+        if let Self::Session(reader) = self {
+            return reader.read_chunks_within(most).await;
+        }
         poll_fn(|context| {
             // For this moment alone: a connection that waits for bytes holds no buffer.
             let mut bytes = BytesMut::with_capacity(most);
@@ -89,6 +92,19 @@ impl Reader {
 }
 
 impl Writer {
+    /// Writes as many bytes as there is room for, which `data` loses; waits while there is no room. Cancelling loses nothing.
+    ///
+    /// # Errors
+    /// The far side reads no more, or what carries the stream has ended.
+    pub(crate) async fn write_chunk(&mut self, data: &mut Bytes) -> io::Result<usize> {
+        if let Self::Session(writer) = self {
+            return writer.write_chunk(data).await;
+        }
+        let written = self.write(data).await?;
+        data.advance(written);
+        Ok(written)
+    }
+
     /// Abandons this direction.
     pub(crate) fn reset(&mut self, code: u32) {
         match self {

@@ -20,6 +20,7 @@ use crate::{
     egress_policy::CurrentPolicy,
     kept::Kept,
     limits::Limits,
+    memory,
     parts::{Changes, Parts, Seen, peer_names},
     peer::PeerSession,
     quota::keeper::Quotas,
@@ -137,7 +138,8 @@ impl Gateway {
             tasks.spawn(rate_feed::follow(file.to_owned(), rate));
         }
         tasks.spawn(accept(endpoint.clone(), shared.clone()));
-        tasks.spawn(measure(endpoint.clone(), shared.clone()));
+        let release = memory::Release::new(Instant::now(), memory::ended());
+        tasks.spawn(measure(endpoint.clone(), shared.clone(), release));
         tasks.spawn(keep_service(endpoint.clone(), shared.clone()));
         if let Some(chain) = chain {
             tasks.spawn(egress::chain::serve(chain, shared.seen.outlet.clone()));
@@ -353,8 +355,9 @@ impl Gateway {
     }
 }
 
-/// Samples all counters at intervals, from which rates are computed, and logs limits that were reached.
-async fn measure(endpoint: Endpoint, shared: Arc<Shared>) {
+/// Samples all counters at intervals, from which rates are computed, logs limits that were reached, and gives memory back that is not
+/// needed any more.
+async fn measure(endpoint: Endpoint, shared: Arc<Shared>, mut release: memory::Release) {
     loop {
         let limits = &shared.seen.outlet.limits;
         limits.note_sessions(endpoint.refused_sessions());
@@ -370,6 +373,9 @@ async fn measure(endpoint: Endpoint, shared: Arc<Shared>) {
         shared
             .rates
             .sample(Instant::now(), status::counters(&shared));
+        if release.is_due(Instant::now(), memory::ended()) {
+            memory::release(&endpoint).await;
+        }
         tokio::time::sleep(status::INTERVAL).await;
     }
 }
@@ -501,8 +507,9 @@ mod tests {
         refuse_uncounted_quotas(true, &quota).unwrap();
         refuse_uncounted_quotas(false, &config("")).unwrap();
     }
-    #[tokio::test]
-    async fn a_gateway_whose_chain_has_ended_has_ended() {
+
+    /// A gateway with an end of a chain.
+    async fn start() -> Gateway {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("k"), "sixteen bytes or more").unwrap();
         let identity = starhaul_quic::Identity::generate().to_secret_text();
@@ -510,11 +517,31 @@ mod tests {
             "control = \"off\"\n[identity]\nsecret = \"\"\"{identity}\"\"\"\n[leotp]\nlisten = \"127.0.0.1:0\"\nsecret = \"k\"\n[[leotp.neighbour]]\nname = \"n\"\nkey = \"k\"\n"
         );
         let config = Config::parse(&text, &folder.path().join("test.toml")).unwrap();
-        let gateway = Gateway::start(config).await.unwrap();
+        Gateway::start(config).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_gateway_whose_chain_has_ended_has_ended() {
+        let gateway = start().await;
         let ended = gateway.ended();
         gateway.shared.chain.as_ref().unwrap().close().await;
         ended.await;
         // The rest of it ends in order.
+        gateway.shutdown().await;
+    }
+
+    #[tokio::test]
+    async fn an_idle_gateway_gives_back_what_a_burst_of_connections_has_left() {
+        let gateway = start().await;
+        let before = memory::releases();
+        (0..1000).for_each(|_| drop(memory::CountedEnd));
+        let released = async {
+            while memory::releases() == before {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        let released = tokio::time::timeout(Duration::from_secs(60), released).await;
+        released.expect("memory is kept");
         gateway.shutdown().await;
     }
 }

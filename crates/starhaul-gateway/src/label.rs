@@ -114,16 +114,10 @@ impl Label {
         if bytes.len() > MAX_LABEL_BYTES {
             return Err(LabelError::TooLong(bytes.len()));
         }
-        // The version first: another version may have other fields.
-        #[derive(Deserialize)]
-        struct Versioned {
-            v: u8,
+        let label: Self = serde_json::from_slice(bytes).map_err(|error| why(bytes, error))?;
+        if label.version != VERSION {
+            return Err(LabelError::Version(label.version));
         }
-        let Versioned { v } = serde_json::from_slice(bytes)?;
-        if v != VERSION {
-            return Err(LabelError::Version(v));
-        }
-        let label: Self = serde_json::from_slice(bytes)?;
         if !is_rule_name(&label.rule) {
             return Err(LabelError::Rule);
         }
@@ -152,6 +146,19 @@ impl Flow {
             }
             Self::Associate { .. } | Self::Reply { .. } | Self::Packets { .. } => None,
         }
+    }
+}
+
+/// Why a label cannot be read: its version first, for another one may have other fields.
+fn why(bytes: &[u8], error: serde_json::Error) -> LabelError {
+    #[derive(Deserialize)]
+    struct Versioned {
+        v: u8,
+    }
+    match serde_json::from_slice(bytes) {
+        Ok(Versioned { v: VERSION }) => error.into(),
+        Ok(Versioned { v }) => LabelError::Version(v),
+        Err(error) => error.into(),
     }
 }
 
@@ -236,6 +243,11 @@ mod tests {
             (&b""[..], "cannot be read"),
             (b"{}", "cannot be read"),
             (br#"{"v":2,"new":1}"#, "version 2"),
+            (
+                br#"{"v":2,"rule":"r","flow":{"reply":{"id":1}}}"#,
+                "version 2",
+            ),
+            (br#"{"v":300}"#, "cannot be read"),
             (
                 br#"{"v":1,"rule":"r","flow":{"reply":{"id":1}},"more":1}"#,
                 "unknown field",

@@ -20,8 +20,9 @@ pub(crate) struct Group {
     pub(crate) class: u8,
 }
 
-/// A stream's group, and whether the peer chose its name: that of its own rule, or one that it claims to answer.
-struct Grouped {
+/// A stream, its group, and whether the peer chose the name of that: the name of its own rule, or one that it claims to answer.
+struct Grouped<'s> {
+    stats: &'s StreamStats,
     group: Group,
     invented: bool,
 }
@@ -45,22 +46,31 @@ pub(crate) struct Ledger {
     invented: usize,
 }
 
-impl Group {
-    /// The group of a stream in a session that this side opened, or the peer.
-    fn of(stats: &StreamStats, opened_by_us: bool) -> Grouped {
+impl<'s> Grouped<'s> {
+    /// All streams of a session that this side opened, or the peer.
+    fn all(streams: &'s [StreamStats], opened_by_us: bool) -> Vec<Self> {
+        let streams = streams.iter();
+        streams.map(|stats| Self::of(stats, opened_by_us)).collect()
+    }
+
+    /// A stream in a session that this side opened, or the peer. It reads the label, which takes a while: keep it.
+    fn of(stats: &'s StreamStats, opened_by_us: bool) -> Self {
         let label = Label::parse(&stats.label).ok();
         let ours = (stats.stream.0 & 1 == 0) == opened_by_us;
         let replies = label
             .as_ref()
             .is_some_and(|label| matches!(label.flow, Flow::Reply { .. }));
-        let group = Self {
+        let group = Group {
             // Replies belong to the rule whose flow they answer.
             ours: ours != replies,
             rule: label.map(|label| label.rule),
             class: stats.priority,
         };
-        let invented = !ours || replies;
-        Grouped { group, invented }
+        Self {
+            stats,
+            group,
+            invented: !ours || replies,
+        }
     }
 }
 
@@ -86,9 +96,11 @@ impl Ledger {
     /// Adds the streams of a session that ended since the last call; returns its present streams.
     pub(crate) fn collect(&mut self, session: &Session, opened_by_us: bool) -> Vec<StreamStats> {
         let (ended, now) = session.collect_stream_stats();
-        self.make_room(ended.iter().chain(&now).map(|stats| (stats, opened_by_us)));
-        for stats in &ended {
-            self.add(stats, opened_by_us, false);
+        let ended = Grouped::all(&ended, opened_by_us);
+        self.make_room(&ended);
+        self.make_room(&Grouped::all(&now, opened_by_us));
+        for stream in ended {
+            self.add(stream, false);
         }
         now
     }
@@ -98,30 +110,31 @@ impl Ledger {
         &self,
         open: impl IntoIterator<Item = (&'s StreamStats, bool)>,
     ) -> BTreeMap<Group, Totals> {
-        let open: Vec<_> = open.into_iter().collect();
+        let open = open.into_iter();
+        let open: Vec<_> = open
+            .map(|(stats, by_us)| Grouped::of(stats, by_us))
+            .collect();
         let mut all = self.clone();
-        all.make_room(open.iter().copied());
-        for (stats, opened_by_us) in open {
-            all.add(stats, opened_by_us, true);
+        all.make_room(&open);
+        for stream in open {
+            all.add(stream, true);
         }
         all.groups
     }
 
     /// Gives the groups of our own flows a place before others are counted, so that replies of the peer find them.
-    fn make_room<'s>(&mut self, streams: impl Iterator<Item = (&'s StreamStats, bool)>) {
-        for (stats, opened_by_us) in streams {
-            let Grouped { group, invented } = Group::of(stats, opened_by_us);
-            if !invented {
-                self.groups.entry(group).or_default();
-            }
+    fn make_room(&mut self, streams: &[Grouped<'_>]) {
+        for Grouped { group, .. } in streams.iter().filter(|stream| !stream.invented) {
+            self.groups.entry(group.clone()).or_default();
         }
     }
 
-    fn add(&mut self, stats: &StreamStats, opened_by_us: bool, open: bool) {
+    fn add(&mut self, stream: Grouped<'_>, open: bool) {
         let Grouped {
+            stats,
             mut group,
             invented,
-        } = Group::of(stats, opened_by_us);
+        } = stream;
         if invented && group.ours && !self.groups.contains_key(&group) {
             // A reply to no flow of ours: the rule that it names may be none.
             group.ours = false;
@@ -169,9 +182,14 @@ mod tests {
         let reply = Label::new("dns", Flow::Reply { id: 1 }).encode();
         let mut ledger = Ledger::default();
         // We opened the session, so even numbers are ours.
-        ledger.add(&stream(2, flow.clone(), 5), true, false);
-        ledger.add(&stream(3, reply, 7), true, false);
-        ledger.add(&stream(5, flow, 11), true, false);
+        let ended = [
+            stream(2, flow.clone(), 5),
+            stream(3, reply, 7),
+            stream(5, flow, 11),
+        ];
+        for stats in &ended {
+            ledger.add(Grouped::of(stats, true), false);
+        }
         let groups = ledger.with_open([]);
         let sent = |ours: bool| {
             let group = groups.iter().find(|(group, _)| group.ours == ours);
@@ -192,10 +210,12 @@ mod tests {
                     client: None,
                 },
             );
-            ledger.add(&stream(2 * number, label.encode(), 1), false, false);
+            let flow = stream(2 * number, label.encode(), 1);
+            ledger.add(Grouped::of(&flow, false), false);
             // A reply to no flow of ours claims one of our rules.
             let label = Label::new(&format!("s{number}"), Flow::Reply { id: 1 });
-            ledger.add(&stream(2 * number, label.encode(), 1), false, false);
+            let reply = stream(2 * number, label.encode(), 1);
+            ledger.add(Grouped::of(&reply, false), false);
         }
         // A rule of ours that is used later keeps its name, and has its replies.
         let udp = Flow::Udp {

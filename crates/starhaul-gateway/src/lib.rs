@@ -31,6 +31,7 @@ mod kept;
 pub mod label;
 mod ledger;
 mod limits;
+mod memory;
 mod open_networks;
 mod parts;
 mod path_change;

@@ -1,29 +1,36 @@
 //! A TCP connection on one side, a byte stream to the far gateway on the other: bytes, half closes and resets pass through.
 
 use std::{
+    cell::RefCell,
     io::{self, IoSlice},
     net::{IpAddr, Ipv6Addr, SocketAddr},
     sync::atomic::{AtomicU64, Ordering},
     time::{Duration, Instant},
 };
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use socket2::TcpKeepalive;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _, Interest},
-    net::{TcpStream, tcp::WriteHalf},
+    net::{
+        TcpStream,
+        tcp::{ReadHalf, WriteHalf},
+    },
     sync::watch,
     task::coop::consume_budget,
 };
 
 use crate::{
     byte_stream::{Reader, Writer},
+    memory::CountedEnd,
     room::Room,
     socks5::Reply,
 };
 
 /// Bytes read at once from a TCP connection.
 const BUFFER_BYTES: usize = 64 << 10;
+/// Fewer bytes than this are copied out of the buffer that they were read into: whoever has them has its memory.
+const FEW_BYTES: usize = BUFFER_BYTES / 4 * 3;
 /// Code for the far side: our TCP connection was reset.
 const CODE_RESET: u32 = 1;
 /// TCP keepalive: a vanished end is detected within two minutes.
@@ -127,6 +134,7 @@ pub(crate) async fn relay(
     expect_answer: bool,
     idle: Option<Duration>,
 ) -> io::Result<()> {
+    let _counted = CountedEnd;
     let activity = Activity::new();
     let (from_application, mut to_application) = tcp.split();
     // Whether the far side has answered, and whether all that it sent was passed on.
@@ -141,36 +149,33 @@ pub(crate) async fn relay(
         if let Err(error) = writer.write_all(early).await {
             return Err(refused(error).await);
         }
-        let (mut buffer, mut is_gone) = (Vec::new(), false);
+        let mut is_gone = false;
         loop {
-            // Waiting for readiness costs no budget: a busy connection would keep other tasks from running.
+            // Reading what is there costs no budget: a busy connection would keep other tasks from running.
             consume_budget().await;
-            // A far side that reads no more has been reset; our application is told at once, not when it next sends.
-            tokio::select! {
-                readable = from_application.readable() => readable?,
-                () = writer.stopped() => return Err(refused(io::ErrorKind::ConnectionReset.into()).await),
-            };
-            buffer.reserve(BUFFER_BYTES);
-            match from_application.try_read_buf(&mut buffer) {
-                Ok(0) => break,
-                Ok(_) => {
+            match read_now(&from_application) {
+                Ok(data) if data.is_empty() => break,
+                Ok(data) => {
                     // The far side may take it in an hour only.
                     let sent = tokio::select! {
                         biased;
-                        sent = send(&mut writer, &buffer, &activity) => sent,
+                        sent = send(&mut writer, data, &activity) => sent,
                         error = torn(from_application.as_ref(), &mut is_gone) => return Err(error),
                     };
                     if let Err(error) = sent {
                         return Err(refused(error).await);
                     }
-                    buffer.clear();
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => buffer = Vec::new(),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    // A far side that reads no more has been reset; our application is told at once, not when it next sends.
+                    tokio::select! {
+                        readable = from_application.readable() => readable?,
+                        () = writer.stopped() => return Err(refused(io::ErrorKind::ConnectionReset.into()).await),
+                    };
+                }
                 Err(error) => return Err(error),
             }
         }
-        // The far side may go on for long.
-        drop(buffer);
         writer.shutdown().await?;
         let mut is_ended = is_ended.clone();
         // Nothing else notices an application that vanishes while the far side is silent.
@@ -204,7 +209,7 @@ pub(crate) async fn relay(
             let chunks = reader.read_fitting(fits).await?;
             let passed = match chunks.is_empty() {
                 true => to_application.shutdown().await,
-                false => write_all(&mut to_application, &chunks, &activity).await,
+                false => write_all(&mut to_application, &chunks, &mut room, &activity).await,
             };
             match passed {
                 Ok(()) if chunks.is_empty() => break,
@@ -291,14 +296,34 @@ async fn discard(reader: &mut Reader) -> io::Result<()> {
     }
 }
 
+thread_local! {
+    /// Is used only between two points of suspension, so that one is enough for a thread: a connection that waits holds none.
+    static READ: RefCell<BytesMut> = RefCell::default();
+}
+
+/// What can be read now; none at the end.
+///
+/// # Errors
+/// There is nothing to read (`WouldBlock`), or the connection broke.
+fn read_now(tcp: &ReadHalf<'_>) -> io::Result<Bytes> {
+    READ.with_borrow_mut(|buffer| {
+        buffer.reserve(BUFFER_BYTES);
+        let read = tcp.try_read_buf(buffer)?;
+        if read >= FEW_BYTES {
+            return Ok(buffer.split().freeze());
+        }
+        let data = Bytes::copy_from_slice(buffer);
+        buffer.clear();
+        Ok(data)
+    })
+}
+
 /// Writes to the far side.
-async fn send(writer: &mut Writer, mut data: &[u8], activity: &Activity) -> io::Result<()> {
+async fn send(writer: &mut Writer, mut data: Bytes, activity: &Activity) -> io::Result<()> {
     while !data.is_empty() {
-        let written = writer.write(data).await?;
-        if written == 0 {
+        if writer.write_chunk(&mut data).await? == 0 {
             return Err(io::ErrorKind::WriteZero.into());
         }
-        data = data.get(written..).unwrap_or_default();
         activity.touch();
     }
     Ok(())
@@ -308,6 +333,7 @@ async fn send(writer: &mut Writer, mut data: &[u8], activity: &Activity) -> io::
 async fn write_all(
     tcp: &mut WriteHalf<'_>,
     chunks: &[Bytes],
+    room: &mut Room,
     activity: &Activity,
 ) -> io::Result<()> {
     let mut slices: Vec<_> = chunks.iter().map(|chunk| IoSlice::new(chunk)).collect();
@@ -318,6 +344,7 @@ async fn write_all(
             return Err(io::ErrorKind::WriteZero.into());
         }
         IoSlice::advance_slices(&mut rest, written);
+        room.on_written(written);
         activity.touch();
     }
     Ok(())

@@ -15,12 +15,16 @@ const LEAST: usize = 4 << 10;
 /// A buffer of this size takes as much as any reader gives at once; it does not become smaller.
 const AMPLE: usize = 1 << 20;
 
+/// What a write may take of the kernel's buffer besides twice its bytes.
+const WRITE_OVERHEAD: usize = 4 << 10;
+
 /// What is known of the room of a connection.
 #[derive(Debug, Default)]
 pub(crate) struct Room {
-    /// Something was written: until then the kernel's buffer is empty.
-    is_used: bool,
-    is_ample: bool,
+    /// The size of the kernel's buffer when it was asked last.
+    buffer: Option<usize>,
+    /// What all writes together may take of it, if the other end has received nothing.
+    taken: usize,
 }
 
 /// How much the kernel takes now.
@@ -33,28 +37,42 @@ pub(crate) enum Fits {
 }
 
 impl Room {
-    /// Waits until a third of the kernel's buffer is free, and says how much fits then. Cancelling loses nothing.
+    /// Waits until a third of the kernel's buffer is free, and says how much fits then. As long as so little was written that it must be, it
+    /// does not ask the kernel. Cancelling loses nothing.
     ///
     /// # Errors
     /// The system's. A connection that has ended is ready: writing tells why.
     pub(crate) async fn wait(&mut self, tcp: &TcpStream) -> io::Result<Fits> {
-        if self.is_used {
-            until_writable(tcp).await?;
-        }
-        self.is_used = true;
-        self.fits(tcp)
+        let roomy = |buffer: &usize| self.taken <= buffer / 3 * 2;
+        let buffer = match self.buffer.filter(roomy) {
+            Some(buffer) => buffer,
+            None => {
+                if self.taken > 0 {
+                    until_writable(tcp).await?;
+                }
+                self.ask_size(tcp)?
+            }
+        };
+        Ok(match buffer < AMPLE {
+            // The kernel counts its own overhead, too.
+            true => Fits::Some((buffer / 4).max(LEAST)),
+            false => Fits::All,
+        })
     }
 
-    fn fits(&mut self, tcp: &TcpStream) -> io::Result<Fits> {
-        if !self.is_ample {
-            let buffer = SockRef::from(tcp).send_buffer_size()?;
-            if buffer < AMPLE {
-                // The kernel counts its own overhead, too.
-                return Ok(Fits::Some((buffer / 4).max(LEAST)));
-            }
-            self.is_ample = true;
-        }
-        Ok(Fits::All)
+    /// So many bytes were written with one call.
+    pub(crate) fn on_written(&mut self, bytes: usize) {
+        let takes = bytes.saturating_mul(2).saturating_add(WRITE_OVERHEAD);
+        self.taken = self.taken.saturating_add(takes);
+    }
+
+    fn ask_size(&mut self, tcp: &TcpStream) -> io::Result<usize> {
+        let buffer = match self.buffer.filter(|buffer| *buffer >= AMPLE) {
+            Some(buffer) => buffer,
+            None => SockRef::from(tcp).send_buffer_size()?,
+        };
+        self.buffer = Some(buffer);
+        Ok(buffer)
     }
 }
 
@@ -87,6 +105,8 @@ fn is_writable(tcp: &TcpStream) -> io::Result<bool> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use tokio::{io::AsyncReadExt as _, net::TcpListener};
 
     use super::*;
@@ -112,6 +132,7 @@ mod tests {
                 };
                 let taken = writer.try_write(&vec![7; bytes]).unwrap();
                 assert_eq!(taken, bytes, "{buffer:?}: after {written} bytes");
+                room.on_written(taken);
                 written += taken;
             }
             // Once the reader goes on there is room again.
@@ -126,6 +147,32 @@ mod tests {
         }
     }
 
+    /// A buffer that may be full already is not trusted, however it was filled: by large writes, or by many small ones.
+    #[tokio::test]
+    async fn the_kernel_is_asked_before_its_buffer_can_be_full() {
+        for bytes in [1, 5_000] {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let address = listener.local_addr().unwrap();
+            let (reader, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
+            let (_stands_still, writer) = (reader.unwrap(), accepted.unwrap().0);
+            SockRef::from(&writer)
+                .set_send_buffer_size(100_000)
+                .unwrap();
+            writer.set_nodelay(true).unwrap();
+            writer.writable().await.unwrap();
+            let mut room = Room::default();
+            room.wait(&writer).await.unwrap();
+            let mut written = 0;
+            while let Ok(taken) = writer.try_write(&vec![7; bytes]) {
+                room.on_written(taken);
+                written += taken;
+            }
+            let waited = tokio::time::timeout(Duration::from_millis(200), room.wait(&writer));
+            let waited = waited.await;
+            assert!(waited.is_err(), "room behind {written} bytes: {waited:?}");
+        }
+    }
+
     #[tokio::test]
     async fn one_who_has_gone_is_not_waited_for() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -136,10 +183,8 @@ mod tests {
         while is_writable(&writer).unwrap() {
             writer.try_write(&vec![7; 64 << 10]).unwrap();
         }
-        let mut room = Room {
-            is_used: true,
-            is_ample: false,
-        };
+        let mut room = Room::default();
+        room.on_written(1);
         // With what it has not read, which makes it a reset.
         let go = async { drop(reader) };
         let (found, ()) = tokio::join!(room.wait(&writer), go);

@@ -150,9 +150,13 @@ fn controller(
         _ => None,
     });
     match (&rule.controller, old_rate) {
-        (ControllerRule::Dedicated { rate, .. }, Some((feed, old))) => {
+        (ControllerRule::Dedicated { rate, feed: file }, Some((feed, old))) => {
             if rate != old {
                 feed.set(*rate);
+            }
+            if file.is_none() {
+                // Nobody is left to say that its bit errors have become fewer.
+                feed.set_bit_error_rate(None);
             }
             (
                 ControllerConfig::Dedicated(feed.clone()),

@@ -449,6 +449,9 @@ pub struct Path {
     /// RTT of the satellite segments of both ends together; absent if neither end measures it.
     #[serde(default)]
     pub segment_rtt_ms: Option<f64>,
+    /// Names of the session's other paths that seem to have their bottleneck in common with it.
+    #[serde(default)]
+    pub shares_bottleneck_with: Vec<String>,
     /// The prober that detects reconfigurations on this side, if there is one.
     #[serde(default)]
     pub detector: Option<Detector>,
@@ -517,6 +520,9 @@ pub struct PathFigures {
     pub loss_window_max: Option<f64>,
     /// Mean number of datagrams lost in a row.
     pub loss_burst_length: Option<f64>,
+    /// The loss that its modem's bit-error rate lets expect, 0 to 0.5; absent where no modem tells of one.
+    #[serde(default)]
+    pub told_loss: Option<f64>,
     /// Bytes to the peer.
     pub bytes_sent: u64,
     /// Bytes from the peer.

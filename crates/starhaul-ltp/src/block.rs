@@ -152,6 +152,21 @@ impl Assembly {
         copy.into()
     }
 
+    /// Adds (exclusive or) bytes that were received to as many of `sum`.
+    pub(crate) fn add_to(&self, mut from: u64, to: u64, mut sum: &mut [u8]) {
+        while from < to {
+            let (number, start) = self.place(from);
+            let until = to.min(start + self.page_bytes(number));
+            let bytes = self.bytes(from, until);
+            let length = bytes.len().min(sum.len());
+            let (here, behind) = std::mem::take(&mut sum).split_at_mut(length);
+            for (sum, byte) in here.iter_mut().zip(bytes) {
+                *sum ^= byte;
+            }
+            (from, sum) = (until, behind);
+        }
+    }
+
     /// Whether the first `length` bytes are complete.
     pub(crate) fn is_complete(&self, length: u64) -> bool {
         self.received.covers(0, length)

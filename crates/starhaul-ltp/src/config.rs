@@ -183,9 +183,12 @@ impl PeerConfig {
             .min(memory.saturating_sub(BESIDE_BLOCK) as u64)
     }
 
-    /// How long the peer may be silent before nothing more is expected of it: as long as it tries itself.
+    /// How long the peer may be silent before nothing more is expected of it: as long as it tries itself, whatever it has measured at the
+    /// stated light time.
     pub fn longest_silence(&self) -> Duration {
-        self.answer_time().silence(self.retransmission_limit)
+        let mut answer = self.answer_time();
+        answer.reported();
+        answer.patience(self.retransmission_limit)
     }
 
     /// How long answers take at first. Over a slow link a checkpoint and its report need a time of their own to leave.

@@ -9,9 +9,7 @@ use bytes::Bytes;
 
 use crate::{
     Batch, CancelReason, EngineConfig, EngineId, Error, Event, PeerConfig, SegmentChoice,
-    SessionId, Stats, UnknownPeers,
-    contents::Contents,
-    parse,
+    SessionId, Stats, UnknownPeers, parse,
     peer::{Context, Memory, Numbers, Peer},
 };
 
@@ -207,8 +205,7 @@ impl Engine {
                 bytes: under_way,
             });
         }
-        let block = Contents::new(block, rest, peer.segment_data());
-        let red = (red, checksum);
+        let (block, red) = ((block, rest), (red, checksum));
         let number = self.with_peer(now, to, |peer, cx| peer.send(cx, service, block, red));
         Ok(SessionId {
             originator: self.config.id,

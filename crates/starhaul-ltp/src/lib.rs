@@ -76,8 +76,8 @@ pub use engine::{Engine, LinkState, Outgoing};
 pub use event::{Dropped, Event, Stats};
 pub use sdnv::SdnvError;
 pub use segment::{
-    Body, CancelReason, Checkpoint, Claims, Data, DataKind, End, EngineId, Extensions, ParseError,
-    Repair, Report, Segment, SessionId, parse,
+    Body, CancelReason, Checkpoint, Claims, Data, DataKind, End, EngineId, Extensions, Parity,
+    ParseError, Repair, Report, Segment, SessionId, parse,
 };
 pub use size_choice::{ParseSegmentSizeError, SegmentChoice, SegmentSize, SizeReason};
 

@@ -16,6 +16,8 @@ pub(crate) struct AnswerTime {
     measured: Option<Measured>,
     /// Time to the acknowledgements of reports: all that an engine learns which only receives.
     acknowledged: Option<Measured>,
+    /// Whether the peer was sent a report, from which it may have measured, too.
+    has_reported: bool,
 }
 
 /// Smoothed time to an answer and its deviation (RFC 6298 §2).
@@ -27,6 +29,8 @@ struct Measured {
 
 /// Attempts after which the margin no longer doubles.
 pub(crate) const MOST_DOUBLINGS: u32 = 6;
+/// Who has measured one answer waits for the next so many times as long: for as long, and four deviations of half of it (RFC 6298 §2).
+const AFTER_FIRST_ANSWER: u32 = 3;
 
 impl AnswerTime {
     pub(crate) fn new(
@@ -40,7 +44,13 @@ impl AnswerTime {
             blind_doublings,
             measured: None,
             acknowledged: None,
+            has_reported: false,
         }
+    }
+
+    /// A report leaves: the peer may measure from now on.
+    pub(crate) fn reported(&mut self) {
+        self.has_reported = true;
     }
 
     /// Takes the time to the report on a checkpoint that was sent once (Karn's rule).
@@ -73,19 +83,45 @@ impl AnswerTime {
             let deviation = measured.deviation.saturating_mul(4);
             measured.smoothed.saturating_add(deviation)
         });
+        self.light
+            .max(measured)
+            .saturating_add(self.margin(attempts))
+    }
+
+    /// The margin after this many earlier attempts.
+    fn margin(&self, attempts: u32) -> Duration {
         let doublings = match self.is_blind() {
             true => self.blind_doublings,
             false => MOST_DOUBLINGS,
         };
         let doubled = 1_u32.checked_shl(attempts.min(doublings));
-        let margin = self.margin.saturating_mul(doubled.unwrap_or(u32::MAX));
-        self.light.max(measured).saturating_add(margin)
+        self.margin.saturating_mul(doubled.unwrap_or(u32::MAX))
     }
 
-    /// How long a peer that retransmits as often as this engine may be silent before it has given up.
+    /// How long this engine retransmits something without an answer.
     pub(crate) fn silence(&self, limit: u32) -> Duration {
         let attempts = (0..=limit).map(|attempts| self.timeout(attempts));
         attempts.fold(self.timeout(0), Duration::saturating_add)
+    }
+
+    /// How long a sender with the same limits may not be heard before it has given up: a round trip after what was heard last its next
+    /// checkpoint leaves, of which each attempt may be lost. That is bounded by what was measured and by the number of attempts.
+    pub(crate) fn patience(&self, limit: u32) -> Duration {
+        let attempts = (0..=limit).map(|attempts| self.peer_timeout(attempts));
+        attempts.fold(self.timeout(0), Duration::saturating_add)
+    }
+
+    /// How long the peer waits for an answer after this many earlier attempts, at most: once it has measured one, longer than by the light
+    /// time alone, until it has measured many.
+    fn peer_timeout(&self, attempts: u32) -> Duration {
+        let own = self.timeout(attempts);
+        if !self.has_reported {
+            return own;
+        }
+        let measured = self.measured.or(self.acknowledged);
+        let answer = measured.map_or(Duration::ZERO, |measured| measured.smoothed);
+        let first = self.light.max(answer).saturating_mul(AFTER_FIRST_ANSWER);
+        own.max(first.saturating_add(self.margin(attempts)))
     }
 }
 
@@ -175,6 +211,31 @@ mod tests {
         assert!(answer.timeout(0) >= ms(1900));
         assert_eq!(answer.smoothed(), Some(ms(600)));
         assert!(answer.silence(3) > answer.timeout(0) * 4);
+    }
+
+    /// What a sender does that knows the light time as its receiver does, whatever it has measured.
+    #[test]
+    fn a_receiver_waits_for_the_last_attempt_of_a_sender_that_has_measured() {
+        const LIMIT: u32 = 3;
+        let mut receiver = AnswerTime::new(ms(4000), ms(100), 8);
+        assert_eq!(receiver.patience(LIMIT), receiver.silence(LIMIT));
+        receiver.reported();
+        let mut sender = AnswerTime::new(ms(4000), ms(100), 8);
+        for _ in 0..20 {
+            let given_up = sender.silence(LIMIT) - sender.timeout(0);
+            // The checkpoint leaves a round trip after what was heard before.
+            let needed = ms(8000) + given_up;
+            assert!(receiver.patience(LIMIT) >= needed, "{sender:?}");
+            sender.measure(ms(8000));
+        }
+        assert!(receiver.patience(LIMIT) < receiver.silence(LIMIT) * 3);
+        // Where the light time is not known, what was measured counts.
+        let mut receiver = AnswerTime::new(Duration::ZERO, ms(100), 8);
+        receiver.reported();
+        for _ in 0..50 {
+            receiver.measure_acknowledgement(ms(8000));
+        }
+        assert!(receiver.patience(LIMIT) >= ms(8000) * (1 + 3 * (LIMIT + 1)));
     }
 
     #[test]

@@ -7,10 +7,10 @@ use starhaul_fec::Codec;
 use crate::{
     block::{Assembly, Block},
     clock::PeerTime,
-    coding::Repairs,
+    coding::{Parities, Repairs},
     ranges::RangeSet,
     sdnv,
-    segment::{Checkpoint, Claims, Data, Repair, Report},
+    segment::{Checkpoint, Claims, Data, Parity, Repair, Report},
     send::Cancelling,
 };
 
@@ -27,6 +27,7 @@ pub(crate) struct ReceiveSession {
     pub(crate) service: u64,
     assembly: Assembly,
     symbols: Repairs,
+    parities: Parities,
     /// Length of the red part, once known, and whether the block ends there.
     red: Option<(u64, bool)>,
     checksum: Option<u32>,
@@ -89,6 +90,7 @@ impl ReceiveSession {
             service,
             assembly: Assembly::default(),
             symbols: Repairs::default(),
+            parities: Parities::default(),
             red: None,
             checksum: None,
             green: RangeSet::default(),
@@ -127,7 +129,7 @@ impl ReceiveSession {
 
     /// Bytes of memory of the data it holds.
     pub(crate) fn held(&self) -> usize {
-        self.assembly.held() + self.symbols.held()
+        self.assembly.held() + self.symbols.held() + self.parities.held()
     }
 
     /// Bytes of memory that its red part may take at once for what has not come yet.
@@ -178,15 +180,8 @@ impl ReceiveSession {
     /// before: they are the first from which the sender learns that it is stored.
     pub(crate) fn accept(&mut self, most: usize) -> Vec<u64> {
         self.is_held = false;
-        let (first, Some((red, _))) = (self.next_serial, self.red) else {
-            return Vec::new();
-        };
-        let serial = self.unanswered.take().map_or(0, |at| at.serial);
-        self.report(serial, 0, red, most);
-        if serial != 0 {
-            self.answers.insert(serial, (first, self.next_serial));
-        }
-        (first..self.next_serial).collect()
+        let checkpoint = self.unanswered.take();
+        self.report_completion(checkpoint, most)
     }
 
     /// Whether data agree with those before.
@@ -258,10 +253,7 @@ impl ReceiveSession {
         checksum: Option<u32>,
     ) -> Option<u64> {
         let red = (repair.red, repair.is_whole);
-        let is_other = self.red.is_some_and(|known| known != red);
-        let is_green = self.green_lowest.is_some_and(|green| repair.red > green);
-        let past_end = self.has_received_beyond(repair.red);
-        if repair.service != self.service || is_other || is_green || past_end {
+        if !self.agrees(repair.service, red) {
             return None;
         }
         self.red = Some(red);
@@ -280,12 +272,54 @@ impl ReceiveSession {
         Some(self.recover(codec, repair.offset))
     }
 
-    /// Recovers missing data of the code that holds the byte at `offset`, and returns how many bytes.
-    pub(crate) fn recover(&mut self, codec: &mut Codec, offset: u64) -> u64 {
-        match self.is_delivered || self.symbols.held() == 0 {
-            true => 0,
-            false => self.symbols.recover(codec, offset, &mut self.assembly),
+    /// Takes a parity, and returns how many bytes were recovered; `None` if it contradicts others.
+    pub(crate) fn take_parity(
+        &mut self,
+        codec: &mut Codec,
+        parity: &Parity<'_>,
+        checksum: Option<u32>,
+    ) -> Option<u64> {
+        let red = (parity.red, parity.is_whole);
+        let is_kept =
+            self.agrees(parity.service, red) && (self.is_delivered || self.parities.keep(parity));
+        if !is_kept {
+            return None;
         }
+        self.red = Some(red);
+        self.checksum = self.checksum.or(checksum);
+        Some(self.solve(codec))
+    }
+
+    /// Whether what a repair segment tells of the block, its service and its red part, is so as far as that is known.
+    fn agrees(&self, service: u64, red: (u64, bool)) -> bool {
+        let is_other = self.red.is_some_and(|known| known != red);
+        let is_green = self.green_lowest.is_some_and(|green| red.0 > green);
+        let past_end = self.has_received_beyond(red.0);
+        service == self.service && !is_other && !is_green && !past_end
+    }
+
+    /// Recovers missing data of the code that holds the byte at `offset`, and what follows from these; returns how many bytes.
+    pub(crate) fn recover(&mut self, codec: &mut Codec, offset: u64) -> u64 {
+        if self.is_delivered {
+            return 0;
+        }
+        let recovered = match self.symbols.held() {
+            0 => 0,
+            _ => self.symbols.recover(codec, offset, &mut self.assembly),
+        };
+        recovered + self.solve(codec)
+    }
+
+    /// Gives back what parities can, and what repair symbols can then; returns how many bytes.
+    fn solve(&mut self, codec: &mut Codec) -> u64 {
+        let Some((red, _)) = self.red.filter(|_| !self.is_delivered) else {
+            return 0;
+        };
+        let mut all = 0;
+        while let Some((offset, new)) = self.parities.solve(red, &mut self.assembly) {
+            all += new + self.symbols.recover(codec, offset, &mut self.assembly);
+        }
+        all
     }
 
     /// Takes green data, and returns whether they are new.
@@ -318,7 +352,7 @@ impl ReceiveSession {
             return None;
         }
         self.is_delivered = true;
-        self.symbols = Repairs::default();
+        (self.symbols, self.parities) = Default::default();
         let block = std::mem::take(&mut self.assembly).into_block(length);
         let block = block.with_checksum(self.checksum);
         Some((block, is_whole, self.checksum.is_some()))
@@ -393,11 +427,21 @@ impl ReceiveSession {
         (first..self.next_serial).collect()
     }
 
-    /// Makes a report that no checkpoint asked for: all of the red part is here.
-    pub(crate) fn report_completion(&mut self, most: usize) -> Vec<u64> {
-        let first = self.next_serial;
-        if let Some((red, _)) = self.red {
-            self.report(0, 0, red, most);
+    /// Makes the report that all of the red part is here, in answer to a checkpoint or unasked. It claims what reports before it left out,
+    /// too: of data that came after their checkpoint, or that repair symbols gave back, the sender learns nowhere else. When this report
+    /// is acknowledged the session may end, and repairs that are on their way are not answered.
+    pub(crate) fn report_completion(
+        &mut self,
+        checkpoint: Option<Checkpoint>,
+        most: usize,
+    ) -> Vec<u64> {
+        let (first, Some((red, _))) = (self.next_serial, self.red) else {
+            return Vec::new();
+        };
+        let serial = checkpoint.map_or(0, |at| at.serial);
+        self.report(serial, 0, red, most);
+        if serial != 0 {
+            self.answers.insert(serial, (first, self.next_serial));
         }
         (first..self.next_serial).collect()
     }

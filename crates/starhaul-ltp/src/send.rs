@@ -8,13 +8,12 @@ use bytes::Bytes;
 use starhaul_fec::Codec;
 
 use crate::{
-    Coding,
     clock::PeerTime,
-    coding::{Code, code_at, encode},
+    coding::{Code, Layout, encode, parity},
     contents::Contents,
     fates::{Fate, Fates},
     ranges::RangeSet,
-    segment::{CancelReason, Checkpoint, DataKind, Repair as RepairSymbol, Report},
+    segment::{Body, CancelReason, Checkpoint, DataKind, Parity, Repair as RepairSymbol, Report},
     window::Mark,
 };
 
@@ -43,11 +42,14 @@ pub(crate) struct SendSession {
     crc: u32,
     checked: u64,
     acked: RangeSet,
+    /// How its red part is cut into codes, if it is.
+    layout: Option<Layout>,
     /// The code that holds `next`, and its repair symbols that are to be sent before its last data.
     code: Option<Code>,
     symbols: VecDeque<(u8, Bytes)>,
-    /// Bytes of its symbols, if it is coded.
-    symbol: Option<usize>,
+    /// The places of the parities that follow those of the last code, and the first of them once it is computed.
+    columns: VecDeque<u8>,
+    parity: Option<Bytes>,
     /// Segments sent once on which no report came yet, if it matters what becomes of them.
     fates: Fates,
     /// The codes before this byte were sent with their repair symbols.
@@ -148,13 +150,13 @@ pub(crate) enum ReportOutcome {
 
 impl SendSession {
     /// A block, of which the first `red` bytes are red, with CRC32C of these if it is known. `serial` is the first checkpoint serial number;
-    /// a code has symbols of `symbol` bytes.
+    /// a red part that is coded has a `layout`.
     pub(crate) fn new(
         service: u64,
         block: Contents,
         (red, known): (u64, Option<u32>),
         serial: u64,
-        symbol: Option<usize>,
+        layout: Option<Layout>,
     ) -> Self {
         Self {
             service,
@@ -166,9 +168,11 @@ impl SendSession {
             crc: 0,
             checked: 0,
             acked: RangeSet::default(),
+            layout,
             code: None,
             symbols: VecDeque::new(),
-            symbol,
+            columns: VecDeque::new(),
+            parity: None,
             fates: Fates::default(),
             coded: 0,
             repairs: VecDeque::new(),
@@ -267,45 +271,73 @@ impl SendSession {
     }
 
     /// Makes the repair symbols of a code when all of its data but the last segment have left.
-    pub(crate) fn make_symbols(&mut self, codec: &mut Codec, coding: Coding) {
-        let Some(most) = self.symbol else { return };
+    pub(crate) fn make_symbols(&mut self, codec: &mut Codec) {
+        let Some(layout) = self.layout else { return };
         if self.next >= self.red || self.next < self.coded || self.cancel.is_some() {
             return;
         }
         let code = self.code.filter(|code| self.next < code.end);
-        let code = code.unwrap_or_else(|| code_at(self.next, self.red, most as u64, coding));
+        let code = code.unwrap_or_else(|| layout.code_at(self.next));
         self.code = Some(code);
-        if self.next + most as u64 >= code.end {
-            let symbols = encode(codec, &self.block, code, most);
-            self.symbols = (code.symbols..).zip(symbols).collect();
+        if self.next + layout.symbol as u64 >= code.end {
+            let symbols = encode(codec, &self.block, code, layout.symbol);
+            self.symbols = (code.symbols..=u8::MAX).zip(symbols).collect();
             self.coded = code.end;
             if code.end == self.red {
                 // Each repair symbol of the last code carries it.
                 (self.crc, self.checked) = (self.red_checksum(), self.red);
+                self.columns = layout.columns().collect();
             }
+            self.make_parity();
         }
     }
 
-    /// The next repair symbol, and the checksum of the red part if it is of the last code.
-    pub(crate) fn symbol(&self) -> Option<(RepairSymbol<'_>, Option<u32>)> {
-        let ((index, payload), code) = (self.symbols.front()?, self.code?);
-        let checksum = (code.end == self.red).then(|| self.red_checksum());
-        let symbol = RepairSymbol {
-            service: self.service,
-            offset: code.start,
-            red: self.red,
-            is_whole: self.red == self.len(),
-            symbols: code.symbols,
-            repairs: code.repairs,
+    /// Makes the next parity, if no repair symbol is to be sent before it: one at a time, since each is computed of a part of all the block.
+    fn make_parity(&mut self) {
+        if self.parity.is_none()
+            && self.symbols.is_empty()
+            && let (Some(layout), Some(column)) = (self.layout, self.columns.front())
+        {
+            self.parity = Some(parity(&self.block, self.red, &layout, *column));
+        }
+    }
+
+    /// The next repair symbol or parity, and the checksum of the red part if it is of the last code or of all.
+    pub(crate) fn symbol(&self) -> Option<(Body<'_>, Option<u32>)> {
+        let (service, red, is_whole) = (self.service, self.red, self.red == self.len());
+        if let (Some((index, payload)), Some(code)) = (self.symbols.front(), self.code) {
+            let checksum = (code.end == red).then(|| self.red_checksum());
+            let symbol = RepairSymbol {
+                service,
+                offset: code.start,
+                red,
+                is_whole,
+                symbols: code.symbols,
+                repairs: code.repairs,
+                index: *index,
+                payload,
+            };
+            return Some((Body::Repair(symbol), checksum));
+        }
+        let (payload, index, layout) = (self.parity.as_ref()?, self.columns.front()?, self.layout?);
+        let parity = Parity {
+            service,
+            red,
+            is_whole,
+            symbols: layout.per_code(),
             index: *index,
             payload,
         };
-        Some((symbol, checksum))
+        Some((Body::Parity(parity), Some(self.red_checksum())))
     }
 
-    /// Notes that the repair symbol has left.
+    /// Notes that the repair symbol or parity has left.
     pub(crate) fn commit_symbol(&mut self) {
-        self.symbols.pop_front();
+        if self.symbols.pop_front().is_none() {
+            self.parity = None;
+            self.columns.pop_front();
+        }
+        self.make_parity();
     }
 
     fn red_checksum(&self) -> u32 {
@@ -324,9 +356,13 @@ impl SendSession {
         if self.is_transmitted() || self.cancel.is_some() {
             return None;
         }
-        // Symbols of a code are segments.
-        let (most, safe) = self.symbol.map_or((most, safe), |symbol| (symbol, symbol));
         let is_red = self.next < self.red;
+        // Symbols of a code are segments.
+        let (most, safe) = match &self.layout {
+            Some(layout) if is_red => (layout.symbol, layout.symbol),
+            Some(_) => (safe, safe),
+            None => (most, safe),
+        };
         let is_due = checkpoint_every.is_some_and(|n| self.segments_since_checkpoint + 1 >= n);
         let asks = is_due || asks;
         let most = if asks && is_red { safe } else { most };
@@ -583,6 +619,8 @@ impl SendSession {
         (self.red, self.next, self.checked) = (0, 0, 0);
         self.repairs.clear();
         self.symbols.clear();
+        self.columns.clear();
+        self.parity = None;
         self.fates = Fates::default();
         self.checkpoints.clear();
         self.acked = RangeSet::default();

@@ -4,10 +4,10 @@
 
 mod pair;
 
-use std::{collections::BTreeMap, ops::Range, time::Duration};
+use std::{cell::Cell, collections::BTreeMap, ops::Range, rc::Rc, time::Duration};
 
 use pair::{Pair, content};
-use starhaul_ltp::{Coding, Event, PeerConfig};
+use starhaul_ltp::{Body, Coding, Event, PeerConfig};
 use starhaul_sim::HEADER_BYTES;
 use starhaul_units::Bandwidth;
 
@@ -88,10 +88,21 @@ fn check_overhead(pair: &Pair, files: u64) {
     );
 }
 
-/// Of four codes, and of eight.
+/// Of one code up to hundreds of them.
 #[test]
-fn the_overhead_of_longer_files_is_small_too() {
-    for length in [1_000_000, 2_000_000] {
+fn the_overhead_of_shorter_and_longer_files_is_small_too() {
+    let lengths = [
+        150_000,
+        200_000,
+        300_000,
+        400_000,
+        1_000_000,
+        2_000_000,
+        4_000_000,
+        20_000_000,
+        100_000_000,
+    ];
+    for length in lengths {
         let mut pair = Pair::new(1, &config(1, true), "delay=1s", "delay=1s");
         let block = content(length, 2);
         pair.send(&block, length);
@@ -169,12 +180,62 @@ fn one_block_in_a_thousand_at_most_needs_a_retransmission() {
     }
 }
 
-/// Each code of a block must be complete.
+/// Of one code, and of two, each of which must be complete.
 #[test]
-fn without_a_return_channel_blocks_of_two_codes_arrive_as_often() {
+fn without_a_return_channel_blocks_arrive_as_often() {
     let (config, link) = (config(1, true), "delay=1s,loss=5%");
-    let tally = tally(&config, link, 206, 6 * times());
-    assert!(tally.missing * 1000 <= tally.sent, "{tally:?}");
+    for segments in [111, 240] {
+        let tally = tally(&config, link, segments, 6 * times());
+        assert!(tally.missing * 1000 <= tally.sent, "{segments}: {tally:?}");
+    }
+}
+
+/// More is lost of a code than its repair symbols give back, and parities give back the rest. Where two codes lack the same symbols, these
+/// are in no sum alone.
+#[test]
+fn parities_help_codes_that_lost_too_much() {
+    let config = PeerConfig {
+        segment_data: SHORT,
+        ..config(1, true)
+    };
+    let block = content(6000 * SHORT, 4);
+    let first = Rc::new(Cell::new((0_u64, 0_u64)));
+    let run = |lost: Vec<Range<u64>>, parities: bool| {
+        let mut pair = Pair::new(5, &config, "delay=1s", "delay=1s");
+        let first = first.clone();
+        pair.sender().passes = Box::new(move |segment| match segment.body {
+            Body::Data(data) => {
+                let symbol = data.offset / SHORT as u64;
+                !lost.iter().any(|lost| lost.contains(&symbol))
+            }
+            Body::Repair(repair) => {
+                if first.get() == (0, 0) {
+                    first.set((repair.symbols.into(), repair.repairs.into()));
+                }
+                true
+            }
+            Body::Parity(_) => parities,
+            _ => true,
+        });
+        pair.send(&block, block.len());
+        pair.finish();
+        let delivered = pair.receiver().delivered();
+        assert!(delivered.iter().all(|delivered| *delivered == block));
+        delivered.len() == 1
+    };
+    assert!(run(vec![], false), "nothing is lost");
+    let (symbols, repairs) = first.get();
+    assert!(symbols > 200 && repairs > 10, "{symbols} and {repairs}");
+    // More in a row than a code has for repair, of that with this number, from its symbol of that number on.
+    let burst = |code: u64, from: u64| {
+        let start = code * symbols + from;
+        start..start + repairs + 5
+    };
+    assert!(!run(vec![burst(2, 10)], false), "without parities");
+    assert!(run(vec![burst(2, 10)], true), "one code");
+    assert!(run(vec![burst(2, 10), burst(7, 100)], true), "two codes");
+    let same = vec![burst(2, 10), burst(7, 10)];
+    assert!(!run(same, true), "the same symbols of two codes");
 }
 
 /// So many segments of a code may be lost in a row, wherever they are, as it has repair segments. One more costs a round trip.

@@ -4,7 +4,12 @@
 
 mod pair;
 
-use std::{cell::RefCell, collections::BTreeSet, rc::Rc, time::Duration};
+use std::{
+    cell::{Cell, RefCell},
+    collections::BTreeSet,
+    rc::Rc,
+    time::Duration,
+};
 
 use pair::{Filter, Kind, LtpNode, Pair, content, lose};
 use starhaul_ltp::{Body, CancelReason, Coding, End, Event, PeerConfig};
@@ -597,10 +602,6 @@ fn each_kind_of_segment_of_any_block_may_always_be_lost() {
                 continue;
             }
             *seen = true;
-            // A known fault: the receiver delivers the red part, which repair symbols gave back, and the sender gives up.
-            if kind == Red && shape.is_coded && shape.red < shape.length {
-                continue;
-            }
             let session = Session::run(shape, None, move |_, _, lost| lost == kind);
             match kind {
                 // Of a coded red part the repair symbols give both back, and tell where it ends.
@@ -651,6 +652,55 @@ fn each_kind_of_segment_of_a_cancellation_may_always_be_lost() {
             assert!(receiver.delivered().is_empty(), "{}", session.story());
             let elapsed = session.pair.sim.elapsed();
             assert!(elapsed < LIGHT * 30, "{}", session.story());
+        }
+    }
+}
+
+/// A sender that has measured an answer waits for the next three times as long at first, and what it sends at last may be all that arrives.
+#[test]
+fn the_last_attempt_of_a_sender_finds_its_receiver() {
+    // Red, and the red part of a mixed block.
+    for shape in [LONG[0], LONG[1]] {
+        let clean = Session::run(shape, None, |_, _, _| false);
+        let mut kinds = clean.sender().sent.iter();
+        let data = kinds.position(|kind| *kind == Kind::ReportAck).unwrap();
+        for is_repair in [false, true] {
+            let left = Rc::new(Cell::new(3));
+            let session = Session::run(shape, None, move |node, number, kind| {
+                let is_asking = match is_repair {
+                    true => kind == Kind::Checkpoint && number >= data,
+                    false => kind == Kind::RedEnd,
+                };
+                let is_lost = is_asking && left.get() > 0;
+                left.set(left.get() - usize::from(is_lost));
+                is_lost || is_repair && (node, number) == (0, 0)
+            });
+            let lost = 3 + usize::from(is_repair);
+            assert_eq!(session.lost.len(), lost, "{}", session.story());
+            session.check_completed(session.patience);
+        }
+    }
+}
+
+/// It is waited for as long as it could have tried, which depends on whether it had an answer to measure, and then nothing of it is left.
+#[test]
+fn a_sender_that_is_gone_is_waited_for_until_it_would_have_given_up() {
+    let limit = CancelReason::RetransmissionLimit;
+    for shape in [LONG[0], LONG[1]] {
+        // The fifth segment asks for a report.
+        for (arrive, patience) in [(3, LIGHT * 12), (5, LIGHT * 32)] {
+            let session = Session::run(shape, None, move |node, number, kind| {
+                node == 0 && number >= arrive && kind != Kind::ReportAck
+            });
+            session.check_data();
+            let told = |end: &LtpNode| end.events.last().map(|(at, _)| *at - session.pair.start);
+            let (gave_up, left) = (told(session.sender()), told(session.receiver()));
+            let received = cancellations(session.receiver());
+            assert_eq!(received, [(End::Receiver, limit)], "{}", session.story());
+            let sent = cancellations(session.sender());
+            assert_eq!(sent, [(End::Sender, limit)], "{}", session.story());
+            assert!(left > gave_up, "{left:?}: {}", session.story());
+            assert!(left < Some(patience), "{left:?}: {}", session.story());
         }
     }
 }

@@ -4,9 +4,13 @@
 
 mod pair;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use pair::{Kind, Pair, RECEIVER, SENDER, SERVICE, content, direct::engine, lose};
+use pair::{
+    Kind, Pair, RECEIVER, SENDER, SERVICE, content,
+    direct::{converse, delivered, engine, output},
+    lose,
+};
 use starhaul_ltp::{Coding, Event, LinkState, Outgoing, PeerConfig};
 use starhaul_units::Bandwidth;
 
@@ -302,4 +306,36 @@ fn with_a_rate_of_zero_reports_limit_what_is_under_way() {
     assert!((8_000_000..10_000_000).contains(&sent), "{sent} bytes");
     pair.finish();
     assert_eq!(pair.receiver().delivered(), [block]);
+}
+
+/// A checkpoint that overtakes data is answered without them. The last segment makes the block complete, and its report tells of them, too:
+/// once its reports are acknowledged the receiver is done, and answers no repair.
+#[test]
+fn data_that_their_checkpoint_overtook_are_reported_with_the_last() {
+    let now = Instant::now();
+    let mut config = PeerConfig::new(Duration::from_secs(4), None);
+    config.checkpoint_every = Some(5);
+    let mut sender = engine(SENDER, 1, &[RECEIVER], &config, now);
+    let mut receiver = engine(RECEIVER, 2, &[SENDER], &config, now);
+    let block = content(20_000, 3);
+    let outgoing = Outgoing {
+        to: RECEIVER,
+        service: SERVICE,
+        block: block.clone(),
+        red: block.len() as u64,
+    };
+    let session = sender.send(now, outgoing).unwrap();
+    let mut segments = output(&mut sender, now);
+    let last = segments.pop().unwrap();
+    segments.rotate_left(4);
+    segments.push(last);
+    for segment in &segments {
+        receiver.handle_datagrams(now, SENDER, segment, segment.len());
+    }
+    converse(&mut sender, &mut receiver, now);
+    let events: Vec<Event> = std::iter::from_fn(|| sender.poll_event()).collect();
+    let expected = [Event::Transmitted { session }, Event::Sent { session }];
+    assert_eq!(events, expected);
+    assert_eq!(delivered(&mut receiver), [block]);
+    assert_eq!((sender.sessions(), receiver.sessions()), ((0, 0), (0, 0)));
 }

@@ -11,8 +11,8 @@ use pair::{
     direct::{accepting, converse, delivered, engine, output, red, sdnv, segment},
 };
 use starhaul_ltp::{
-    Body, CancelReason, Checkpoint, Data, DataKind, End, Engine, EngineConfig, EngineId, Event,
-    Outgoing, PeerConfig, Repair, UnknownPeers,
+    Body, CancelReason, Checkpoint, Coding, Data, DataKind, End, Engine, EngineConfig, EngineId,
+    Event, Outgoing, Parity, PeerConfig, Repair, UnknownPeers, parse,
 };
 
 /// The sender of a held block learns that it is stored although an older checkpoint, whose report was lost, came again last.
@@ -202,6 +202,84 @@ fn gaps_without_end_below_a_repair_symbol_cost_little_each() {
         receiver.handle_datagrams(now, SENDER, &byte, byte.len());
     }
     assert_eq!(receiver.stats().red_bytes_received, 500_000);
+    assert_eq!(receiver.stats().red_bytes_recovered, 0);
+}
+
+/// Parities that were changed on their way give back what nobody sent: the checksum of the red part tells.
+#[test]
+fn changed_parities_deliver_nothing() {
+    let now = Instant::now();
+    let mut config = PeerConfig::new(Duration::ZERO, None);
+    config.is_one_way = true;
+    config.coding = Some(Coding::new(0.05));
+    config.segment_data = 128;
+    let block = content(6000 * 128, 1);
+    for is_changed in [false, true] {
+        let mut sender = engine(SENDER, 1, &[RECEIVER], &config, now);
+        let mut receiver = engine(RECEIVER, 2, &[SENDER], &config, now);
+        let outgoing = Outgoing {
+            to: RECEIVER,
+            service: SERVICE,
+            red: block.len() as u64,
+            block: block.clone(),
+        };
+        sender.send(now, outgoing).unwrap();
+        for mut bytes in output(&mut sender, now) {
+            let (parsed, _) = parse(&bytes).unwrap();
+            let is_parity = matches!(parsed.body, Body::Parity(_));
+            // More of the first code than it has repair symbols.
+            if matches!(parsed.body, Body::Data(data) if data.offset < 30 * 128) {
+                continue;
+            }
+            if is_parity && is_changed {
+                // Before the extension with the checksum.
+                let at = bytes.len() - 7;
+                bytes[at] ^= 1;
+            }
+            receiver.handle_datagrams(now, SENDER, &bytes, bytes.len());
+        }
+        let events: Vec<Event> = std::iter::from_fn(|| receiver.poll_event()).collect();
+        let is_delivered = match events.last() {
+            Some(Event::RedPart { block: red, .. }) => red.clone().into_bytes() == block,
+            Some(Event::ReceiveCancelled { reason, .. }) => *reason != CancelReason::System,
+            _ => panic!("{events:?}"),
+        };
+        assert_eq!(is_delivered, !is_changed, "{events:?}");
+        assert_eq!(receiver.receive_memory(), 0);
+    }
+}
+
+/// One of each place and of one shape is kept, and gaps without end do not have them searched.
+#[test]
+fn forged_parities_hold_and_cost_little() {
+    let now = Instant::now();
+    let config = PeerConfig::new(Duration::ZERO, None);
+    let mut receiver = engine(RECEIVER, 1, &[SENDER], &config, now);
+    let parity = |symbols, index| {
+        let parity = Parity {
+            service: SERVICE,
+            red: 1 << 20,
+            is_whole: true,
+            symbols,
+            index,
+            payload: &[7; 64],
+        };
+        segment(7, Body::Parity(parity))
+    };
+    for number in 0..10_000 {
+        let index = u8::try_from(number % 200).unwrap();
+        for bytes in [parity(200, index), parity(100, index / 2)] {
+            receiver.handle_datagrams(now, SENDER, &bytes, bytes.len());
+        }
+    }
+    assert_eq!(receiver.stats().dropped.contradiction, 10_000);
+    let held = receiver.receive_memory();
+    assert!((200 * 64..200 * 400).contains(&held), "{held} bytes");
+    for offset in (0..200_000).step_by(2) {
+        let byte = red(7, offset, b"x", false);
+        receiver.handle_datagrams(now, SENDER, &byte, byte.len());
+    }
+    assert_eq!(receiver.stats().red_bytes_received, 100_000);
     assert_eq!(receiver.stats().red_bytes_recovered, 0);
 }
 

@@ -379,3 +379,41 @@ fn what_is_played_again_after_a_session_is_forgotten_ends_by_itself() {
         assert!(parts.iter().all(|part| *part == expected), "{case:?}");
     }
 }
+
+/// Nor where nobody answers, and repair symbols gave back a part of it.
+#[test]
+fn what_is_played_again_without_a_return_channel_is_not_delivered_again() {
+    let (now, coded) = (Instant::now(), CASES[2]);
+    let config = PeerConfig {
+        is_one_way: true,
+        segment_data: 128,
+        ..coded.config()
+    };
+    let mut sender = engine(SENDER, 1, &[RECEIVER], &config, now);
+    let mut receiver = engine(RECEIVER, 2, &[SENDER], &config, now);
+    // Long enough to have parities.
+    let block = content(600_000, 1);
+    let outgoing = Outgoing {
+        to: RECEIVER,
+        service: SERVICE,
+        block: block.clone(),
+        red: block.len() as u64,
+    };
+    sender.send(now, outgoing).unwrap();
+    let segments = output(&mut sender, now);
+    let mut parts = Vec::new();
+    for round in 0..3 {
+        for (number, segment) in segments.iter().enumerate() {
+            // Some are lost at first.
+            for _ in 0..usize::from(round > 0 || number % 40 != 3) * 2 {
+                give(&mut receiver, SENDER, now, segment);
+            }
+        }
+        parts.extend(delivered(&mut receiver));
+        assert_eq!(parts, [block.clone()], "after round {round}");
+        assert!(output(&mut receiver, now).is_empty(), "nobody answers");
+        check_idle(&sender, &receiver);
+    }
+    assert!(receiver.stats().red_bytes_recovered > 0);
+    assert!(receiver.stats().dropped.late >= 4 * segments.len() as u64);
+}

@@ -32,6 +32,7 @@ pub mod leotp;
 mod local_socket;
 #[cfg(feature = "ltp")]
 pub mod ltp;
+mod memory;
 mod monitor;
 mod mtus;
 mod offload;
@@ -56,6 +57,7 @@ pub use icmp::Pinger;
 pub use interception::{Interception, Passing};
 pub use interface::interface_index;
 pub use local_socket::LocalSocketFile;
+pub use memory::release_memory;
 pub use monitor::{NetworkChange, NetworkMonitor, parse_news};
 pub use peer_names::{ParsePeerAddressError, PeerAddress};
 pub use poller::{Poller, Readiness, Waker};

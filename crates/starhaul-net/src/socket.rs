@@ -327,6 +327,12 @@ impl RecvBuffer {
         Ok(self.received)
     }
 
+    /// Whether the last receive took as many messages as one call can: more may wait. Where it took fewer, none was left, or the next call
+    /// tells an error; [`Poller::wait`](crate::Poller::wait) says when there is something again.
+    pub fn is_full(&self) -> bool {
+        self.received == CHUNKS
+    }
+
     /// The datagrams of the last receive, in order of arrival. Those from port 0 are left out: they are forged, as no
     /// answer can be sent there (RFC 768).
     pub fn datagrams(&self) -> impl Iterator<Item = Datagram<'_>> {
@@ -530,6 +536,46 @@ mod tests {
             5
         );
         assert_eq!(receive(&alive, 1)[0].0, b"hello");
+    }
+
+    #[test]
+    fn what_waits_beyond_a_receive_that_was_not_full_is_told_by_the_poller() {
+        let (sender, receiver) = (bind("127.0.0.1:0"), bind("127.0.0.1:0"));
+        let send = |contents: &[u8]| {
+            let one = Transmit {
+                to: receiver.local_addr(),
+                from: None,
+                ecn: 0,
+                contents,
+                segment_size: contents.len(),
+            };
+            assert_eq!(sender.try_send(&one).unwrap(), contents.len());
+        };
+        let (mut poller, mut buffer) = (Poller::new().unwrap(), RecvBuffer::new());
+        let mut next = 0_u8;
+        let mut expected = Vec::new();
+        // Fewer than one call takes, as many, and more, of lengths that the kernel does not join.
+        for count in [1, CHUNKS - 1, CHUNKS, 5 * CHUNKS + 3] {
+            let mut received = Vec::new();
+            for number in 0..count {
+                send(&vec![next; 100 + number]);
+                expected.push((next, 100 + number));
+                next += 1;
+            }
+            while received.len() < count {
+                let late = std::time::Instant::now() + Duration::from_secs(20);
+                let ready = poller.wait(&[(&receiver, false)], Some(late)).unwrap();
+                assert!(ready[0].readable, "{} of {count} came", received.len());
+                // As long as the calls are full, nobody asks the poller.
+                while receiver.try_recv(&mut buffer).unwrap() {
+                    received.extend(buffer.datagrams().map(|d| (d.payload[0], d.payload.len())));
+                    if !buffer.is_full() {
+                        break;
+                    }
+                }
+            }
+            assert_eq!(received, std::mem::take(&mut expected));
+        }
     }
 
     /// Sends a datagram with a forged header, from any port, even 0.

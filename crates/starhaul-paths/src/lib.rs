@@ -2,7 +2,8 @@
 //!
 //! A [`PathMonitor`] keeps the ledger of the datagrams sent on a path, which says what became of each, and with the
 //! transport's estimates gives a multipath scheduler its predictions. A [`ClockOffset`] gives one-way delays between two unsynchronised clocks. A
-//! [`Train`] measures what a new path carries. The [`optimizer`] divides what streams offer over the paths (DMTP §V).
+//! [`Train`] measures what a new path carries, and an [`RttHistory`] tells whether two share a bottleneck. The [`optimizer`] divides what
+//! streams offer over the paths (DMTP §V).
 //!
 //! ```
 //! use std::time::{Duration, Instant};
@@ -32,7 +33,9 @@ pub mod optimizer;
 mod plateau;
 mod ranges;
 mod recent;
+mod shared;
 mod silence;
+mod told;
 mod train;
 
 use std::time::Duration;
@@ -44,6 +47,7 @@ pub use ledger::Fated;
 pub use loss::Loss;
 pub use monitor::PathMonitor;
 pub use ranges::RangeSet;
+pub use shared::{RttHistory, Sharing};
 pub use train::Train;
 
 /// A path of a session, unique while the session lives and the same number on both sides.

@@ -9,13 +9,14 @@ use std::{
 use starhaul_units::Bandwidth;
 
 use crate::{
-    Loss, PathUpdate,
+    Loss, PathUpdate, RttHistory,
     delay::{Smoothed, WindowedMin},
     ledger::{Fated, PathLedger},
     loss::LossEstimator,
     plateau::Plateau,
     recent::Recent,
     silence::Silence,
+    told::ToldLoss,
 };
 
 /// RTT of a path without samples (RFC 9002 §6.2.2).
@@ -54,6 +55,7 @@ pub struct PathMonitor<T> {
     transport: PathUpdate,
     ledger: PathLedger<T>,
     loss: LossEstimator,
+    told_loss: ToldLoss,
     floor: WindowedMin<Duration>,
     turnaround: Option<Smoothed>,
     /// The path by which acknowledgements came is gone: of datagrams from this one on, so many are to show how long they take now.
@@ -68,6 +70,7 @@ pub struct PathMonitor<T> {
     interval: Option<(Instant, u64)>,
     recent: Recent,
     plateau: Plateau,
+    rtts: RttHistory,
     silence: Silence,
     /// What was in flight when the path last fell silent.
     silenced: Option<Silenced>,
@@ -91,6 +94,7 @@ impl<T: Copy> PathMonitor<T> {
             transport: bounded(update),
             ledger: PathLedger::starting_at(first_sequence),
             loss: LossEstimator::default(),
+            told_loss: ToldLoss::default(),
             floor: WindowedMin::new(FLOOR_WINDOW),
             turnaround: None,
             answers_move: None,
@@ -102,6 +106,7 @@ impl<T: Copy> PathMonitor<T> {
             interval: None,
             recent: Recent::default(),
             plateau: Plateau::default(),
+            rtts: RttHistory::new(now),
             silence: Silence::default(),
             silenced: None,
         };
@@ -186,7 +191,10 @@ impl<T: Copy> PathMonitor<T> {
         self.silence.transport_answers = true;
         if last < self.next_sequence() {
             let rtt = self.silence_rtt();
-            self.silence.on_answer(self.now, last, rtt);
+            if let Some(sent) = self.silence.on_answer(self.now, last, rtt) {
+                let took = self.now.saturating_duration_since(sent);
+                self.rtts.add(sent, took);
+            }
         }
         self.on_acked(now, first, last, None, arrived);
     }
@@ -220,6 +228,7 @@ impl<T: Copy> PathMonitor<T> {
     fn on_arrived(&mut self, fated: &Fated<T>, one_way: Option<Duration>) {
         if fated.was_lost && self.ledger.is_reported(fated.sequence) {
             self.loss.take_back(fated.sequence);
+            self.told_loss.take_back();
         }
         let turnaround = self.now.saturating_duration_since(fated.sent);
         self.add_turnaround(turnaround);
@@ -441,14 +450,36 @@ impl<T: Copy> PathMonitor<T> {
         least.saturating_add(takes.saturating_sub(min_rtt))
     }
 
-    /// The path's loss. An outage longer than an RTT is forgotten when it ends.
+    /// The path's loss, and no less than what is [told](Self::set_told_loss) of it. An outage longer than an RTT is forgotten when it ends.
     pub fn loss(&self) -> Loss {
-        self.loss.loss()
+        let (seen, told) = (self.loss.loss(), self.told_loss.share());
+        Loss {
+            rate: seen.rate.max(told),
+            window_max: seen.window_max.max(told),
+            ..seen
+        }
     }
 
-    /// Whether [`loss`](Self::loss) rests on enough datagrams (64 or more) to be told from no loss.
+    /// Whether [`loss`](Self::loss) rests on enough datagrams (64 or more) to be told from no loss, or on what is told of it.
     pub fn loss_is_known(&self) -> bool {
-        self.loss.is_known()
+        self.loss.is_known() || self.told_loss.told().is_some()
+    }
+
+    /// A modem tells that this share of full datagrams is lost, as its bit-error rate has it; `None`: it tells nothing any more. It holds from
+    /// now on, up to a half, and gives way to what is seen: of a share of which eight losses were to be seen since, and none were, a third is left.
+    /// To say the same again changes nothing.
+    pub fn set_told_loss(&mut self, share: Option<f64>) {
+        self.told_loss.set(share);
+    }
+
+    /// The loss that a modem tells of, whatever is seen of it; at most a half.
+    pub fn told_loss(&self) -> Option<f64> {
+        self.told_loss.told()
+    }
+
+    /// Round trips of late, to compare with those of other paths of the session; the transport's acknowledgements give them.
+    pub fn rtts(&self) -> &RttHistory {
+        &self.rtts
     }
 
     /// Whether the path is silent: data sent on it has been unacknowledged for longer than about one RTT plus a margin.
@@ -499,6 +530,7 @@ impl<T: Copy> PathMonitor<T> {
         let outage_after = self.smoothed_rtt();
         while let Some(datagram) = self.ledger.next_settled() {
             self.loss.add(datagram, outage_after);
+            self.told_loss.count(datagram.lost);
         }
     }
 

@@ -62,8 +62,13 @@ impl Silence {
         }
     }
 
-    /// Datagrams up to this one were acknowledged; `rtt` is the path's.
-    pub(crate) fn on_answer(&mut self, now: Instant, sequence: u64, rtt: Duration) {
+    /// Datagrams up to this one were acknowledged; `rtt` is the path's. When the newest of them left, if that is news.
+    pub(crate) fn on_answer(
+        &mut self,
+        now: Instant,
+        sequence: u64,
+        rtt: Duration,
+    ) -> Option<Instant> {
         let mut sent = None;
         while let Some(group) = self.unanswered.front_mut() {
             // How many of the group come after the acknowledged one.
@@ -82,7 +87,7 @@ impl Silence {
             }
             break;
         }
-        let Some(sent) = sent else { return };
+        let sent = sent?;
         if self.sampled != Some(now) {
             self.take_sample();
         }
@@ -93,6 +98,7 @@ impl Silence {
             self.heard = Some(now);
         }
         self.suspect &= self.due(rtt).is_some_and(|due| due <= now);
+        Some(sent)
     }
 
     /// A packet of the peer arrived over the path. While only the session acknowledges, perhaps over another path, this

@@ -292,6 +292,11 @@ impl Connection {
         self.control.lock().update(sizes.rtt, sizes.max_datagram)
     }
 
+    /// What a modem tells of the losses of the link.
+    pub(crate) fn told_loss(&self) -> Option<f64> {
+        self.control.lock().path().controller().told_loss()
+    }
+
     /// The limits that only the stack knows; constant between two inputs.
     pub(crate) fn sizes(&mut self) -> Sizes {
         /// RFC 9002 §6.2.2: the RTT assumed before there is a sample.

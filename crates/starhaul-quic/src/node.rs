@@ -72,6 +72,8 @@ pub struct Node {
     deferred: VecDeque<Deferred>,
     /// Reused buffers.
     buffer: Vec<u8>,
+    /// Buffers of batches that were sent.
+    spare: Vec<Vec<u8>>,
     /// Datagrams that the session just gave; empty between two calls.
     batch: Vec<PathDatagram>,
     fates: Vec<DatagramFate>,
@@ -210,6 +212,7 @@ impl Node {
             responses: VecDeque::new(),
             deferred: VecDeque::new(),
             buffer: Vec::new(),
+            spare: Vec::new(),
             batch: Vec::new(),
             fates: Vec::new(),
             refused_sessions: 0,
@@ -438,6 +441,23 @@ impl Node {
         self.sessions
             .get_mut(&session)
             .map(|state| &mut state.session)
+    }
+
+    /// Lets `call` use the session's state machine for calls of byte streams, most of which leave nothing to do: the node polls it again
+    /// only if [`Session::poll_requests`] asks for that. Returns what `call` did, and whether it asked: drain the node then.
+    pub fn with_session<T>(
+        &mut self,
+        session: SessionHandle,
+        call: impl FnOnce(&mut Session) -> T,
+    ) -> Option<(T, bool)> {
+        let machine = &mut self.sessions.get_mut(&session)?.session;
+        let requests = machine.poll_requests();
+        let done = call(machine);
+        let asks = machine.poll_requests() != requests;
+        if asks {
+            self.touch(session);
+        }
+        Some((done, asks))
     }
 
     /// The number of sessions of trusted peers refused for [`NodeConfig::max_sessions`] or

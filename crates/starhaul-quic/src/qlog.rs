@@ -237,6 +237,10 @@ fn data(fact: &Fact<'_>) -> Value {
             json!({ "path": path.0, "cost": cost })
         }
         Fact::PathSilent { path } | Fact::PathDown { path } => json!({ "path": path.0 }),
+        Fact::BottleneckShared {
+            paths: (one, other),
+            is_shared,
+        } => json!({ "paths": [one.0, other.0], "shared": is_shared }),
         Fact::StreamOpened {
             stream,
             opener,

@@ -10,6 +10,7 @@ mod packet_size;
 mod paths;
 mod qlog;
 mod rate_limit;
+mod recycled;
 mod rejoin;
 mod rogue;
 mod shares;

@@ -67,6 +67,13 @@ pub enum Fact<'a> {
         /// Its number.
         path: PathId,
     },
+    /// Two paths were found to share a bottleneck or, after that, to have one each. It is a hint.
+    BottleneckShared {
+        /// Their numbers, the lower one first.
+        paths: (PathId, PathId),
+        /// They share one.
+        is_shared: bool,
+    },
     /// A stream was opened.
     StreamOpened {
         /// The stream.
@@ -219,6 +226,7 @@ impl Fact<'_> {
             Self::PathUp { .. } => "path_up",
             Self::PathSilent { .. } => "path_silent",
             Self::PathDown { .. } => "path_down",
+            Self::BottleneckShared { .. } => "bottleneck_shared",
             Self::StreamOpened { .. } => "stream_opened",
             Self::BlockQueued { .. } => "block_queued",
             Self::BlockUpdated { .. } => "block_updated",

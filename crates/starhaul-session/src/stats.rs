@@ -3,7 +3,7 @@
 use std::{collections::VecDeque, time::Duration};
 
 use bytes::Bytes;
-use starhaul_paths::PathId;
+use starhaul_paths::{PathId, RttHistory, Sharing};
 use starhaul_units::Bandwidth;
 
 use crate::{
@@ -207,6 +207,8 @@ pub struct PathStats {
     pub loss_window_max: f64,
     /// Mean number of datagrams lost in a row.
     pub burst_length: f64,
+    /// Share of datagrams that a modem tells to be lost, if one does.
+    pub told_loss: Option<f64>,
     /// Bytes of session datagrams sent.
     pub bytes_sent: u64,
     /// Bytes of session datagrams received.
@@ -221,6 +223,7 @@ pub struct PathStats {
     pub datagrams_lost: u64,
     /// The peer has the newest datagram that asks for an acknowledgement: the session hears that over any path.
     pub newest_acked: bool,
+    rtts: RttHistory,
 }
 
 impl PathStats {
@@ -238,6 +241,7 @@ impl PathStats {
             loss_rate: loss.rate,
             loss_window_max: loss.window_max,
             burst_length: loss.burst_length,
+            told_loss: monitor.told_loss(),
             bytes_sent: counters.bytes_sent,
             bytes_received: counters.bytes_received,
             sent_by_class: path.sent_by_class.clone(),
@@ -245,6 +249,13 @@ impl PathStats {
             datagrams_sent: counters.datagrams_sent,
             datagrams_lost: counters.datagrams_lost,
             newest_acked: counters.asked > 0 && counters.answered >= counters.asked,
+            rtts: monitor.rtts().clone(),
         }
+    }
+
+    /// Whether this path and another one of the session, at the same time, seem to share a bottleneck in either direction: the queues of both
+    /// were of one length throughout the last half minute. A hint for people, and silent where no packets wait.
+    pub fn shares_bottleneck_with(&self, other: &Self) -> bool {
+        self.rtts.sharing(&other.rtts) == Sharing::Common
     }
 }

@@ -1,6 +1,8 @@
 //! How fast this host carries LTP over loopback, beside the raw datagrams of the same system calls in the same run. Each
 //! end has a thread.
 
+mod alone;
+
 use std::{
     net::SocketAddr,
     sync::atomic::{AtomicBool, Ordering},
@@ -12,10 +14,11 @@ use bytes::Bytes;
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 use starhaul_ltp::{
-    Engine, EngineConfig, EngineId, Event, Outgoing, PeerConfig, SegmentSize, SizeReason,
+    Block, Engine, EngineConfig, EngineId, Event, Outgoing, PeerConfig, SegmentSize, SizeReason,
 };
 use starhaul_net::{BulkSocket, IoMode, Poller, RecvBuffer, ltp::LtpDriver};
 
+pub use self::alone::{Alone, alone};
 use crate::Error;
 
 /// What to measure.
@@ -34,6 +37,9 @@ pub struct Options {
 /// What was measured.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
+    /// Bytes of the largest IP packet that leaves whole over loopback, if the kernel says so: larger segments are fragmented.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mtu: Option<usize>,
     /// Raw UDP.
     pub ceilings: Vec<Ceiling>,
     /// LTP.
@@ -49,6 +55,10 @@ pub struct Ceiling {
     pub segment_bytes: usize,
     /// Data that arrived, until the last of it arrived.
     pub gbit_per_s: f64,
+    /// Processor time of the sending thread per datagram.
+    pub send_us_per_segment: f64,
+    /// Processor time of the receiving thread per datagram.
+    pub receive_us_per_segment: f64,
 }
 
 /// One red block over LTP.
@@ -88,11 +98,9 @@ const LONGEST: Duration = Duration::from_secs(60);
 /// # Errors
 /// [`Error::Bench`] when the received block is not the one that was sent; [`Error::Net`].
 pub fn run(options: &Options, mut tell: impl FnMut(&str)) -> Result<Report, Error> {
-    let block: Bytes = (0..options.block_bytes)
-        .map(|i| (i.wrapping_mul(2_654_435_761) >> 13).to_le_bytes()[0])
-        .collect::<Vec<u8>>()
-        .into();
+    let block = content(options.block_bytes);
     let mut report = Report {
+        mtu: driver(SENDER, IoMode::default(), options)?.path_mtu(([127, 0, 0, 1], 9).into()),
         ceilings: Vec::new(),
         rows: Vec::new(),
     };
@@ -123,6 +131,12 @@ pub fn run(options: &Options, mut tell: impl FnMut(&str)) -> Result<Report, Erro
     Ok(report)
 }
 
+/// A block of so many bytes, no two parts of which are alike.
+fn content(bytes: usize) -> Bytes {
+    let bytes = (0..bytes).map(|i| (i.wrapping_mul(2_654_435_761) >> 13).to_le_bytes()[0]);
+    bytes.collect::<Vec<u8>>().into()
+}
+
 fn ceiling(segment_bytes: usize, mode: IoMode, block: &Bytes) -> Result<Ceiling, Error> {
     let local: SocketAddr = ([127, 0, 0, 1], 0).into();
     let (sender, receiver) = (
@@ -134,7 +148,7 @@ fn ceiling(segment_bytes: usize, mode: IoMode, block: &Bytes) -> Result<Ceiling,
     let at_once = size * (MOST_BYTES / size).clamp(1, MOST_SEGMENTS);
     thread::scope(|scope| {
         let counting = scope.spawn(|| count(&receiver, total));
-        let start = Instant::now();
+        let (start, before) = (Instant::now(), thread_time());
         let mut poller = Poller::new()?;
         for batch in block.chunks(at_once) {
             let mut done = 0;
@@ -146,22 +160,25 @@ fn ceiling(segment_bytes: usize, mode: IoMode, block: &Bytes) -> Result<Ceiling,
                 }
             }
         }
+        let send_time = thread_time().saturating_sub(before);
         let counted = counting
             .join()
             .map_err(|_| Error::Bench("a thread panicked"))?;
-        let (datagrams, last) = counted?;
+        let (datagrams, last, receive_time) = counted?;
         Ok(Ceiling {
             mode: mode.name(),
             segment_bytes: size,
-            gbit_per_s: gbit(datagrams * size, last - start),
+            gbit_per_s: gbit(datagrams * size, last.saturating_duration_since(start)),
+            send_us_per_segment: per_segment(send_time, total as u64),
+            receive_us_per_segment: per_segment(receive_time, datagrams as u64),
         })
     })
 }
 
-/// Counts datagrams until all have come or none comes any more; and when the last came.
-fn count(socket: &BulkSocket, total: usize) -> Result<(usize, Instant), Error> {
+/// Counts datagrams until all have come or none comes any more; when the last came, and the processor time of this thread.
+fn count(socket: &BulkSocket, total: usize) -> Result<(usize, Instant, Duration), Error> {
     let (mut poller, mut buffer) = (Poller::new()?, RecvBuffer::new());
-    let (mut count, mut last) = (0, Instant::now());
+    let (mut count, mut last, before) = (0, Instant::now(), thread_time());
     while count < total {
         if socket.try_recv(&mut buffer)? {
             let joined = buffer
@@ -176,7 +193,7 @@ fn count(socket: &BulkSocket, total: usize) -> Result<(usize, Instant), Error> {
             poller.wait(&[(socket.socket(), false)], Some(last + SILENCE * 2))?;
         }
     }
-    Ok((count, last))
+    Ok((count, last, thread_time().saturating_sub(before)))
 }
 
 fn row(options: &Options, mode: IoMode, block: &Bytes) -> Result<Row, Error> {
@@ -215,16 +232,27 @@ fn row(options: &Options, mode: IoMode, block: &Bytes) -> Result<Row, Error> {
 }
 
 fn driver(id: EngineId, mode: IoMode, options: &Options) -> Result<LtpDriver, Error> {
-    let now = Instant::now();
+    let engine = engine(id, options.segment, options.block_bytes, true)?;
+    Ok(LtpDriver::bind(([127, 0, 0, 1], 0).into(), mode, engine)?)
+}
+
+/// One of the two engines, which sends or takes a block of so many bytes.
+fn engine(
+    id: EngineId,
+    segment: SegmentSize,
+    block_bytes: usize,
+    integrity: bool,
+) -> Result<Engine, Error> {
     let mut engine = Engine::new(EngineConfig::new(id, [id.0.to_le_bytes()[0]; 32]));
     let mut config = PeerConfig::new(Duration::ZERO, None);
-    config.set_segment_size(options.segment);
-    config.receive_memory = config.receive_memory.max(2 * options.block_bytes);
-    config.block_bytes = config.block_bytes.max(options.block_bytes as u64);
+    config.set_segment_size(segment);
+    config.receive_memory = config.receive_memory.max(2 * block_bytes);
+    config.block_bytes = config.block_bytes.max(block_bytes as u64);
+    config.integrity = integrity;
     let peer = if id == SENDER { RECEIVER } else { SENDER };
-    engine.add_peer(now, peer, config)?;
+    engine.add_peer(Instant::now(), peer, config)?;
     engine.open_service(SERVICE);
-    Ok(LtpDriver::bind(([127, 0, 0, 1], 0).into(), mode, engine)?)
+    Ok(engine)
 }
 
 /// Sends the block; how long that took, and the processor time of this thread.
@@ -286,20 +314,22 @@ fn receive(
     }
     let took = took.unwrap_or_default();
     let arrived = driver.engine().stats().segments_received;
-    let mut at = 0;
-    let is_same = received.is_some_and(|received| {
-        received.len() == block.len()
-            && received.parts().iter().all(|part| {
-                at += part.len();
-                block.get(at - part.len()..at) == Some(part)
-            })
-    });
-    match is_same {
+    match received.is_some_and(|received| is_same(&received, block)) {
         true => Ok((took, arrived)),
         false => Err(Error::Bench(
             "the received block is not the one that was sent",
         )),
     }
+}
+
+/// Whether a block that arrived is the one that was sent.
+fn is_same(received: &Block, sent: &Bytes) -> bool {
+    let mut at = 0;
+    received.len() == sent.len()
+        && received.parts().iter().all(|part| {
+            at += part.len();
+            sent.get(at - part.len()..at) == Some(part)
+        })
 }
 
 fn thread_time() -> Duration {

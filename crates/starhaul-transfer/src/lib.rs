@@ -9,8 +9,8 @@ mod wire;
 use std::{io, path::PathBuf};
 
 pub use receive::{FileReceiver, Received};
-pub use send::{FileSender, Progress};
-pub use wire::SERVICE;
+pub use send::{FileSender, LEAST_UNDER_WAY, Progress, verdict_awaited};
+pub use wire::{CHUNK_BYTES, SERVICE};
 
 /// Errors of transfers.
 #[derive(Debug, thiserror::Error)]

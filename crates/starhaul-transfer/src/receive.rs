@@ -50,6 +50,8 @@ pub struct Received {
 pub struct FileReceiver {
     folder: PathBuf,
     unfinished: BTreeMap<(EngineId, u64), Unfinished>,
+    /// Whether senders are told what became of their files.
+    answers: bool,
 }
 
 #[derive(Debug)]
@@ -80,7 +82,15 @@ impl FileReceiver {
         Ok(Self {
             folder: folder.to_owned(),
             unfinished: BTreeMap::new(),
+            answers: true,
         })
+    }
+
+    /// The same over a link without a way back: no sender is told what became of its file.
+    #[must_use]
+    pub fn without_answers(mut self) -> Self {
+        self.answers = false;
+        self
     }
 
     /// Handles what the engine tells, and returns a file that is complete now. What is wrong with a file is told to its sender; one to whom
@@ -109,6 +119,9 @@ impl FileReceiver {
                 (None, Err(error.to_string()))
             }
         };
+        if !self.answers {
+            return received;
+        }
         let block: Bytes = Verdict { transfer, result }.encode();
         let (red, service, to) = (block.len() as u64, SERVICE, from);
         let outgoing = Outgoing {

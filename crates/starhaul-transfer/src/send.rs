@@ -1,5 +1,7 @@
 //! Sending a file.
 
+mod one_way;
+
 use std::{
     fs::File,
     os::unix::fs::FileExt as _,
@@ -18,7 +20,7 @@ use crate::{
 };
 
 /// Bytes of blocks under way at a time, at least; the rate and light time of a path ask for more.
-const LEAST_UNDER_WAY: u64 = 4 * CHUNK_BYTES;
+pub const LEAST_UNDER_WAY: u64 = 4 * CHUNK_BYTES;
 /// What the far side may need to write a file to its disk: at first, and for each byte on a slow one.
 const WRITING: Duration = Duration::from_secs(60);
 const SLOW_DISK_BYTES_PER_S: u64 = 20_000_000;
@@ -39,15 +41,25 @@ const HEARD_AGAIN: Duration = Duration::from_millis(50);
 /// How often progress is told.
 const TELL_EVERY: Duration = Duration::from_millis(100);
 
+/// How long after its last acknowledgement the far side's hash of a file of so many bytes is awaited; `patience` as for
+/// [`FileSender::open`].
+pub fn verdict_awaited(patience: Duration, length: u64) -> Duration {
+    patience + WRITING + Duration::from_secs(length / SLOW_DISK_BYTES_PER_S)
+}
+
 /// How far a file has come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     /// Bytes whose blocks the far side has acknowledged.
     pub acknowledged: u64,
+    /// Bytes whose blocks have left, where nothing is acknowledged.
+    pub left: Option<u64>,
     /// Bytes of the file.
     pub length: u64,
     /// Data segments that were sent again.
     pub resent: u64,
+    /// Repair segments that were sent.
+    pub repairs: u64,
     /// Bytes of data in a segment at present.
     pub segment_bytes: usize,
     /// Why they are so many, once anything was told.
@@ -134,15 +146,7 @@ impl FileSender {
                 && driver.engine().send_bytes() < self.under_way;
             if reads {
                 let most = if is_sought { PROBE_BYTES } else { CHUNK_BYTES };
-                let (block, data) = self.chunk(offset, most, &mut hash)?;
-                let (red, service) = (block.len() as u64, SERVICE);
-                let outgoing = Outgoing {
-                    to,
-                    service,
-                    block,
-                    red,
-                };
-                let session = driver.engine().send(Instant::now(), outgoing)?;
+                let (session, data) = self.begin(driver, to, (offset, most), &mut hash)?;
                 sessions.push((session, data));
                 waiting.push(session);
                 offset += data;
@@ -168,21 +172,17 @@ impl FileSender {
                     _ => {}
                 }
             }
-            progress.resent = driver.engine().stats().data_segments_resent;
+            progress.count(driver.engine());
             // Not with each batch: it takes some computing.
-            if Instant::now() >= next_tell
-                && let Some(choice) = driver.engine().segment_choice(to)
-            {
-                progress.segment_bytes = choice.data_bytes;
-                progress.segment_reason = Some(choice.reason);
+            if Instant::now() >= next_tell {
+                progress.note_size(driver.engine(), to);
             }
             progress.is_verifying = progress.acknowledged == self.length;
             if progress.is_verifying {
                 let now = Instant::now();
                 let since = *acknowledged_at.get_or_insert(now);
                 other.look(now, driver.engine(), to);
-                let writing = WRITING + Duration::from_secs(self.length / SLOW_DISK_BYTES_PER_S);
-                if since.elapsed() > self.patience + writing {
+                if since.elapsed() > verdict_awaited(self.patience, self.length) {
                     return Err(other.error(to).unwrap_or(Error::Untold));
                 }
                 let answers = driver.engine().answer_time(to).unwrap_or_default();
@@ -224,6 +224,31 @@ impl FileSender {
         Ok(())
     }
 
+    /// How many blocks the file is sent in.
+    pub fn blocks(&self) -> u64 {
+        self.length.div_ceil(CHUNK_BYTES)
+    }
+
+    /// Begins to send the block at an offset of the file with at most so many of its bytes; its session, and how many these are.
+    fn begin(
+        &self,
+        driver: &mut LtpDriver,
+        to: EngineId,
+        (offset, most): (u64, u64),
+        hash: &mut Sha256,
+    ) -> Result<(SessionId, u64), Error> {
+        let (block, data) = self.chunk(offset, most, hash)?;
+        let (red, service) = (block.len() as u64, SERVICE);
+        let outgoing = Outgoing {
+            to,
+            service,
+            block,
+            red,
+        };
+        let session = driver.engine().send(Instant::now(), outgoing)?;
+        Ok((session, data))
+    }
+
     /// The block that begins at `offset` of the file with at most so many of its bytes, and how many these are.
     fn chunk(&self, offset: u64, most: u64, hash: &mut Sha256) -> Result<(Bytes, u64), Error> {
         let length = most.min(self.length - offset);
@@ -239,6 +264,23 @@ impl FileSender {
             Err(error) => return Err(file_error(&self.path)(error)),
         }
         Ok((block.freeze(), length))
+    }
+}
+
+impl Progress {
+    /// Takes what an engine counts.
+    fn count(&mut self, engine: &Engine) {
+        let stats = engine.stats();
+        self.resent = stats.data_segments_resent;
+        self.repairs = stats.repair_segments_sent;
+    }
+
+    /// Takes the size of the segments to a peer, and why they have it.
+    fn note_size(&mut self, engine: &Engine, to: EngineId) {
+        if let Some(choice) = engine.segment_choice(to) {
+            self.segment_bytes = choice.data_bytes;
+            self.segment_reason = Some(choice.reason);
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use bytes::{BufMut as _, Bytes, BytesMut};
 /// The client service of file transfers; 64 to 127 are for private use.
 pub const SERVICE: u64 = 65;
 /// Bytes of a file per block: small beside the memory of either end, large beside a report.
-pub(crate) const CHUNK_BYTES: u64 = 16 << 20;
+pub const CHUNK_BYTES: u64 = 16 << 20;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Chunk {

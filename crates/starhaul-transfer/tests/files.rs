@@ -4,14 +4,15 @@
 
 use std::{
     fs,
-    net::SocketAddr,
+    net::{SocketAddr, UdpSocket},
     path::Path,
     sync::atomic::{AtomicBool, Ordering},
     thread,
     time::{Duration, Instant},
 };
 
-use starhaul_ltp::{Engine, EngineConfig, EngineId, PeerConfig, UnknownPeers};
+use sha2::{Digest as _, Sha256};
+use starhaul_ltp::{Coding, Engine, EngineConfig, EngineId, PeerConfig, UnknownPeers};
 use starhaul_net::{IoMode, ltp::LtpDriver};
 use starhaul_transfer::{Error, FileReceiver, FileSender, Progress, Received, SERVICE};
 use starhaul_units::Bandwidth;
@@ -128,4 +129,43 @@ fn segments_leave_no_faster_than_the_rate_of_the_link() {
         "{:?}",
         start.elapsed()
     );
+}
+
+/// Nothing tells the sender what arrives: it ends when all blocks have left, and none waits for an answer.
+#[test]
+fn all_of_a_long_file_leaves_though_nobody_answers() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    // More than two blocks.
+    let length = 40_000_001;
+    fs::write(&file, vec![7; length]).unwrap();
+    let nobody = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let mut config = PeerConfig::new(Duration::ZERO, Some(Bandwidth::from_mbit(2000)));
+    config.is_one_way = true;
+    config.coding = Some(Coding::new(0.01));
+    let segment = config.segment_data;
+    let mut engine = Engine::new(EngineConfig::new(EngineId(9), [7; 32]));
+    engine.add_peer(Instant::now(), RECEIVER, config).unwrap();
+    let local = SocketAddr::from(([127, 0, 0, 1], 0));
+    let mut sender = LtpDriver::bind(local, IoMode::default(), engine).unwrap();
+    sender.set_address(RECEIVER, nobody.local_addr().unwrap());
+    let (mut last, mut told) = (Progress::default(), Vec::new());
+    let sending = FileSender::open(&file, 1, 0, Duration::ZERO).unwrap();
+    assert_eq!(sending.blocks(), 3);
+    let hash = sending.run_one_way(&mut sender, RECEIVER, |progress| {
+        told.extend(progress.left);
+        last = progress;
+    });
+    let hash = hash.unwrap();
+    assert_eq!(
+        hash,
+        <[u8; 32]>::from(Sha256::digest(fs::read(&file).unwrap()))
+    );
+    assert_eq!((last.left, last.acknowledged), (Some(length as u64), 0));
+    assert!(told.is_sorted(), "{told:?}");
+    assert!(last.repairs > 0 && last.resent == 0, "{last:?}");
+    let engine = sender.engine();
+    assert_eq!((engine.sessions(), engine.send_bytes()), ((0, 0), 0));
+    let segments = engine.stats().data_segments_sent;
+    assert!(segments >= (length / segment) as u64, "{segments}");
 }

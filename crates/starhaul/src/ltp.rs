@@ -1,12 +1,14 @@
 //! `starhaul ltp`: takes addresses, engine numbers and what is known of the link, and prints; the engine is in
 //! `starhaul-ltp`, files and the benchmark are in `starhaul-transfer`.
 
+mod explain;
 mod progress;
 mod refusals;
 
 use std::{
     net::SocketAddr,
     path::PathBuf,
+    process::ExitCode,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -17,21 +19,24 @@ use std::{
 use clap::{Subcommand, ValueEnum};
 use ring::rand::{SecureRandom as _, SystemRandom};
 use starhaul_ltp::{
-    AuthKey, Coding, Engine, EngineConfig, EngineId, PeerConfig, SegmentSize, UnknownPeers,
+    AuthKey, Coding, Engine, EngineConfig, EngineId, Event, PeerConfig, SegmentSize, UnknownPeers,
 };
 use starhaul_net::{
     IoMode,
     ltp::{LtpDriver, PORT, reaches},
 };
-use starhaul_transfer::{FileReceiver, FileSender, bench};
+use starhaul_transfer::{FileReceiver, FileSender, LEAST_UNDER_WAY, bench};
 use starhaul_units::Bandwidth;
 
 use self::refusals::Refusals;
 use crate::{
     address,
-    output::{Usage, print, printable, spinner},
+    output::{Closed, Usage, print, printable, spinner},
     signals,
 };
+
+/// Exit code of `send --one-way` when all of the file has left: 0 would say that the far side has it.
+const UNKNOWN: u8 = 3;
 
 /// Most peers that a receiver serves at a time.
 const MOST_PEERS: usize = 64;
@@ -49,7 +54,8 @@ pub(crate) struct Arguments {
 
 #[derive(Subcommand)]
 enum Action {
-    /// Send a file; exit code 0 says that the far side has all of it, compared by SHA-256
+    /// Send a file; exit code 0 says that the far side has all of it, compared by SHA-256, and 3 with --one-way that all of it
+    /// has left
     Send(SendArguments),
     /// Receive files into a folder
     Receive(ReceiveArguments),
@@ -73,9 +79,13 @@ struct Link {
     #[arg(long, value_name = "auto|BYTES", default_value_t)]
     segment: SegmentSize,
     /// Share of segments that is lost, as 5%: repair segments make up for it without a round trip; both ends must be
-    /// Starhaul
+    /// Starhaul [default: none; what is lost is sent again]
     #[arg(long, value_name = "SHARE", value_parser = starhaul_units::parse_share)]
     repair: Option<f64>,
+    /// Nothing comes back over this link: nothing is acknowledged or sent again. To send, --rate and --repair are needed, and
+    /// nobody can tell whether the file arrives
+    #[arg(long)]
+    one_way: bool,
     /// System calls that carry the segments
     #[arg(long, value_enum, default_value_t = Mode::Gso)]
     mode: Mode,
@@ -155,12 +165,14 @@ impl From<Mode> for IoMode {
     }
 }
 
-pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
+/// The exit code of a command that did what it was asked for.
+pub(crate) fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     match arguments.action {
-        Action::Send(arguments) => send(&arguments),
+        Action::Send(arguments) => return send(&arguments),
         Action::Receive(arguments) => receive(&arguments),
         Action::Bench(arguments) => bench(&arguments),
-    }
+    }?;
+    Ok(ExitCode::SUCCESS)
 }
 
 impl Link {
@@ -174,6 +186,7 @@ impl Link {
         config.set_segment_size(self.segment);
         config.blind_doublings = BLIND_DOUBLINGS;
         config.coding = self.repair.map(Coding::new);
+        config.is_one_way = self.one_way;
         if let Some(file) = &self.key {
             let secret = std::fs::read(file)
                 .map_err(|error| Usage(format!("--key {}: {error}", file.display())))?;
@@ -203,28 +216,104 @@ impl Link {
 /// Random numbers of engines begin here: those below are chosen by people.
 const FIRST_RANDOM: u64 = 1 << 16;
 
-fn explain(config: &PeerConfig) -> anyhow::Result<()> {
-    let rows = config.explain();
-    let width = rows.iter().map(|row| row.name.len()).max().unwrap_or(0);
-    let lines = rows
-        .iter()
-        .map(|row| format!("{:width$}  {}  ({})\n", row.name, row.value, row.reason));
-    print(lines.collect::<String>())
+/// What a sender has in memory, and how long it waits.
+#[derive(Clone, Copy)]
+struct Sending {
+    /// Bytes of the file on their way and not acknowledged, at most.
+    under_way: u64,
+    /// How long nothing may be heard before the far side has given up, too.
+    patience: Duration,
 }
 
-fn send(arguments: &SendArguments) -> anyhow::Result<()> {
-    let config = arguments.link.peer_config()?;
-    if arguments.link.explain {
-        return explain(&config);
+impl Sending {
+    fn of(config: &PeerConfig) -> Self {
+        // What fills the path until the first report is back, twice over for repairs; it is in memory until then.
+        let round_trip = config.one_way_light_time * 4 + config.margin;
+        let under_way = config.rate.map_or(0, |rate| rate.bytes_in(round_trip));
+        let most = memory_share().map_or(u64::MAX, |bytes| bytes as u64);
+        Self {
+            under_way: under_way.min(most).max(LEAST_UNDER_WAY),
+            patience: config.longest_silence(),
+        }
     }
-    let mut to = address::resolve_all("--to", &arguments.to, PORT)?;
+}
+
+fn send(arguments: &SendArguments) -> anyhow::Result<ExitCode> {
+    let link = &arguments.link;
+    let mut config = link.peer_config()?;
+    if link.one_way && (link.rate.is_none() || link.repair.is_none()) {
+        let text = "--one-way needs --rate and --repair: nobody reports how fast segments may leave, and how many of them are lost";
+        return Err(Usage(text.to_owned()).into());
+    }
+    let sending = Sending::of(&config);
+    if link.explain {
+        explain::sender(link, &config, sending)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let to = receiver_of(arguments)?;
+    let mut transfer = [0; 8];
+    let filled = SystemRandom::new().fill(&mut transfer);
+    filled.map_err(|_| anyhow::anyhow!("the system has no randomness"))?;
+    let file = FileSender::open(
+        &arguments.file,
+        u64::from_be_bytes(transfer),
+        sending.under_way,
+        sending.patience,
+    )?;
+    if let Some(coding) = config.coding.as_mut().filter(|_| link.one_way) {
+        // All blocks of the file have to arrive by themselves.
+        coding.failure /= file.blocks() as f64;
+    }
+    let peer = EngineId(arguments.peer);
+    let mut driver = driver_to(arguments, config, to)?;
+    let mut bar = progress::Bar::new();
+    starhaul_net::sharpen_timers();
+    let show = |progress| bar.show(progress);
+    let untold = match link.one_way {
+        true => Some(file.run_one_way(&mut driver, peer, show)?),
+        false => file.run(&mut driver, peer, show).map(|()| None)?,
+    };
+    bar.finish();
+    if let Some(choice) = driver.engine().segment_choice(peer) {
+        tracing::debug!(bytes = choice.data_bytes, reason = %choice.reason, "size of segments at the end");
+    }
+    let Some(hash) = untold else {
+        return Ok(ExitCode::SUCCESS);
+    };
+    // As the receiver prints it.
+    let name = printable(&arguments.file.display().to_string());
+    let printed = print(format!("{}  {name}\n", hex(&hash)));
+    tracing::warn!(
+        "all of the file has left, and nobody can tell whether it arrives: compare its SHA-256 with what the receiver prints"
+    );
+    match printed {
+        Err(error) if !error.is::<Closed>() => Err(error),
+        // Whoever reads the output, the exit code says that nobody knows.
+        _ => Ok(ExitCode::from(UNKNOWN)),
+    }
+}
+
+/// Where the receiver may be.
+fn receiver_of(arguments: &SendArguments) -> anyhow::Result<Vec<SocketAddr>> {
+    let to = address::resolve_all("--to", &arguments.to, PORT)?;
+    if arguments.link.one_way && to.len() > 1 {
+        let text = format!(
+            "--to {} has several addresses, and with --one-way none of them answers: give the one of the receiver",
+            arguments.to
+        );
+        return Err(Usage(text).into());
+    }
+    Ok(to)
+}
+
+/// An engine whose peer is at one of these addresses, at a socket of its own.
+fn driver_to(
+    arguments: &SendArguments,
+    config: PeerConfig,
+    mut to: Vec<SocketAddr>,
+) -> anyhow::Result<LtpDriver> {
     let peer = EngineId(arguments.peer);
     let mut engine = Engine::new(arguments.link.engine_config(None)?);
-    // What fills the path until the first report is back, twice over for repairs; it is in memory until then.
-    let round_trip = config.one_way_light_time * 4 + config.margin;
-    let under_way = config.rate.map_or(0, |rate| rate.bytes_in(round_trip));
-    let under_way = under_way.min(memory_share().map_or(u64::MAX, |bytes| bytes as u64));
-    let patience = config.longest_silence();
     engine.add_peer(Instant::now(), peer, config)?;
     engine.open_service(starhaul_transfer::SERVICE);
     let local: SocketAddr = match to.iter().all(SocketAddr::is_ipv4) {
@@ -241,42 +330,36 @@ fn send(arguments: &SendArguments) -> anyhow::Result<()> {
         return Err(Usage(text).into());
     }
     driver.set_addresses(peer, &to);
-    let mut transfer = [0; 8];
-    let filled = SystemRandom::new().fill(&mut transfer);
-    filled.map_err(|_| anyhow::anyhow!("the system has no randomness"))?;
-    let file = FileSender::open(
-        &arguments.file,
-        u64::from_be_bytes(transfer),
-        under_way,
-        patience,
-    )?;
-    let mut bar = progress::Bar::new();
-    starhaul_net::sharpen_timers();
-    file.run(&mut driver, peer, |progress| bar.show(progress))?;
-    bar.finish();
-    if let Some(choice) = driver.engine().segment_choice(peer) {
-        tracing::debug!(bytes = choice.data_bytes, reason = %choice.reason, "size of segments at the end");
-    }
-    Ok(())
+    Ok(driver)
 }
 
-fn receive(arguments: &ReceiveArguments) -> anyhow::Result<()> {
-    let config = arguments.link.peer_config()?;
-    if arguments.link.explain {
-        return explain(&config);
-    }
-    let mut engine_config = arguments.link.engine_config(Some(2))?;
+/// The configuration of a receiver's engine, which serves senders of this one.
+fn receiver_config(link: &Link, config: &PeerConfig) -> anyhow::Result<EngineConfig> {
+    let mut engine_config = link.engine_config(Some(2))?;
     engine_config.unknown_peers = UnknownPeers::Accept {
         most: MOST_PEERS,
-        config: Box::new(config),
+        config: Box::new(config.clone()),
     };
     // Whoever sends may begin blocks without end.
     let most = memory_share().unwrap_or(usize::MAX);
     engine_config.receive_memory = engine_config.receive_memory.min(most);
+    Ok(engine_config)
+}
+
+fn receive(arguments: &ReceiveArguments) -> anyhow::Result<()> {
+    let link = &arguments.link;
+    let config = link.peer_config()?;
+    let engine_config = receiver_config(link, &config)?;
+    if link.explain {
+        return explain::receiver(link, &config, &engine_config);
+    }
     let mut engine = Engine::new(engine_config);
     engine.open_service(starhaul_transfer::SERVICE);
-    let mut driver = LtpDriver::bind(arguments.listen, arguments.link.mode.into(), engine)?;
+    let mut driver = LtpDriver::bind(arguments.listen, link.mode.into(), engine)?;
     let mut files = FileReceiver::new(&arguments.into)?;
+    if link.one_way {
+        files = files.without_answers();
+    }
     tracing::info!(address = %driver.local_addr(), "receives files");
     starhaul_net::sharpen_timers();
     // Parts of files that are unfinished go with the receiver.
@@ -287,7 +370,7 @@ fn receive(arguments: &ReceiveArguments) -> anyhow::Result<()> {
         waker.wake();
     })?;
     let (mut is_done, mut is_lost, mut told) = (false, false, Ok(()));
-    let mut refusals = Refusals::default();
+    let (mut refusals, mut lost_blocks) = (Refusals::default(), 0);
     while !ended.load(Ordering::SeqCst) && (!is_done || driver.engine().sessions() != (0, 0)) {
         let next_look = files.give_up(&mut driver);
         if let Err(error) = driver.turn(next_look) {
@@ -304,18 +387,24 @@ fn receive(arguments: &ReceiveArguments) -> anyhow::Result<()> {
             tracing::info!(address = %driver.local_addr(), "receives files again");
         }
         while let Some(event) = driver.poll_event() {
+            let is_lost_block = matches!(event, Event::ReceiveCancelled { .. });
+            lost_blocks += u64::from(link.one_way && is_lost_block);
             if let Some(file) = files.handle(&mut driver, event) {
-                let hash: String = file.hash.iter().map(|byte| format!("{byte:02x}")).collect();
                 let path = file.path.display().to_string();
-                let printed = print(format!("{hash}  {}\n", printable(&path)));
+                let printed = print(format!("{}  {}\n", hex(&file.hash), printable(&path)));
                 // The sender learns what became of its file whoever reads this.
                 is_done |= arguments.once || printed.is_err();
                 told = told.and(printed);
             }
         }
         refusals.tell(&driver.engine().stats().dropped);
+        refusals.tell_lost(lost_blocks);
     }
     told
+}
+
+fn hex(hash: &[u8]) -> String {
+    hash.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// A quarter of the memory of this host, in bytes: what blocks under way may take.
@@ -350,9 +439,11 @@ fn bench(arguments: &BenchArguments) -> anyhow::Result<()> {
     if arguments.json {
         return print(format!("{}\n", serde_json::to_string(&report)?));
     }
+    let mtu = report.mtu.map(|bytes| format!(", MTU {bytes}"));
     let mut text = format!(
-        "{} MB over loopback, segment size {}\n\n{:8} {:>10} {:>10} {:>10} {:>7} {:>13} {:>16} {:>6}\n",
+        "{} MB over loopback{}, segment size {}\n\n{:8} {:>10} {:>10} {:>10} {:>7} {:>13} {:>16} {:>6}\n",
         arguments.megabytes,
+        mtu.unwrap_or_default(),
         arguments.segment,
         "calls",
         "segment",

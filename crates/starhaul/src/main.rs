@@ -1,6 +1,6 @@
 //! The command line: parses arguments, calls a crate, prints.
 //!
-//! Exit codes: 0 done, 1 failed, 2 wrong usage or configuration; `replay` returns that of its command.
+//! Exit codes: 0 done, 1 failed, 2 wrong usage or configuration; `replay` returns that of its command, `ltp send --one-way` 3.
 
 // They panic where standard error is closed.
 #![warn(clippy::print_stderr)]

@@ -135,6 +135,15 @@ const FACTS: &[Facts] = &[
         environment: &[RUNTIME_DIRECTORY],
     },
     Facts {
+        command: "starhaul-ltp-send",
+        exit_status: &[(
+            "3",
+            "With --one-way: all of the file has left, and nobody can tell whether it arrives.",
+        )],
+        files: &[],
+        environment: &[],
+    },
+    Facts {
         command: "starhaul-replay",
         exit_status: &[
             (

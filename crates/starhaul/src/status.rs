@@ -1,6 +1,7 @@
 //! `starhaul status`: queries a running gateway, prints JSON or tables.
 
 mod cells;
+mod hints;
 pub(crate) mod service;
 mod tables;
 

@@ -85,7 +85,7 @@ impl Tool {
             Self::Trace(arguments) => trace::run(arguments),
             Self::Orbit(arguments) => orbit::run(arguments),
             Self::Record(arguments) => record::run(arguments),
-            Self::Ltp(arguments) => ltp::run(arguments),
+            Self::Ltp(arguments) => return ltp::run(arguments),
             #[cfg(feature = "dtn")]
             Self::Dtn(arguments) => dtn::run(arguments),
             Self::Serve(arguments) => contents::serve(&arguments),

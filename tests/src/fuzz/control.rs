@@ -140,6 +140,8 @@ pub fn path_monitor(data: &[u8]) {
             "overdue after {overdue:?}"
         );
     }
+    let itself = monitor.rtts().sharing(monitor.rtts());
+    assert_ne!(itself, starhaul_paths::Sharing::Apart, "of itself");
 }
 
 fn update(source: &mut Unstructured<'_>) -> Result<PathUpdate> {

@@ -2,6 +2,7 @@
 //! that does not read. Each block has one outcome, and the right one; what physics allows arrives in time, and memory
 //! returns to its level.
 
+mod shared;
 mod side;
 mod world;
 
@@ -128,24 +129,30 @@ fn one_path_is_cut(scheduler: SchedulerChoice, path: usize, ways: &'static [usiz
 /// are lost for good: the ways are so long that a loss is known after the shorter of the deadlines only.
 #[test]
 fn in_order_frames_are_handed_on_in_time_over_an_outage_of_a_path() {
-    let mut all = 0;
+    // The ways are long enough for so many datagrams to be under way on a path in use.
+    const UNDER_WAY: u64 = 20;
+    let mut struck = 0;
     for scheduler in SchedulerChoice::ALL {
         for path in 0..2 {
             let mut world = World::ordered(scheduler, 1, ms(90));
             world.name += &format!(", path {path}");
             world.run_secs(10);
             world.cut(path, BOTH_WAYS);
-            world.run_secs(10);
+            let before = world.lost_on(path);
+            // Before it can be taken for down, and begin anew.
+            world.run_secs(2);
+            struck += world.lost_on(path).saturating_sub(before);
+            world.run_secs(8);
             world.mend(path, BOTH_WAYS);
             world.run_secs(10);
             world.rest();
             let missed = world.judge_order();
             println!("{}: {missed} missed", world.name);
             assert!(missed < 75, "{}: {missed} missed", world.name);
-            all += missed;
         }
     }
-    assert!(all > 0, "nothing was lost for good");
+    // How many of them cost a block for good is ours to mend, and what is judged holds for any number.
+    assert!(struck > UNDER_WAY, "the outages struck {struck} datagrams");
 }
 
 /// What was learnt of a path outlasts a rest of 20 s, as in all worlds that are struck.
@@ -344,7 +351,7 @@ fn a_tenth_of_the_rate_on_one_path_makes_hardly_a_block_late_under_rules() {
     }
 }
 
-/// Known fault: a plan goes on trusting the slow path with a share; a few blocks are late.
+/// A plan goes on trusting the slow path with a share, which may make a few blocks late.
 #[test]
 fn a_tenth_of_the_rate_on_one_path_makes_few_blocks_late_under_a_plan() {
     for ways in [BOTH_WAYS, CLIENTS] {
@@ -354,21 +361,19 @@ fn a_tenth_of_the_rate_on_one_path_makes_few_blocks_late_under_a_plan() {
                 .len()
         });
         println!("ways {ways:?}: {late:?} late");
-        // None at all would be the mend.
         assert!(late.iter().all(|late| *late < 40), "{late:?}");
-        assert!(late.iter().any(|late| *late > 0), "{late:?}");
     }
 }
 
-/// 4 Mbit/s for 4.7: from the third second on four fifths of what fits, 0.8 of the blocks, would be on time.
+/// 4 Mbit/s for 4.7: from the third second on four fifths of what fits, 0.8 of the blocks, would be on time, and half of it is at least.
 ///
-/// Known faults: under overload many blocks are begun, and given up shortly before their deadline: half of them arrive; what is under way
-/// when both paths fall waits behind what the other load has sent, so that some ten blocks of the important one are late; and some
-/// are late that were sent after both paths had risen again, more under a plan.
+/// Under overload many blocks are begun, and given up shortly before their deadline; what is under way when both paths fall waits behind
+/// what the other load has sent, so that some blocks of the important one are late; and some may be that were sent after both paths had risen
+/// again, more under a plan. Bounds allow for as much, and nothing asks for it.
 #[test]
 fn a_tenth_of_the_rate_on_both_paths_delivers_half_of_what_fits() {
-    // The faults differ by seed: of the second load four fifths are late with seed 5 under rules, and a block after both have risen.
-    let runs = each_seed(1..2, |scheduler, seed| {
+    // It differs by seed: of the second load four fifths are late with seed 5 under rules, and a block after both have risen.
+    each_seed(1..2, |scheduler, seed| {
         let world = rates_fall(scheduler, seed, 0..2, BOTH_WAYS);
         let important = important_late(&world);
         println!("{}: {important} important blocks late", world.name);
@@ -389,17 +394,14 @@ fn a_tenth_of_the_rate_on_both_paths_delivers_half_of_what_fits() {
             let (late, all) = (late.count(), 27 * 25);
             let name = &world.name;
             println!("{name}: side {side}: {late} of {all} late");
-            // Four fifths would be 36 %.
+            // Four fifths would be 36 %. The blocks alone have 4.3 Mbit/s, so that of this load 7 % cannot be carried by anybody: less would
+            // mean that the rates never fell.
             assert!(
-                (all * 36..all * 70).contains(&(late * 100)),
+                (all * 5..all * 70).contains(&(late * 100)),
                 "{name}: side {side}: {late} of {all} late"
             );
         }
-        important
     });
-    // None at all would be the mend.
-    let important = runs.iter().flat_map(|(_, late)| late).sum::<usize>();
-    assert!(important > 0);
 }
 
 #[test]

@@ -177,6 +177,21 @@ impl Side {
             .expect("an open stream");
     }
 
+    /// As many bytes as there is room for.
+    pub(super) fn fill(&mut self, now: Instant) {
+        let shown = self.clock.read(now);
+        let stream = self.reliable.expect("it was opened");
+        loop {
+            let data = pattern(self.written, MOST_AT_ONCE);
+            let taken = self.session().write(shown, stream, data);
+            let taken = taken.expect("an open stream");
+            self.written += taken;
+            if taken < data.len() {
+                return;
+            }
+        }
+    }
+
     pub(super) fn take_events(&mut self, now: Instant) {
         if !self.is_awake {
             return;

@@ -36,7 +36,8 @@ pub(super) struct World {
     pub(super) most_held: [(usize, usize); 2],
 }
 
-fn address(side: usize, path: u32) -> SocketAddr {
+/// The address of a side on a path.
+pub(super) fn address(side: usize, path: u32) -> SocketAddr {
     format!("10.{path}.0.{}:4600", side + 1)
         .parse()
         .expect("an address")
@@ -157,6 +158,25 @@ impl World {
             self.sim.run_for(PERIOD);
             self.note_held();
         }
+    }
+
+    /// The client has more bytes to send than the paths carry, for so long; `change` may change the world in every [`PERIOD`].
+    pub(super) fn run_full(&mut self, time: Duration, mut change: impl FnMut(&mut Self)) {
+        let end = self.sim.now() + time;
+        while self.sim.now() < end {
+            change(self);
+            let now = self.sim.now();
+            self.sim.nodes[0].fill(now);
+            self.sim.run_for(PERIOD);
+        }
+    }
+
+    /// Datagrams of both sides that a path has lost since it came up.
+    pub(super) fn lost_on(&mut self, path: usize) -> u64 {
+        let sides = self.sim.nodes.iter_mut();
+        sides
+            .map(|side| side.session().path_stats()[path].datagrams_lost)
+            .sum()
     }
 
     /// What the first path has carried, of each side; both paths are up.

@@ -23,7 +23,7 @@ use super::{
     payload,
 };
 use crate::{
-    Config, Error, LtpConfig, LtpPeer, Node, Storage,
+    Config, Error, LtpConfig, LtpPeer, Node, OneWay, Storage,
     app::App,
     ltp::blocks::{join, split},
     payload::Payload,
@@ -209,6 +209,8 @@ fn config(
             light_time: Duration::ZERO,
             rate: None,
             segment: SegmentSize::Auto,
+            repair: None,
+            one_way: OneWay::No,
             key: None,
         })
     });

@@ -17,7 +17,6 @@ use parking_lot::Mutex;
 
 use super::{
     BundleLog, LoggedBundles,
-    faulty::{Disk, Random},
     model::{Model, Seed, seeds, want_room},
     prepared::{Prepared, key, name},
     queue::{Begun, Log, Settings, Waiting},
@@ -25,7 +24,10 @@ use super::{
     writer::{Turn, Writer},
 };
 use crate::{
+    bundle_files::BundleFiles,
     config::Storage,
+    faulty::{Disk, Random},
+    medium::Folder,
     steady::{Found, Place, SteadyBundles},
     stock::{Stock, counted::Counted},
 };
@@ -56,7 +58,7 @@ fn open(disk: &Disk, most_gone: usize) -> Writer {
     };
     let mut salts = Random(disk.total());
     let salt = move || Ok(salts.below(u64::MAX));
-    read(Box::new(disk.clone()), settings, salt).unwrap()
+    read(disk.folder(""), settings, salt).unwrap()
 }
 
 fn rest(writer: &mut Writer) {
@@ -258,15 +260,9 @@ async fn large_data_of_a_former_life_are_found_whatever_their_times() {
     };
     let open = || {
         let log = Arc::new(BundleLog::open(folder.path(), &config, ()).unwrap());
-        let settings = hardy_localdisk_storage::Config {
-            store_dir: path.clone(),
-            fsync: true,
-        };
-        let place = Place::Folder {
-            path: path.clone(),
-            is_synced: true,
-        };
-        let files = SteadyBundles::new(hardy_localdisk_storage::new(&settings, false), place);
+        let medium = Folder::new(path.clone()).unwrap();
+        let files = BundleFiles::new(Box::new(medium), true);
+        let files = SteadyBundles::new(files, Place::Folder(path.clone()));
         let data = LoggedBundles::new(log.clone(), files, folder.path().to_owned());
         (log, data)
     };
@@ -311,6 +307,38 @@ fn copies_of_a_life_that_was_killed_come_to_the_medium_before_their_segment_goes
             }
             model.disk.restart(false);
         }
+        model.disk.restart(true);
+        let mut writer = model.recover();
+        model.drain(&mut writer);
+    }
+}
+
+/// Without sync, what a former life has brought to the medium is copied while syncs fail now and then: it is still there after the power
+/// was cut.
+#[test]
+fn a_sync_that_fails_does_not_cost_what_was_on_the_medium() {
+    for seed in seeds(400) {
+        let _seed = Seed(seed);
+        let mut model = Model::new(seed);
+        model.settings.is_synced = true;
+        model.settings.most_gone = 1000;
+        let mut writer = model.recover();
+        model.come_and_go(&mut writer, 60, true);
+        drop(writer);
+        model.settings.is_synced = false;
+        let mut writer = model.recover();
+        for _ in 0..3 {
+            want_room(&writer.log);
+            model.disk.set_faults(2 + model.random.below(8), u64::MAX);
+            for _ in 0..model.random.below(40) {
+                writer.turn();
+            }
+            model.disk.set_faults(0, u64::MAX);
+            for _ in 0..model.random.below(40) {
+                writer.turn();
+            }
+        }
+        drop(writer);
         model.disk.restart(true);
         let mut writer = model.recover();
         model.drain(&mut writer);

@@ -15,7 +15,6 @@
 //! | `batch.rs` | what is written at a time |
 //! | `writer.rs` | writes them, also when the medium fails |
 //! | `cleaner.rs` | removes segments |
-//! | `medium.rs` | the files, or what a test puts in their place |
 //! | `store.rs` | all that as the stores of the agent |
 //! | `upgrade.rs` | takes over a folder with the database of earlier versions |
 
@@ -23,14 +22,7 @@ mod batch;
 #[cfg(test)]
 mod cases;
 mod cleaner;
-#[cfg(test)]
-#[allow(
-    clippy::cast_possible_truncation,
-    reason = "numbers of a test are small"
-)]
-mod faulty;
 mod index;
-mod medium;
 #[cfg(test)]
 #[allow(
     clippy::cast_possible_truncation,
@@ -42,6 +34,8 @@ mod queue;
 pub mod record;
 mod segments;
 mod store;
+#[cfg(test)]
+mod together;
 pub(crate) mod upgrade;
 mod writer;
 
@@ -53,12 +47,14 @@ use tokio::sync::Notify;
 
 use self::{
     index::Index,
-    medium::{Folder, Medium},
     queue::{Log, Settings, State},
     segments::{Held, Unread, parse_name},
     writer::Writer,
 };
-use crate::config::Storage;
+use crate::{
+    config::Storage,
+    medium::{Folder, Medium},
+};
 
 pub(crate) use self::store::LoggedBundles;
 

@@ -21,17 +21,18 @@ use tokio::sync::{Notify, oneshot};
 use super::{
     Key,
     index::{Data, Entry, Index, Place, Young},
-    medium::Medium,
     prepared::{Prepared, is_same, key, milliseconds, status},
     record::{Gone, MOST_BODY, TooLong},
     segments::{Held, Reading},
 };
-use crate::stock::grace;
+use crate::{medium::Medium, stock::grace};
 
 /// A bundle in memory takes up so many times the bytes of its JSON, about.
 const IN_MEMORY: usize = 3;
 /// Larger parts of blocks are not copied: they are most of their block.
 const MOST_COPIED: usize = 64 << 10;
+/// When the lifetime of a bundle has ended whose name is free: in 1970.
+const FREE: i64 = 0;
 /// In place of the number of a segment, for what is not in one yet.
 pub(super) const QUEUED: u32 = u32::MAX;
 
@@ -314,6 +315,15 @@ impl Log {
 
     /// Removes a bundle; it is not taken again.
     pub(super) fn remove(&self, id: &Id, key: Key) -> Option<Waiting> {
+        self.take_out(id, key, true)
+    }
+
+    /// Removes a bundle; another may have its name from now on.
+    pub(super) fn forget(&self, id: &Id, key: Key) -> Option<Waiting> {
+        self.take_out(id, key, false)
+    }
+
+    fn take_out(&self, id: &Id, key: Key, keeps_name: bool) -> Option<Waiting> {
         let mut state = self.state.lock();
         let number = state.index.number(&key)?;
         if id.fragment_info.is_some() {
@@ -325,7 +335,11 @@ impl Log {
         let left = entry.expiry.saturating_sub(entry.received / 1_000_000);
         let left = Duration::from_millis(u64::try_from(left).unwrap_or(0));
         let grace = i64::try_from(grace(id, left).as_millis()).unwrap_or(i64::MAX);
-        let expiry = entry.expiry.saturating_add(grace);
+        // As of a bundle that has expired, its record outlives those before it, and says no more.
+        let expiry = match keeps_name {
+            true => entry.expiry.saturating_add(grace),
+            false => FREE,
+        };
         state.saved.remove(&number);
         let gone = Gone {
             key,

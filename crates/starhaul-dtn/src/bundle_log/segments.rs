@@ -12,11 +12,10 @@ use hardy_bpa::{Bytes, bundle::Bundle};
 
 use super::{
     index::Place,
-    medium::Segment,
     prepared::status,
     record::{Reader, Record, START, Span, start, sum_of_last, whole},
 };
-use crate::sums;
+use crate::{medium::MediumFile, sums};
 
 const SUFFIX: &str = ".log";
 /// Records of more bytes are not read where nobody needs them, and data of more are not copied.
@@ -29,7 +28,7 @@ const SECTOR: usize = 4 << 10;
 pub(super) struct Held {
     pub(super) name: String,
     pub(super) salt: u64,
-    pub(super) file: Arc<dyn Segment>,
+    pub(super) file: Arc<dyn MediumFile>,
     pub(super) length: u64,
     pub(super) unread: Unread,
 }
@@ -55,7 +54,7 @@ impl Unread {
 
 /// A record that is read without the log.
 pub(super) struct Reading {
-    file: Arc<dyn Segment>,
+    file: Arc<dyn MediumFile>,
     salt: u64,
     place: Place,
     unread: Unread,

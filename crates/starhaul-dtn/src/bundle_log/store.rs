@@ -23,7 +23,8 @@ use super::{
     queue::{Begun, Found, Waiting},
 };
 use crate::{
-    steady::{REFUSED, SteadyBundles, check_room, in_a_minute, refuse, tell, until_done},
+    names::Forgetful,
+    steady::{self, REFUSED, SteadyBundles, check_room, in_a_minute, refuse, tell, until_done},
     unread,
 };
 
@@ -229,6 +230,13 @@ impl MetadataStorage for BundleLog {
     }
 }
 
+#[async_trait]
+impl Forgetful for BundleLog {
+    async fn forget(&self, id: &Id) -> Result<()> {
+        written(self.log.forget(id, key(id)?)).await
+    }
+}
+
 /// The data of bundles: of small ones in the log, of large ones in files.
 pub(crate) struct LoggedBundles {
     log: Arc<BundleLog>,
@@ -314,7 +322,7 @@ impl BundleStorage for LoggedBundles {
     async fn recover(&self, stream: &dyn Sender<RecoveryResponse>) -> Result<()> {
         self.files.unread().begin_start();
         // Before the agent gets anything.
-        let (files, now) = (self.files.find_files().await, OffsetDateTime::now_utc());
+        let (files, now) = (self.files.find().await, OffsetDateTime::now_utc());
         let numbers = self.log.log.state.lock().index.with_data();
         let in_log = numbers.into_iter().map(|number| (name(number).into(), now));
         tell(stream, in_log.collect()).await;
@@ -331,6 +339,7 @@ impl BundleStorage for LoggedBundles {
     }
 
     async fn save(&self, data: Bytes) -> Result<Arc<str>> {
+        steady::saved();
         if unread::is_noted() {
             // A report that the bundle is lost, which it is not.
             return Ok(REFUSED.into());

@@ -10,11 +10,11 @@ use super::{
     batch::Batch,
     cleaner::{Cleaning, STEP},
     index::{Data, Place},
-    medium::Segment,
     queue::{Change, Fault, Log, QUEUED, State},
     record::{Gone, Kind, Known, MOST_BODY, Span},
     segments::{Held, Unread, segment_name},
 };
+use crate::medium::MediumFile;
 
 /// Bytes that are written at a time, about.
 const BATCH: usize = 8 << 20;
@@ -32,7 +32,7 @@ pub(super) struct Writer {
     active: Option<Active>,
     cleaning: Option<Cleaning>,
     /// Segments that were not brought to the medium when they were full.
-    unsynced: Vec<(u32, Arc<dyn Segment>)>,
+    unsynced: Vec<(u32, Arc<dyn MediumFile>)>,
     /// The newest segment of which a sync has failed, so that another one says nothing of what that has lost. What was copied to it
     /// does not go before it is copied itself.
     doubtful: Option<u32>,
@@ -52,7 +52,7 @@ pub(super) struct Writer {
 struct Active {
     number: u32,
     salt: u64,
-    file: Arc<dyn Segment>,
+    file: Arc<dyn MediumFile>,
     /// Bytes of whole records.
     length: u64,
     /// Whether it is not known what became of the last write.

@@ -7,6 +7,7 @@ use starhaul_config::{
     definition::{Preset, names},
 };
 
+use super::one_way::WAY_NAMES;
 use crate::plan::{CONTACTS, EPOCH, LIGHT_TIME};
 
 /// Where bundles are kept: whether on disk.
@@ -153,6 +154,13 @@ static LTP_PEER: Definition = Definition {
         Key::text("segment", "auto, or bytes")
             .or("auto")
             .means("Bytes of data in a segment, as `\"8860\"`, from 64 to 65400. `auto` [follows the path's MTU, losses and speed](ltp.md#segment-size)."),
+        Key::text("repair", "share")
+            .or_none("none")
+            .such_as("\"5%\"")
+            .means("Share of segments that is lost: [repair segments](ltp.md#repair-segments) make up for it without a round trip. The neighbour must be a Starhaul, too. Without it, what is lost is sent again."),
+        Key::words("one_way", &WAY_NAMES)
+            .or("no")
+            .means("`out`: [it cannot answer](#links-without-a-way-back), and bundles count as sent when they have left; needs `address`, `rate` and `repair`. `in`: nothing is sent to it, no report either."),
         Key::text("key", "file")
             .or_none("none")
             .such_as("\"orbiter.key\"")

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use starhaul_config::{size, state_folder};
 
-use super::Config;
+use super::{Config, OneWay};
 use crate::plan::{
     Moment, NodeId,
     route::{Bookings, Query, earliest},
@@ -51,14 +51,24 @@ pub(super) fn describe(config: &Config, now: Moment) -> String {
             let at = at.map_or("where its data come from".to_owned(), ToString::to_string);
             let (node, engine, light) = (&peer.node, peer.engine, peer.light_time);
             let segment = peer.segment;
+            let repair = peer.repair.map(|loss| {
+                let percent = (loss * 1e6).round() / 1e4;
+                format!(", repair segments for {percent} % lost")
+            });
+            let repair = repair.unwrap_or_default();
             let key = if peer.key.is_some() {
                 ", with a key"
             } else {
                 ""
             };
+            let way = match peer.one_way {
+                OneWay::No => "",
+                OneWay::Out => "; it cannot answer: bundles count as sent when they have left",
+                OneWay::In => "; nothing is sent to it",
+            };
             let _ = writeln!(
                 text,
-                "  {node}: engine {engine} at {at}, light time {light:?}, rate {rate}, segments {segment}{key}"
+                "  {node}: engine {engine} at {at}, light time {light:?}, rate {rate}, segments {segment}{repair}{key}{way}"
             );
         }
     }
@@ -128,13 +138,19 @@ fn describe_plan(config: &Config, now: Moment, text: &mut String) {
             None => "no route for 1 MB".to_owned(),
         };
         let _ = writeln!(text, "  {node}: {way}");
-        if is_unanswered(config, node, now) {
+        if is_unanswered(config, node, now) && !is_never_to_answer(config, node) {
             let _ = writeln!(
                 text,
-                "warning: {node} never answers in this plan, so that nothing counts as sent to it: write both_ways = true, or its contact back"
+                "warning: {node} never answers in this plan, so that nothing counts as sent to it: write both_ways = true, or its contact back, or one_way = \"out\" in its [[ltp.peer]]"
             );
         }
     }
+}
+
+/// Whether the configuration says that a neighbour acknowledges nothing.
+fn is_never_to_answer(config: &Config, neighbour: &NodeId) -> bool {
+    let mut peers = config.ltp.iter().flat_map(|ltp| &ltp.peers);
+    peers.any(|peer| peer.node == *neighbour && peer.one_way == OneWay::Out)
 }
 
 /// Whether a neighbour is sent something and cannot acknowledge it.

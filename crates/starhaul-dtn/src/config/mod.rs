@@ -2,6 +2,7 @@
 
 mod definition;
 mod describe;
+mod one_way;
 mod read;
 #[cfg(test)]
 mod tests;
@@ -18,6 +19,7 @@ use starhaul_ltp::{AuthKey, EngineId, SegmentSize};
 use starhaul_net::{LocalSocketFile, PeerAddress};
 use starhaul_units::Bandwidth;
 
+pub use self::one_way::OneWay;
 use crate::{
     Error,
     plan::{Contact, ContactPlan, Moment, NodeId},
@@ -143,6 +145,10 @@ pub struct LtpPeer {
     pub rate: Option<Bandwidth>,
     /// Bytes of data in its segments, or that they adapt.
     pub segment: SegmentSize,
+    /// The share of segments that is lost, from 0 to 1, for which repair segments make up.
+    pub repair: Option<f64>,
+    /// Which way the link carries segments.
+    pub one_way: OneWay,
     /// The key of LTP's authentication (RFC 5327).
     pub key: Option<AuthKey>,
 }
@@ -208,6 +214,7 @@ impl Config {
     /// Contacts without an end with the neighbours that the plan does not name: they can be talked to at any time.
     pub(crate) fn always(&self) -> Vec<Contact> {
         let ltp = self.ltp.iter().flat_map(|ltp| &ltp.peers);
+        let ltp = ltp.filter(|peer| peer.one_way != OneWay::In);
         let ltp = ltp.map(|peer| (&peer.node, peer.rate, peer.light_time));
         let tcp = self.tcp.iter().flat_map(|tcp| &tcp.peers);
         let tcp = tcp.map(|peer| (&peer.node, None, Duration::ZERO));

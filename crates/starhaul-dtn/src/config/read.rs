@@ -10,10 +10,12 @@ use hardy_eid_patterns::EidPattern;
 use starhaul_config::{Document, Table, secret_file, state_folder};
 use starhaul_ltp::{AuthKey, EngineId};
 use starhaul_net::{PeerAddress, ltp::reaches};
+use starhaul_units::parse_share;
 
 use super::{
     Bucket, Config, DatabaseUrl, LtpConfig, LtpPeer, Storage, TcpConfig, TcpPeer,
     definition::{KINDS, TOP},
+    one_way::{self, WAYS},
 };
 use crate::{
     Error,
@@ -27,37 +29,27 @@ pub(super) fn read(document: &Document<'_>, name: &Path, start: Moment) -> Resul
     let folder = name.parent().unwrap_or(Path::new(""));
     top.texts("include", |text| path(folder, text))?;
     let node = top.text("node", plan::node)?;
-    let mut config = Config {
+    let plan = read_plan(&top, folder, start)?;
+    let tcp = top.table_if("tcp")?;
+    let tcp = tcp.map(|table| read_tcp(&table, &node)).transpose()?;
+    let ltp = top.table_if("ltp")?;
+    let ltp = ltp.map(|table| read_ltp(&table, &node, folder, (&plan, tcp.as_ref())));
+    let ltp = ltp.transpose()?;
+    let peers = ltp.as_ref().map(|ltp| ltp.peers.as_slice());
+    let peers = peers.unwrap_or_default();
+    let arrivals = one_way::arrivals(peers, &node, &plan, tcp.as_ref());
+    let config = Config {
         control: top.text_if("control", |text| path(folder, text))?,
         metrics: top.text_if("metrics", starhaul_metrics::address)?,
         storage: read_storage(&top, folder)?,
-        ltp: top
-            .table_if("ltp")?
-            .map(|table| read_ltp(&table, &node, folder))
-            .transpose()?,
-        tcp: top
-            .table_if("tcp")?
-            .map(|table| read_tcp(&table, &node))
-            .transpose()?,
+        ltp,
+        tcp,
         routes: read_routes(&top, &node)?,
-        plan: read_plan(&top, folder, start)?,
+        plan: plan.with(arrivals),
         keys: read_keys(&top.table("security")?, folder)?,
         status_reports: top.flag("status_reports")?,
         node,
     };
-    // What the plan says of the way to a neighbour holds for its link, too.
-    for peer in config.ltp.iter_mut().flat_map(|ltp| &mut ltp.peers) {
-        let ends = [(&config.node, &peer.node), (&peer.node, &config.node)];
-        let contacts = config.plan.contacts().iter();
-        let own = contacts.filter(|contact| ends.contains(&(&contact.from, &contact.to)));
-        let longest = own.clone().map(|contact| contact.light_time).max();
-        peer.light_time = peer.light_time.max(longest.unwrap_or_default());
-        // Of links whose contacts differ, reports tell what they carry.
-        let mut sends = own.filter(|contact| contact.from == config.node);
-        let first = sends.next().map(|contact| contact.rate);
-        let planned = first.filter(|rate| sends.all(|contact| contact.rate == *rate));
-        peer.rate = peer.rate.or(planned);
-    }
     if config.ltp.is_none() && config.tcp.is_none() {
         return Err(top
             .problem("the node talks to nobody: write [ltp] or [tcp]")
@@ -172,7 +164,12 @@ fn database(folder: &Path, file: &str) -> Result<DatabaseUrl, String> {
     }
 }
 
-fn read_ltp(table: &Table<'_>, own: &NodeId, folder: &Path) -> Result<LtpConfig, Error> {
+fn read_ltp(
+    table: &Table<'_>,
+    own: &NodeId,
+    folder: &Path,
+    (plan, tcp): (&ContactPlan, Option<&TcpConfig>),
+) -> Result<LtpConfig, Error> {
     let own_number = number_of(own);
     let engine = table.whole_if("engine")?.or(own_number);
     let engine = engine.ok_or_else(|| table.missing("engine"))?;
@@ -211,15 +208,21 @@ fn read_ltp(table: &Table<'_>, own: &NodeId, folder: &Path) -> Result<LtpConfig,
             let key = AuthKey::new(key.trim_ascii(), b"");
             key.ok_or_else(|| Error::from(table.key_problem("key", "the file is empty")))
         });
-        config.peers.push(LtpPeer {
+        let mut peer = LtpPeer {
             node,
             engine,
             address: to,
             light_time: table.duration("light_time")?,
             rate: table.rate_if("rate")?,
             segment: table.text("segment", str::parse)?,
+            repair: table.text_if("repair", parse_share)?,
+            one_way: table.choice("one_way", &WAYS)?,
             key: key.transpose()?,
-        });
+        };
+        as_planned(&mut peer, own, plan);
+        one_way::check(&table, &peer)?;
+        one_way::check_plan(&table, &peer, own, plan, tcp)?;
+        config.peers.push(peer);
     }
     if config.peers.is_empty() {
         return Err(table
@@ -227,6 +230,20 @@ fn read_ltp(table: &Table<'_>, own: &NodeId, folder: &Path) -> Result<LtpConfig,
             .into());
     }
     Ok(config)
+}
+
+/// What the plan says of the way to a neighbour holds for its link, too.
+fn as_planned(peer: &mut LtpPeer, own: &NodeId, plan: &ContactPlan) {
+    let ends = [(own, &peer.node), (&peer.node, own)];
+    let contacts = plan.contacts().iter();
+    let between = contacts.filter(|contact| ends.contains(&(&contact.from, &contact.to)));
+    let longest = between.clone().map(|contact| contact.light_time).max();
+    // Of links whose contacts differ, reports tell what they carry.
+    let mut sends = between.filter(|contact| contact.from == *own);
+    let first = sends.next().map(|contact| contact.rate);
+    let planned = first.filter(|rate| sends.all(|contact| contact.rate == *rate));
+    peer.light_time = peer.light_time.max(longest.unwrap_or_default());
+    peer.rate = peer.rate.or(planned);
 }
 
 fn read_tcp(table: &Table<'_>, own: &NodeId) -> Result<TcpConfig, Error> {

@@ -4,8 +4,11 @@ use std::{fs, path::Path};
 
 use starhaul_config::{Document, trials};
 
-use super::{Config, VARIABLES, definition::TOP, read};
-use crate::{Error, plan::Moment};
+use super::{Config, OneWay, VARIABLES, definition::TOP, read};
+use crate::{
+    Error,
+    plan::{Moment, NodeId},
+};
 
 /// A folder with the keys that the sample names.
 fn folder() -> tempfile::TempDir {
@@ -182,4 +185,65 @@ fn a_file_that_cannot_be_read_is_told_with_its_key() {
         let error = parse(&folder, &format!("node = \"ipn:1.0\"\n{text}")).unwrap_err();
         assert!(error.contains(said), "{error}");
     }
+}
+
+/// What a link without a way back needs is asked for; nothing is routed to who only sends.
+#[test]
+fn a_link_without_a_way_back_needs_what_nobody_can_report() {
+    let parsed = |more: &str| {
+        let text = format!("node = \"ipn:1.0\"\n[ltp]\n[[ltp.peer]]\nnode = \"ipn:2.0\"\n{more}\n");
+        Config::parse(&text, Path::new("dtn.toml"), Moment::default())
+    };
+    let (address, rate, repair) = (
+        "address = \"10.0.0.2:1113\"",
+        "rate = \"1mbit\"",
+        "repair = \"5%\"",
+    );
+    let out = |keys: &[&str]| parsed(&[&["one_way = \"out\""][..], keys].concat().join("\n"));
+    for (keys, missing) in [
+        (&[rate, repair][..], "write its address"),
+        (&[address, repair][..], "write rate"),
+        (&[address, rate][..], "repair = \"5%\""),
+    ] {
+        let error = out(keys).unwrap_err().to_string();
+        assert!(
+            error.contains(missing) && error.contains("one_way"),
+            "{error}"
+        );
+    }
+    let config = out(&[address, rate, repair]).unwrap();
+    let peer = &config.ltp.as_ref().unwrap().peers[0];
+    assert_eq!((peer.one_way, peer.repair), (OneWay::Out, Some(0.05)));
+    let told = config.describe(Moment::default());
+    for said in ["repair segments for 5 % lost", "it cannot answer"] {
+        assert!(told.contains(said), "{said}: {told}");
+    }
+    assert_eq!(config.always().len(), 1);
+
+    let contact = |more: &str| {
+        format!(
+            "[[contact]]\nfrom = \"ipn:1.0\"\nto = \"ipn:2.0\"\nstart = \"+1s\"\nend = \"+9s\"\nrate = \"1mbit\"\n{more}"
+        )
+    };
+    // The plan knows the rate, and that it never answers is no surprise.
+    let planned = out(&[address, repair, &contact("both_ways = false")]).unwrap();
+    let told = planned.describe(Moment::default());
+    assert!(!told.contains("never answers"), "{told}");
+
+    // From it alone: no way leads there, whether the plan names it or not.
+    let config = parsed("one_way = \"in\"").unwrap();
+    let [own, other]: [NodeId; 2] = ["ipn:1.0", "ipn:2.0"].map(|node| node.parse().unwrap());
+    assert!(config.always().is_empty());
+    assert!(config.plan.knows(&other, &own) && !config.plan.knows(&own, &other));
+    let told = config.describe(Moment::default());
+    assert!(told.contains("nothing is sent to it"), "{told}");
+    let error = parsed(&format!("one_way = \"in\"\n{}", contact("")));
+    let error = error.unwrap_err().to_string();
+    assert!(error.contains("both_ways = false"), "{error}");
+    // Over TCPCLv4 something may be sent to it.
+    let tcp = "[tcp]\n[[tcp.peer]]\nnode = \"ipn:2.0\"\naddress = \"10.0.0.2:4556\"\n";
+    let both = parsed(&format!("one_way = \"in\"\n{tcp}{}", contact(""))).unwrap();
+    assert!(both.plan.knows(&own, &other));
+    let unplanned = parsed(&format!("one_way = \"in\"\n{tcp}")).unwrap();
+    assert_eq!(unplanned.always().len(), 1, "that over TCPCLv4");
 }

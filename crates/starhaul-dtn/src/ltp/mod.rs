@@ -1,11 +1,11 @@
 //! LTP as a convergence layer: a bundle is *sent* when the far side's LTP has acknowledged it, and it acknowledges what its
-//! node has stored.
+//! node has stored. Over a link without a way back it is sent when it has left.
 
 pub mod blocks;
 mod thread;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     net::SocketAddr,
     sync::{
         Arc, Mutex, OnceLock, PoisonError,
@@ -22,7 +22,8 @@ use hardy_bpa::{
 };
 use starhaul_log::Seldom;
 use starhaul_ltp::{
-    Block, Engine, EngineConfig, EngineId, LinkState, PeerConfig, SegmentChoice, SessionId, Stats,
+    Block, Coding, Engine, EngineConfig, EngineId, LinkState, PeerConfig, SegmentChoice, SessionId,
+    Stats,
 };
 use starhaul_net::{IoMode, PeerAddress, Waker, ltp::LtpDriver};
 use tokio::{
@@ -30,9 +31,9 @@ use tokio::{
     task::JoinSet,
 };
 
-use self::thread::{Arrived, Command, Unsent, Worker};
+use self::thread::{Arrived, Command, Neighbours, Unsent, Worker};
 use crate::{
-    config::LtpConfig,
+    config::{LtpConfig, OneWay},
     halves::{Carrier, Halves},
     plan::NodeId,
     sums,
@@ -49,6 +50,8 @@ const MOST_STORING: usize = 768;
 /// The convergence layer.
 pub(crate) struct LtpLayer {
     peers: Vec<(EngineId, NodeId)>,
+    /// Those of them to which nothing is sent.
+    unreached: BTreeSet<EngineId>,
     commands: mpsc::Sender<Command>,
     waker: Waker,
     arrived: Mutex<Option<tokio::sync::mpsc::UnboundedReceiver<Arrived>>>,
@@ -133,6 +136,8 @@ impl LtpLayer {
             let mut settings = PeerConfig::new(peer.light_time, peer.rate);
             settings.auth = peer.key.clone();
             settings.set_segment_size(peer.segment);
+            settings.coding = peer.repair.map(Coding::new);
+            settings.is_one_way = peer.one_way != OneWay::No;
             // What is longer is refused as it begins to come.
             settings.block_bytes = block_bytes;
             settings.receive_memory = settings.receive_memory.max(memory);
@@ -155,8 +160,9 @@ impl LtpLayer {
         let (outbox, arrived) = tokio::sync::mpsc::unbounded_channel();
         let address = driver.local_addr();
         let (waker, counters) = (driver.waker(), Arc::new(Counters::default()));
-        let engines = config.peers.iter().map(|peer| peer.engine).collect();
-        let worker = Worker::new(driver, inbox, outbox, (counters.clone(), engines));
+        let neighbours = Neighbours::of(config);
+        let unreached = neighbours.unreached.clone();
+        let worker = Worker::new(driver, inbox, outbox, (counters.clone(), neighbours));
         let thread = std::thread::Builder::new()
             .name("ltp".to_owned())
             .spawn(move || worker.run());
@@ -167,6 +173,7 @@ impl LtpLayer {
                 .iter()
                 .map(|peer| (peer.engine, peer.node.clone()))
                 .collect(),
+            unreached,
             commands,
             waker,
             arrived: Mutex::new(Some(arrived)),
@@ -248,6 +255,10 @@ impl Cla for LtpCla {
         // It is registered once.
         let _ = layer.agent.set(sink.clone());
         for (engine, node) in &layer.peers {
+            // The agent sends to whomever it knows.
+            if layer.unreached.contains(engine) {
+                continue;
+            }
             if let Err(error) = sink
                 .add_peer(address(*engine), std::slice::from_ref(node))
                 .await

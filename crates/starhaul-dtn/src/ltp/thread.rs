@@ -17,7 +17,10 @@ use super::{
     Counters,
     blocks::{AGGREGATE, BUNDLE, join},
 };
-use crate::halves::Halves;
+use crate::{
+    config::{LtpConfig, OneWay},
+    halves::Halves,
+};
 
 /// Bundles up to this size share a block with others that wait at the same moment.
 const SMALL: usize = 16 << 10;
@@ -86,14 +89,37 @@ struct Waiting {
     answer: Answer,
 }
 
+/// The engines of the neighbours.
+pub(super) struct Neighbours {
+    all: Vec<EngineId>,
+    /// Those that cannot answer.
+    mute: BTreeSet<EngineId>,
+    /// Those to which nothing is sent.
+    pub(super) unreached: BTreeSet<EngineId>,
+}
+
+impl Neighbours {
+    /// Those of a configuration.
+    pub(super) fn of(config: &LtpConfig) -> Self {
+        let on = |way: OneWay| {
+            let peers = config.peers.iter().filter(move |peer| peer.one_way == way);
+            peers.map(|peer| peer.engine).collect()
+        };
+        Self {
+            all: config.peers.iter().map(|peer| peer.engine).collect(),
+            mute: on(OneWay::Out),
+            unreached: on(OneWay::In),
+        }
+    }
+}
+
 /// What the thread owns.
 pub(super) struct Worker {
     driver: LtpDriver,
     inbox: mpsc::Receiver<Command>,
     outbox: UnboundedSender<Arrived>,
     counters: Arc<Counters>,
-    /// The neighbours.
-    engines: Vec<EngineId>,
+    neighbours: Neighbours,
     waiting: BTreeMap<EngineId, VecDeque<Waiting>>,
     sending: BTreeMap<SessionId, (EngineId, Vec<Answer>)>,
     /// Peers that do not know aggregates.
@@ -110,14 +136,14 @@ impl Worker {
         driver: LtpDriver,
         inbox: mpsc::Receiver<Command>,
         outbox: UnboundedSender<Arrived>,
-        (counters, engines): (Arc<Counters>, Vec<EngineId>),
+        (counters, neighbours): (Arc<Counters>, Neighbours),
     ) -> Self {
         Self {
             driver,
             inbox,
             outbox,
             counters,
-            engines,
+            neighbours,
             waiting: BTreeMap::new(),
             sending: BTreeMap::new(),
             plain: BTreeSet::new(),
@@ -153,7 +179,7 @@ impl Worker {
                 let strangers = self.driver.from_nobody();
                 self.counters.set(&self.driver.engine().stats(), strangers);
                 let engine = self.driver.engine();
-                let sizes = self.engines.iter();
+                let sizes = self.neighbours.all.iter();
                 let sizes = sizes.filter_map(|peer| Some((*peer, engine.segment_choice(*peer)?)));
                 self.counters.set_sizes(sizes.collect());
                 next_tell = Instant::now() + TELL_EVERY;
@@ -177,10 +203,9 @@ impl Worker {
                     bytes,
                 }) => {
                     self.storing_bytes = self.storing_bytes.saturating_sub(bytes);
-                    let engine = self.driver.engine();
                     match is_stored {
-                        true => engine.accept(Instant::now(), session),
-                        false => engine.cancel(Instant::now(), session),
+                        true => self.driver.engine().accept(Instant::now(), session),
+                        false => self.refuse(session),
                     }
                 }
                 Ok(Command::Link {
@@ -282,6 +307,10 @@ impl Worker {
     fn handle(&mut self, event: Event) {
         match event {
             Event::Sent { session } => self.settle(session, &Ok(())),
+            // Nobody will say more of it: its session is over.
+            Event::Transmitted { session } if self.is_to_mute(session) => {
+                self.settle(session, &Ok(()));
+            }
             Event::SendCancelled {
                 session,
                 by,
@@ -314,8 +343,7 @@ impl Worker {
                 if self.storing_bytes.saturating_add(bytes) > MOST_STORING_BYTES
                     && self.storing_bytes > 0
                 {
-                    self.driver.engine().cancel(Instant::now(), session);
-                    return;
+                    return self.refuse(session);
                 }
                 self.storing_bytes += bytes;
                 // The node ends when nobody listens.
@@ -326,8 +354,24 @@ impl Worker {
                 });
             }
             // Bundles are red as a whole.
-            Event::RedPart { session, .. } => self.driver.engine().cancel(Instant::now(), session),
+            Event::RedPart { session, .. } => self.refuse(session),
             _ => {}
+        }
+    }
+
+    /// Whether a session sends to a neighbour that cannot answer.
+    fn is_to_mute(&self, session: SessionId) -> bool {
+        let sending = self.sending.get(&session);
+        sending.is_some_and(|(to, _)| self.neighbours.mute.contains(to))
+    }
+
+    /// Ends a session whose bundles are not taken. One whose sender hears nothing is over as if they were.
+    fn refuse(&mut self, session: SessionId) {
+        let is_heard = !self.neighbours.unreached.contains(&session.originator);
+        let engine = self.driver.engine();
+        match is_heard {
+            true => engine.cancel(Instant::now(), session),
+            false => engine.accept(Instant::now(), session),
         }
     }
 

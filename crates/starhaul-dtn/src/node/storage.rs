@@ -12,10 +12,13 @@ use tokio::runtime::Handle;
 
 use crate::{
     Error,
+    bundle_files::BundleFiles,
     bundle_log::{BundleLog, LoggedBundles, upgrade},
     config::Storage,
     halves::PassingBy,
     journal::Journal,
+    medium::Folder,
+    names::Forgetful,
     schedule::Schedule,
     steady::{Place, SteadyBundles},
     stock::{Stock, counted::Counted, memory::Metadata},
@@ -63,7 +66,7 @@ pub(super) async fn open(config: &Storage, stock: &Arc<Stock>) -> Result<Stores,
     // As many as the stores remember.
     let journal = journal.of_at_most(config.bundles.saturating_mul(GONE));
     let (mut log, mut unread) = (None, None);
-    let (metadata, bundles): (Arc<dyn MetadataStorage>, Arc<dyn BundleStorage>) =
+    let (metadata, bundles): (Arc<dyn Forgetful>, Arc<dyn BundleStorage>) =
         match (folder, &config.database) {
             (None, _) => (
                 Arc::new(Metadata::new(config.bundles.saturating_mul(GONE))),
@@ -100,13 +103,15 @@ pub(super) async fn open(config: &Storage, stock: &Arc<Stock>) -> Result<Stores,
 /// The files of bundles.
 async fn files(folder: &Path, is_synced: bool) -> Result<Arc<SteadyBundles>, Error> {
     let path = folder.join(DATA);
-    let settings = hardy_localdisk_storage::Config {
-        store_dir: path.clone(),
-        fsync: is_synced,
-    };
-    let files = opened(move || hardy_localdisk_storage::new(&settings, true)).await?;
-    let place = Place::Folder { path, is_synced };
-    Ok(SteadyBundles::new(files, place))
+    let made = path.clone();
+    let medium = tokio::task::spawn_blocking(move || Folder::new(made)).await;
+    let medium = medium.unwrap_or_else(|ended| Err(ended.into()));
+    let medium = medium.map_err(|reason| Error::Write {
+        file: path.clone(),
+        reason,
+    })?;
+    let files = BundleFiles::new(Box::new(medium), is_synced);
+    Ok(SteadyBundles::new(files, Place::Folder(path)))
 }
 
 /// The log writes as long as it holds the lock of the folder.

@@ -7,6 +7,7 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
 use hardy_bpa::{
@@ -23,13 +24,14 @@ use hardy_bpv7::{
 use super::{Stock, bundle_bytes, payload_bytes};
 use crate::{
     bundle_log::record::TooLong,
+    names::Forgetful,
     steady::{self, is_refused, refuse, send_back, until_done},
     unread::{self, Unread},
 };
 
 /// The agent's store of metadata, counted.
 pub(crate) struct Counted {
-    store: Arc<dyn MetadataStorage>,
+    store: Arc<dyn Forgetful>,
     stock: Arc<Stock>,
     /// Bundles of a former life whose data were not found yet.
     unconfirmed: Mutex<HashSet<Id>>,
@@ -74,7 +76,7 @@ impl Counted {
 
     /// Counts what goes through `store`; a bundle whose data are `unread` is not taken for one without data.
     pub(crate) fn new(
-        store: Arc<dyn MetadataStorage>,
+        store: Arc<dyn Forgetful>,
         stock: Arc<Stock>,
         unread: Option<Arc<Unread>>,
     ) -> Arc<Self> {
@@ -94,6 +96,50 @@ impl Counted {
         unread.is_some_and(|(unread, name)| unread.contains(&name))
     }
 
+    /// Notes a bundle; whether it is new. If no store can note it, it is given up.
+    async fn note(&self, bundle: &Bundle, is_given_up: &AtomicBool) -> bool {
+        let attempt = || async {
+            match self.store.insert(bundle).await {
+                // The agent deletes its data then, as of a copy.
+                Err(error) if is_final(&error) => {
+                    tracing::error!(id = %bundle.bundle.id, %error, "a bundle cannot be stored, and is given up");
+                    is_given_up.store(true, Ordering::Relaxed);
+                    Ok(false)
+                }
+                inserted => inserted,
+            }
+        };
+        match self.store.insert(bundle).await {
+            Ok(is_new) => is_new,
+            Err(error) if refuse(&error) => false,
+            Err(_) => until_done("note a bundle", attempt).await,
+        }
+    }
+
+    /// Notes a bundle for this node whose name another copy has, if that is being looked at, and turns out not to be what its source sent.
+    async fn note_instead(&self, bundle: &Bundle, is_given_up: &AtomicBool) -> Result<bool> {
+        let (id, began) = (&bundle.bundle.id, tokio::time::Instant::now());
+        loop {
+            match self.get(id).await? {
+                Some(held) if held.metadata.status == BundleStatus::New => {
+                    if began.elapsed() >= PATIENCE {
+                        refuse(&"another copy of it is still being looked at");
+                        return Ok(false);
+                    }
+                    tokio::time::sleep(LOOK_AGAIN).await;
+                }
+                Some(_) => return Ok(false),
+                None => {
+                    let is_new = self.note(bundle, is_given_up).await;
+                    // It is gone: its name is kept, or this bundle has it now, or a third one.
+                    if is_new || is_refused() || self.get(id).await?.is_none() {
+                        return Ok(is_new);
+                    }
+                }
+            }
+        }
+    }
+
     /// Notes that a bundle waits that the agent was about to send or to deliver.
     async fn let_wait(&self, bundle: &Bundle) {
         let mut waiting = bundle.clone();
@@ -108,6 +154,9 @@ fn data_name(bundle: &Bundle) -> Option<String> {
     Some(metadata.get("storage_name")?.as_str()?.to_owned())
 }
 
+/// How long a copy of a bundle that is being looked at waits until it looks again, and until it stays with its sender.
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
+const PATIENCE: Duration = Duration::from_secs(10);
 /// Bundles that a recovery asks for at a time: all of them.
 const MOST_RECOVERED: usize = u32::MAX as usize;
 
@@ -215,6 +264,10 @@ impl MetadataStorage for Counted {
         if is_refused() || unread::is_noted() && self.is_report(bundle) {
             return Ok(false);
         }
+        if steady::is_unreadable() {
+            // The agent would drop it, and keep its name from a copy that is whole.
+            return Ok(false);
+        }
         let room = self
             .is_report(bundle)
             .then(|| self.stock.admit(bundle_bytes(bundle)));
@@ -238,22 +291,12 @@ impl MetadataStorage for Counted {
             return Ok(false);
         }
         let is_given_up = AtomicBool::new(false);
-        let attempt = || async {
-            match self.store.insert(bundle).await {
-                // The agent deletes its data then, as of a copy.
-                Err(error) if is_final(&error) => {
-                    tracing::error!(id = %bundle.bundle.id, %error, "a bundle cannot be stored, and is given up");
-                    is_given_up.store(true, Ordering::Relaxed);
-                    Ok(false)
-                }
-                inserted => inserted,
-            }
-        };
-        let is_new = match self.store.insert(bundle).await {
-            Ok(is_new) => is_new,
-            Err(error) if refuse(&error) => false,
-            Err(_) => until_done("note a bundle", attempt).await,
-        };
+        let mut is_new = self.note(bundle, &is_given_up).await;
+        // A recovery looks at one after the other: none would ever be done with another one.
+        let is_known = !is_new && !is_refused() && !is_given_up.load(Ordering::Relaxed);
+        if is_known && is_own && steady::is_taking() {
+            is_new = self.note_instead(bundle, &is_given_up).await?;
+        }
         let says = || self.stock.is_passed(bundle, steady::marks());
         if is_new {
             self.stock.insert(bundle, false);
@@ -310,7 +353,15 @@ impl MetadataStorage for Counted {
             }
             return Ok(());
         }
-        until_done("remove a bundle", || self.store.tombstone(id)).await;
+        // What is dropped as it comes, or is not what its source sent, leaves its name to another copy.
+        let is_forgotten = steady::is_coming(id) || self.stock.unusable(id).is_some();
+        let remove = || async {
+            match is_forgotten {
+                true => self.store.forget(id).await,
+                false => self.store.tombstone(id).await,
+            }
+        };
+        until_done("remove a bundle", remove).await;
         steady::gone(id);
         self.stock.remove(id);
         Ok(())
@@ -437,9 +488,10 @@ impl MetadataStorage for Counted {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
-    use hardy_bpv7::{builder::Builder, bundle::Flags, creation_timestamp::CreationTimestamp};
+    use hardy_bpv7::{
+        builder::Builder, bundle::Flags, creation_timestamp::CreationTimestamp,
+        status_report::ReasonCode,
+    };
 
     use super::*;
     use crate::{bundle_log::BundleLog, config::Storage, stock::memory::Metadata};
@@ -578,5 +630,107 @@ mod tests {
         let log = open();
         assert!(log.get(&short.bundle.id).await.unwrap().is_some());
         assert!(log.get(&long.bundle.id).await.unwrap().is_none());
+    }
+
+    /// Two bundles of one name: what somebody has made of it, and what its source sent.
+    fn copies(to: &str) -> [Bundle; 2] {
+        let builder = Builder::new("ipn:1.5".parse().unwrap(), to.parse().unwrap());
+        let forged = bundle(builder.with_lifetime(Duration::from_secs(3600)));
+        let mut good = forged.clone();
+        good.metadata.writable.flow_label = Some(7);
+        [forged, good]
+    }
+
+    #[tokio::test]
+    async fn a_bundle_that_is_forgotten_leaves_its_name_to_another() {
+        let folder = tempfile::tempdir().unwrap();
+        let open = || Arc::new(BundleLog::open(folder.path(), &Storage::small(), ()).unwrap());
+        let log = open();
+        let stores: [Arc<dyn Forgetful>; 2] = [log.clone(), Arc::new(Metadata::new(10))];
+        let ([forged, good], [lost, _]) = (copies("ipn:3.5"), copies("ipn:3.5"));
+        let (id, other) = (&good.bundle.id, &lost.bundle.id);
+        for store in &stores {
+            assert!(store.insert(&lost).await.unwrap());
+            assert!(store.insert(&forged).await.unwrap());
+            assert!(!store.insert(&good).await.unwrap());
+            store.forget(other).await.unwrap();
+            store.forget(id).await.unwrap();
+            assert!(store.get(id).await.unwrap().is_none());
+            assert!(store.insert(&good).await.unwrap());
+            assert!(!store.insert(&forged).await.unwrap());
+        }
+        // So it is in the next life.
+        log.close();
+        let log = open();
+        let found = log.get(id).await.unwrap().unwrap();
+        assert_eq!(found.metadata.writable.flow_label, Some(7));
+        assert!(log.get(other).await.unwrap().is_none());
+        assert!(log.insert(&lost).await.unwrap());
+    }
+
+    /// As the agent gives it to the store when it comes.
+    async fn arrives(
+        counted: Arc<Counted>,
+        bundle: Bundle,
+    ) -> std::result::Result<bool, steady::Fault> {
+        let taking = async {
+            steady::saved();
+            counted.insert(&bundle).await.unwrap()
+        };
+        steady::accept(taking).await
+    }
+
+    #[tokio::test]
+    async fn a_copy_waits_until_it_is_known_what_the_first_is() {
+        for is_forged in [true, false] {
+            let counted = counted(Storage::small());
+            let [forged, good] = copies("ipn:3.5");
+            let id = good.bundle.id.clone();
+            assert_eq!(arrives(counted.clone(), forged.clone()).await, Ok(true));
+            let copy = arrives(counted.clone(), good);
+            tokio::pin!(copy);
+            let early = tokio::time::timeout(Duration::from_millis(50), &mut copy);
+            assert!(early.await.is_err(), "the first is still being looked at");
+            if is_forged {
+                let reason = ReasonCode::FailedSecurityOperation;
+                counted.stock.set_unusable(&id, reason);
+                counted.tombstone(&id).await.unwrap();
+            } else {
+                let mut known = forged;
+                known.metadata.status = BundleStatus::Dispatching;
+                counted.update_status(&known).await.unwrap();
+            }
+            assert_eq!(copy.await, Ok(is_forged));
+            assert_eq!(counted.stock.total().bundles, 1);
+        }
+    }
+
+    /// The agent notes the name of a bundle that it cannot read, and drops it.
+    #[tokio::test]
+    async fn a_bundle_that_cannot_be_read_does_not_take_the_name_of_one_that_can() {
+        for to in ["ipn:2.5", "ipn:3.5"] {
+            let counted = counted(Storage::small());
+            let [unreadable, good] = copies(to);
+            let taking = steady::accept(counted.insert(&unreadable)).await;
+            assert!(!taking.unwrap().unwrap());
+            assert_eq!(arrives(counted.clone(), good).await, Ok(true), "{to}");
+        }
+    }
+
+    /// Too many hops over one way say nothing of a copy that comes over another.
+    #[tokio::test]
+    async fn a_bundle_that_is_dropped_as_it_comes_leaves_its_name_to_another() {
+        let counted = counted(Storage::small());
+        let [dropped, good] = copies("ipn:2.5");
+        let taking = async {
+            steady::saved();
+            assert!(counted.insert(&dropped).await.unwrap());
+            counted.tombstone(&dropped.bundle.id).await.unwrap();
+        };
+        steady::accept(taking).await.unwrap();
+        assert_eq!(arrives(counted.clone(), good.clone()).await, Ok(true));
+        // One that was sent on or delivered keeps it.
+        counted.tombstone(&good.bundle.id).await.unwrap();
+        assert_eq!(arrives(counted.clone(), good).await, Ok(false));
     }
 }

@@ -16,6 +16,7 @@ use hardy_bpv7::{bundle::Id, eid::Eid};
 use time::OffsetDateTime;
 
 use super::grace;
+use crate::names::Forgetful;
 
 /// A store that never forgets a bundle that it has. What is let in is limited before.
 pub(crate) struct Metadata {
@@ -197,6 +198,14 @@ impl MetadataStorage for Metadata {
     ) -> Result<()> {
         let is_wanted = |bundle: &Bundle| bundle.metadata.status == *status;
         self.send_oldest(stream, limit, is_wanted).await;
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Forgetful for Metadata {
+    async fn forget(&self, id: &Id) -> Result<()> {
+        self.held().bundles.remove(id);
         Ok(())
     }
 }

@@ -8,6 +8,8 @@ mod dtn7;
 mod fragments;
 mod metrics;
 mod nodes;
+mod one_way;
+mod recovery;
 mod reports;
 mod routes;
 mod security;

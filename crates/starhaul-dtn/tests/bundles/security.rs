@@ -1,6 +1,6 @@
 //! Payloads that are signed or encrypted (RFC 9172): each key alone, and what is changed on the way.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::kit::{
     LIFETIME, Running, content, over_ltp,
@@ -34,6 +34,10 @@ const SIGN: Keys = Keys {
 const ENCRYPT: Keys = Keys {
     encrypt: Some(7),
     ..NONE
+};
+const BOTH: Keys = Keys {
+    encrypt: Some(7),
+    ..SIGN
 };
 
 impl Keys {
@@ -88,6 +92,12 @@ async fn each_key_alone_protects_what_it_is_for() {
         (ENCRYPT, another_encrypt, Fate::Removed),
         (ENCRYPT, NONE, Fate::Waits),
         (ENCRYPT, SIGN.required(), Fate::Removed),
+        // Both: the signature is encrypted, too, and nobody can say that it is wrong without the key for that.
+        (BOTH, BOTH.required(), Fate::Delivered),
+        (BOTH, SIGN, Fate::Waits),
+        (BOTH, SIGN.required(), Fate::Waits),
+        (BOTH, NONE, Fate::Waits),
+        (BOTH, another_encrypt, Fate::Removed),
         // Neither.
         (NONE, ENCRYPT.required(), Fate::Removed),
     ] {
@@ -111,8 +121,13 @@ async fn each_key_alone_protects_what_it_is_for() {
             client.acknowledge(&bundle.id).await.unwrap();
         }
         let left = u64::from(fate == Fate::Waits);
+        let came = match fate {
+            Fate::Removed => (0, 1),
+            Fate::Delivered | Fate::Waits => (1, 0),
+        };
         until(&station, &what, |status| {
-            (status.counters.received, status.storage.bundles) == (1, left)
+            let counters = &status.counters;
+            (counters.received, counters.dropped) == came && status.storage.bundles == left
         })
         .await;
         // What an application has, and has not acknowledged, is stored, too.
@@ -125,36 +140,79 @@ async fn each_key_alone_protects_what_it_is_for() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_payload_waits_for_its_key() {
-    let (a, b) = (udp(), udp());
-    let (first, last) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let text = over_ltp(1, a, 2, b, "") + &ENCRYPT.write(&first);
-    let lander = Running::start_in(first, &text).await;
-    let without = over_ltp(2, b, 1, a, "");
-    let station = Running::start_in(last, &without).await;
-    let mut client = station.client().await;
-    client.open(Some("5")).await.unwrap();
-    let mut source = lander.client().await;
-    source.open(None).await.unwrap();
-    let payload = content(3000, 2);
-    source.send("ipn:2.5", &payload, LIFETIME).await.unwrap();
-    until(&station, "it has come", |status| {
-        (status.counters.received, status.storage.bundles) == (1, 1)
-    })
-    .await;
-    assert!(!client.has_bundle(A_WHILE).await.unwrap());
-    drop(client);
-    let folder = station.stop().await;
-    let text = without + &ENCRYPT.required().write(&folder);
-    let station = Running::start_in(folder, &text).await;
-    let mut client = station.client().await;
-    client.open(Some("5")).await.unwrap();
-    assert!(client.has_bundle(PATIENCE).await.unwrap());
-    let bundle = client.next_bundle().await.unwrap();
-    assert!(bundle.payload == payload);
-    client.acknowledge(&bundle.id).await.unwrap();
-    until(&station, "it is gone", |status| status.storage.bundles == 0).await;
-    drop((client, source));
-    stop([lander, station]).await;
+    for (sender, missing) in [(ENCRYPT, NONE), (BOTH, NONE), (BOTH, SIGN.required())] {
+        let what = format!("from {sender:?} to {missing:?}");
+        let (a, b) = (udp(), udp());
+        let (first, last) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let text = over_ltp(1, a, 2, b, "") + &sender.write(&first);
+        let lander = Running::start_in(first, &text).await;
+        let without = over_ltp(2, b, 1, a, "");
+        let text = without.clone() + &missing.write(&last);
+        let station = Running::start_in(last, &text).await;
+        let mut client = station.client().await;
+        client.open(Some("5")).await.unwrap();
+        let mut source = lander.client().await;
+        source.open(None).await.unwrap();
+        let payload = content(3000, 2);
+        source.send("ipn:2.5", &payload, LIFETIME).await.unwrap();
+        until(&station, &what, |status| {
+            (status.counters.received, status.storage.bundles) == (1, 1)
+        })
+        .await;
+        assert!(!client.has_bundle(A_WHILE).await.unwrap(), "{what}");
+        drop(client);
+        let folder = station.stop().await;
+        let text = without + &sender.required().write(&folder);
+        let station = Running::start_in(folder, &text).await;
+        let mut client = station.client().await;
+        client.open(Some("5")).await.unwrap();
+        assert!(client.has_bundle(PATIENCE).await.unwrap(), "{what}");
+        let bundle = client.next_bundle().await.unwrap();
+        assert!(bundle.payload == payload, "{what}");
+        client.acknowledge(&bundle.id).await.unwrap();
+        until(&station, &what, |status| status.storage.bundles == 0).await;
+        drop((client, source));
+        stop([lander, station]).await;
+    }
+}
+
+/// Only the ends look at what protects a payload.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_on_the_way_sends_on_what_it_cannot_read() {
+    let others = Keys {
+        sign: Some(8),
+        encrypt: Some(8),
+        require: true,
+    };
+    for between in [NONE, SIGN.required(), others] {
+        let [a, b, c] = [udp(), udp(), udp()];
+        let [first, middle, last] = [(); 3].map(|()| tempfile::tempdir().unwrap());
+        let route = "[[route]]\nto = \"ipn:3.*\"\nvia = \"ipn:2.0\"\n";
+        let text = over_ltp(1, a, 2, b, "") + route + &BOTH.write(&first);
+        let lander = Running::start_in(first, &text).await;
+        let peer = format!("[[ltp.peer]]\nnode = \"ipn:3.0\"\naddress = \"{c}\"\n");
+        let text = over_ltp(2, b, 1, a, "") + &peer + &between.write(&middle);
+        let orbiter = Running::start_in(middle, &text).await;
+        let text = over_ltp(3, c, 2, b, "") + &BOTH.required().write(&last);
+        let station = Running::start_in(last, &text).await;
+        let mut client = station.client().await;
+        client.open(Some("5")).await.unwrap();
+        let mut source = lander.client().await;
+        source.open(None).await.unwrap();
+        let payload = content(3000, 3);
+        source.send("ipn:3.5", &payload, LIFETIME).await.unwrap();
+        assert!(client.has_bundle(PATIENCE).await.unwrap(), "{between:?}");
+        let bundle = client.next_bundle().await.unwrap();
+        assert!(bundle.payload == payload, "{between:?}");
+        client.acknowledge(&bundle.id).await.unwrap();
+        until(&orbiter, "it has been sent on", |status| {
+            let counters = &status.counters;
+            (counters.received, counters.sent, counters.dropped) == (1, 1, 0)
+        })
+        .await;
+        drop((client, source));
+        stop([lander, orbiter, station]).await;
+    }
 }
 
 /// The bundles that a node with these keys sends, as they are on the link.
@@ -184,11 +242,7 @@ async fn sent_with(keys: Keys, payloads: &[Vec<u8>]) -> Vec<Vec<u8>> {
 /// Somebody between two nodes changes one byte of what was signed, or of the ciphertext. Another bundle goes through his hands as it was.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_changed_byte_of_a_protected_payload_reaches_no_application() {
-    let both = Keys {
-        sign: Some(7),
-        ..ENCRYPT
-    };
-    for keys in [SIGN, ENCRYPT, both] {
+    for keys in [SIGN, ENCRYPT, BOTH] {
         let payloads: Vec<_> = (0..4).map(|number| content(3000, number)).collect();
         let mut bundles = sent_with(keys, &payloads).await;
         let mut good = String::new();
@@ -213,25 +267,91 @@ async fn a_changed_byte_of_a_protected_payload_reaches_no_application() {
         let mut client = station.client().await;
         client.open(Some("5")).await.unwrap();
         bundles.into_iter().for_each(|bundle| source.send(bundle));
-        let sending = tokio::task::spawn_blocking(move || {
-            let limit = Instant::now() + PATIENCE;
-            while source.driver.engine().sessions().0 > 0 && Instant::now() < limit {
-                source.receive(1, Duration::from_millis(10));
-            }
-            source
-        });
-        let source = sending.await.unwrap();
+        let source = source.settled().await;
         assert!(client.has_bundle(PATIENCE).await.unwrap(), "{keys:?}");
         let arrived = client.next_bundle().await.unwrap();
         assert_eq!(arrived.id, good, "{keys:?}");
         assert!(payloads.contains(&arrived.payload), "{keys:?}");
         client.acknowledge(&arrived.id).await.unwrap();
         until(&station, "the others are gone", |status| {
-            (status.counters.received, status.storage.bundles) == (4, 0)
+            let counters = &status.counters;
+            (counters.received, counters.dropped, status.storage.bundles) == (1, 3, 0)
         })
         .await;
         assert!(!client.has_bundle(A_WHILE).await.unwrap(), "{keys:?}");
         drop((client, source));
         stop([station]).await;
     }
+}
+
+/// When a second copy of a bundle is sent.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Second {
+    /// With the first one.
+    AtOnce,
+    /// When the first one is stored, or dropped.
+    Later,
+    /// When the node was started anew after that.
+    AfterRestart,
+}
+
+/// Somebody sends a bundle with another payload under the name of one that is signed or encrypted, before it or behind it. That one arrives,
+/// and nothing else.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_forged_copy_does_not_shut_out_the_bundle_of_its_name() {
+    for keys in [SIGN, ENCRYPT, BOTH] {
+        let payload = content(3000, 5);
+        let bundles = sent_with(keys, std::slice::from_ref(&payload)).await;
+        let [good] = bundles.as_slice() else {
+            panic!("{} bundles of one payload", bundles.len());
+        };
+        let parsed = ParsedBundle::parse(good, no_keys).unwrap().bundle;
+        let mut forged = good.clone();
+        forged[parsed.blocks[&1].payload_range().start] ^= 1;
+        let name = ParsedBundle::parse(&forged, no_keys).unwrap().bundle.id;
+        assert_eq!(name, parsed.id);
+        for is_forged_first in [true, false] {
+            for second in [Second::AtOnce, Second::Later, Second::AfterRestart] {
+                let what = format!("{keys:?}, forged first: {is_forged_first}, {second:?}");
+                let mut copies = [forged.clone(), good.clone()];
+                if !is_forged_first {
+                    copies.reverse();
+                }
+                let arrived = arrives(keys, copies, second, &what).await;
+                assert!(arrived == payload, "{what}");
+            }
+        }
+    }
+}
+
+/// The one payload that an application gets of two copies of a bundle that a node with these keys is sent.
+async fn arrives(keys: Keys, copies: [Vec<u8>; 2], second: Second, what: &str) -> Vec<u8> {
+    let mut source = Source::new();
+    let (listen, folder) = (udp(), tempfile::tempdir().unwrap());
+    let text = over_ltp(2, listen, 1, source.driver.local_addr(), "");
+    let text = text + &keys.required().write(&folder);
+    let mut station = Running::start_in(folder, &text).await;
+    source.driver.set_address(NODE, listen);
+    let [one, other] = copies;
+    source.send(one);
+    if second != Second::AtOnce {
+        source = source.settled().await;
+    }
+    if second == Second::AfterRestart {
+        let folder = station.stop().await;
+        station = Running::start_in(folder, &text).await;
+    }
+    source.send(other);
+    let source = source.settled().await;
+    // Nobody was there to take the first one before the second came.
+    let mut client = station.client().await;
+    client.open(Some("5")).await.unwrap();
+    assert!(client.has_bundle(PATIENCE).await.unwrap(), "{what}");
+    let bundle = client.next_bundle().await.unwrap();
+    client.acknowledge(&bundle.id).await.unwrap();
+    until(&station, what, |status| status.storage.bundles == 0).await;
+    assert!(!client.has_bundle(A_WHILE).await.unwrap(), "{what}");
+    drop((client, source));
+    stop([station]).await;
+    bundle.payload
 }

@@ -1,6 +1,7 @@
-//! Short connections through SOCKS5 of two gateways against direct ones, and the memory of held connections.
+//! Short connections through SOCKS5 of two gateways against direct ones and those through two bare TCP relays, and the memory of held
+//! connections.
 
-use std::{fs, net::SocketAddr, time::Instant};
+use std::{fs, net::SocketAddr};
 
 use starhaul_gateway::Gateway;
 use tokio::{
@@ -9,7 +10,7 @@ use tokio::{
     task::JoinSet,
 };
 
-use crate::{gateways, median, stream};
+use crate::{clocks, gateways, median, relays, stream};
 
 /// Short connections of one turn, of which so many are open at once.
 const SHORT: usize = 2000;
@@ -20,7 +21,7 @@ const REQUEST_BYTES: usize = 200;
 const ANSWER_BYTES: usize = 10_000;
 const HELD: usize = 1000;
 
-/// Prints the rate of short connections as a share of the direct rate, and what held connections leave behind.
+/// Prints what short connections cost by each way, and what held connections leave behind.
 pub(crate) fn print() {
     stream::runtime().block_on(async {
         let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -29,28 +30,51 @@ pub(crate) fn print() {
         let rule = "socks5 = [{ name = \"s\", listen = \"127.0.0.1:0\" }]\n";
         let gateways = gateways::pair(rule).await;
         let proxy = gateways[0].ingress_address("s").unwrap();
-        print_rates(proxy, target).await;
+        let relays = relays::start(relays::SHORT_BYTES).await;
+        print_costs([relays, proxy], target).await;
         print_memory(&gateways, proxy, target).await;
     });
 }
 
-async fn print_rates(proxy: SocketAddr, target: SocketAddr) {
-    let (mut direct, mut ratios) = (Vec::new(), Vec::new());
-    for _ in 0..TURNS {
-        let rates = [rate(None, target).await, rate(Some(proxy), target).await];
-        direct.push(rates[0]);
-        ratios.push(rates[1] / rates[0]);
-    }
-    println!(
-        "short connections: {:.0} per second directly, ratio through SOCKS5 {:.3}",
-        median(direct.into_iter()),
-        median(ratios.into_iter())
-    );
+/// What the short connections of a turn cost.
+struct Cost {
+    /// Connections per second.
+    rate: f64,
+    /// Processor time of this process for each, in microseconds: client, target and all between them.
+    processor: f64,
 }
 
-/// Connections per second.
-async fn rate(proxy: Option<SocketAddr>, target: SocketAddr) -> f64 {
-    let began = Instant::now();
+async fn print_costs([relays, gateways]: [SocketAddr; 2], target: SocketAddr) {
+    let ways = [
+        ("directly", None),
+        ("through two bare TCP relays", Some(relays)),
+        ("through SOCKS5 of two gateways", Some(gateways)),
+    ];
+    let mut turns: Vec<Vec<Cost>> = Vec::new();
+    for _ in 0..TURNS {
+        let mut turn = Vec::new();
+        for (_, proxy) in ways {
+            turn.push(cost(proxy, target).await);
+        }
+        turns.push(turn);
+    }
+    println!("short connections, medians of {TURNS} turns; ratios are of one turn");
+    for (at, (name, _)) in ways.iter().enumerate() {
+        let figure = |of: &dyn Fn(&[Cost]) -> f64| median(turns.iter().map(|turn| of(turn)));
+        println!(
+            "{name:32} {:7.0} per second, ratio to the direct rate {:.3}, to that of two bare relays {:.3}; \
+             {:5.0} µs of processor time each, {:.2} times that of two bare relays",
+            figure(&|turn| turn[at].rate),
+            figure(&|turn| turn[at].rate / turn[0].rate),
+            figure(&|turn| turn[at].rate / turn[1].rate),
+            figure(&|turn| turn[at].processor),
+            figure(&|turn| turn[at].processor / turn[1].processor),
+        );
+    }
+}
+
+async fn cost(proxy: Option<SocketAddr>, target: SocketAddr) -> Cost {
+    let began = clocks();
     let mut clients = JoinSet::new();
     for _ in 0..AT_ONCE {
         clients.spawn(async move {
@@ -62,7 +86,11 @@ async fn rate(proxy: Option<SocketAddr>, target: SocketAddr) -> f64 {
         });
     }
     clients.join_all().await;
-    SHORT as f64 / began.elapsed().as_secs_f64()
+    let now = clocks();
+    Cost {
+        rate: SHORT as f64 / (now.1 - began.1).as_secs_f64(),
+        processor: (now.0 - began.0).as_secs_f64() * 1e6 / SHORT as f64,
+    }
 }
 
 async fn print_memory(gateways: &[Gateway; 2], proxy: SocketAddr, target: SocketAddr) {
@@ -106,7 +134,8 @@ async fn serve(listener: TcpListener) {
     }
 }
 
-async fn connect(proxy: Option<SocketAddr>, target: SocketAddr) -> TcpStream {
+/// Connects to the target, through the SOCKS5 server `proxy` if there is one.
+pub(crate) async fn connect(proxy: Option<SocketAddr>, target: SocketAddr) -> TcpStream {
     let Some(proxy) = proxy else {
         return TcpStream::connect(target).await.unwrap();
     };

@@ -76,38 +76,40 @@ async fn connect(count: usize) -> ([Gateway; 2], Vec<(TcpStream, TcpStream)>) {
 
 impl Contender for Gateways {
     fn transfer(&mut self, bytes: u64) {
-        let share = bytes / self.connections.len() as u64;
-        let tasks: Vec<_> = self
-            .connections
-            .drain(..)
-            .map(|(mut sender, mut receiver)| {
-                let sending = self.runtime.spawn(async move {
-                    let chunk = vec![7; stream::CHUNK_BYTES];
-                    let mut left = share;
-                    while left > 0 {
-                        let now = left.min(chunk.len() as u64);
-                        let part = &chunk[..usize::try_from(now).unwrap()];
-                        sender.write_all(part).await.unwrap();
-                        left -= now;
-                    }
-                    sender
-                });
-                let receiving = self.runtime.spawn(async move {
-                    let mut buffer = vec![0; stream::CHUNK_BYTES];
-                    let mut left = share;
-                    while left > 0 {
-                        left -= receiver.read(&mut buffer).await.unwrap() as u64;
-                    }
-                    receiver
-                });
-                (sending, receiving)
-            })
-            .collect();
-        for (sending, receiving) in tasks {
-            let both = self
-                .runtime
-                .block_on(async { tokio::join!(sending, receiving) });
-            self.connections.push((both.0.unwrap(), both.1.unwrap()));
-        }
+        carry(&self.runtime, &mut self.connections, bytes);
+    }
+}
+
+/// Delivers so many bytes over all connections, each from its first end to its second.
+pub(crate) fn carry(runtime: &Runtime, connections: &mut Vec<(TcpStream, TcpStream)>, bytes: u64) {
+    let share = bytes / connections.len() as u64;
+    let tasks: Vec<_> = connections
+        .drain(..)
+        .map(|(mut sender, mut receiver)| {
+            let sending = runtime.spawn(async move {
+                let chunk = vec![7; stream::CHUNK_BYTES];
+                let mut left = share;
+                while left > 0 {
+                    let now = left.min(chunk.len() as u64);
+                    let part = &chunk[..usize::try_from(now).unwrap()];
+                    sender.write_all(part).await.unwrap();
+                    left -= now;
+                }
+                sender
+            });
+            let receiving = runtime.spawn(async move {
+                let mut buffer = vec![0; stream::CHUNK_BYTES];
+                let mut left = share;
+                while left > 0 {
+                    left -= receiver.read(&mut buffer).await.unwrap() as u64;
+                }
+                receiver
+            });
+            (sending, receiving)
+        })
+        .collect();
+    for (sending, receiving) in tasks {
+        let both = runtime.block_on(async { tokio::join!(sending, receiving) });
+        connections.push((both.0.unwrap(), both.1.unwrap()));
     }
 }

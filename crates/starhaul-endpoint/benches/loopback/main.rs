@@ -1,5 +1,6 @@
 //! What a byte costs over real sockets on loopback: a reliable stream of ours and a TCP connection through two gateways, against one
-//! QUIC stream with nothing of ours, in gigabits per second of processor time, both ends counted. See docs/performance.md.
+//! QUIC stream with nothing of ours and against two bare TCP relays, in gigabits per second of processor time, both ends counted. See
+//! docs/performance.md.
 
 #![allow(
     clippy::unwrap_used,
@@ -9,6 +10,7 @@
 mod bare;
 mod connections;
 mod gateways;
+mod relays;
 mod stream;
 mod udp;
 
@@ -18,6 +20,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use bare::Bare;
 use gateways::Gateways;
+use relays::Relays;
 use stream::Stream;
 
 /// As in the program.
@@ -30,6 +33,9 @@ const TURN_BYTES: u64 = 200_000_000;
 const ROUNDS: usize = 9;
 /// The largest UDP payload, on all sides.
 const PACKET_BYTES: u16 = 1452;
+
+/// What gateways cannot get beyond, for they copy in user space, too.
+const BARE_RELAYS: &str = "TCP through two bare relays";
 
 /// One way to move bytes.
 trait Contender {
@@ -49,9 +55,10 @@ fn main() {
         .skip(1)
         .find(|name| !name.starts_with("--"));
     type Make = fn() -> Box<dyn Contender>;
-    let contenders: [(&str, Make); 4] = [
+    let contenders: [(&str, Make); 5] = [
         ("bare QUIC stream", || Box::new(Bare::new())),
         ("reliable stream", || Box::new(Stream::new())),
+        (BARE_RELAYS, || Box::new(Relays::new())),
         ("TCP through two gateways", || Box::new(Gateways::new(1))),
         ("8 TCP connections through them", || {
             Box::new(Gateways::new(8))
@@ -99,13 +106,20 @@ fn print_ratios(contenders: &[(&str, Box<dyn Contender>, Costs)]) {
     let Some((_, _, first)) = contenders.first() else {
         return;
     };
+    let relays = contenders.iter().find(|(name, ..)| *name == BARE_RELAYS);
     for (name, _, costs) in contenders {
-        let rounds = first.processor.iter().zip(&costs.processor);
+        let against = |other: &Costs| {
+            let rounds = other.processor.iter().zip(&costs.processor);
+            median(rounds.map(|(other, own)| other / own))
+        };
+        let of_relays = relays.map_or_else(String::new, |(_, _, relays)| {
+            format!(", to two bare relays {:.3}", against(relays))
+        });
         println!(
-            "{name:32} {:6.2} Gbit per second of processor time, {:6.2} Gbit/s, ratio {:.3}",
+            "{name:32} {:6.2} Gbit per second of processor time, {:6.2} Gbit/s, ratio {:.3}{of_relays}",
             8e-9 / median(costs.processor.iter().copied()),
             8e-9 / median(costs.wall.iter().copied()),
-            median(rounds.map(|(first, own)| first / own)),
+            against(first),
         );
     }
 }

@@ -30,7 +30,7 @@ pub(super) const RATES: &[Key] = &[
         .or_none("none; `dedicated` only")
         .such_as("\"/run/modem/rate\"")
         .with(&[("controller", "\"dedicated\""), ("rate", "\"15mbit\"")])
-        .means("File or local stream socket from which the rate is read repeatedly. [Format](gateway.md#a-modem-that-reports-its-rate)."),
+        .means("File or local stream socket from which the rate, and the bit-error rate if the modem knows it, are read repeatedly. [Format](gateway.md#a-modem-that-reports-its-rate)."),
 ];
 /// The controller of paths that peers open where nobody names one.
 pub(super) const DEFAULT_CONTROLLER: ControllerConfig = ControllerConfig::Bbr;

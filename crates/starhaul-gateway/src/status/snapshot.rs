@@ -341,9 +341,10 @@ fn session_status(
     let age = session.age();
     let problems = session.inner.path_problems();
     let probers = session.inner.path_probers();
-    let paths = session.inner.path_status();
+    let known = session.inner.path_status();
     let now = Instant::now();
-    let paths = paths.iter().map(|status| Path {
+    let paths = known.iter().map(|status| Path {
+        shares_bottleneck_with: sharers(status, &known),
         last_error: problems.get(&status.path).cloned(),
         detector: probers.get(&status.path).map(detector::detector),
         traffic: meter.traffic(&Counted::Path(id, status.path), path_bytes(status), age),
@@ -417,6 +418,18 @@ fn scheduler(session: &PeerSession) -> Scheduler {
     }
 }
 
+/// Names of the other paths that seem to share a bottleneck with this one.
+fn sharers(path: &PathStatus, known: &[PathStatus]) -> Vec<String> {
+    let shares = |other: &&PathStatus| match (&path.stats, &other.stats) {
+        (Some(ours), Some(theirs)) => {
+            other.path != path.path && ours.shares_bottleneck_with(theirs)
+        }
+        _ => false,
+    };
+    let sharers = known.iter().filter(shares);
+    sharers.map(|other| other.name.clone()).collect()
+}
+
 /// A path whose address is not known.
 fn unresolved_path(path: Unresolved) -> Path {
     Path {
@@ -432,6 +445,7 @@ fn unresolved_path(path: Unresolved) -> Path {
         reconfigurations: Reconfigurations::default(),
         limit_bit_per_s: None,
         segment_rtt_ms: None,
+        shares_bottleneck_with: Vec::new(),
         detector: None,
         last_error: Some(path.problem),
         traffic: Traffic::default(),
@@ -466,6 +480,7 @@ fn path(path: &PathStatus, now: Instant) -> Path {
         },
         limit_bit_per_s: path.rate_limit.map(Bandwidth::bits_per_second),
         segment_rtt_ms: path.segment_rtt.and_then(millis),
+        shares_bottleneck_with: Vec::new(),
         detector: None,
         last_error: None,
         traffic: Traffic::default(),
@@ -478,6 +493,7 @@ fn path(path: &PathStatus, now: Instant) -> Path {
             loss: finite(stats.loss_rate),
             loss_window_max: finite(stats.loss_window_max),
             loss_burst_length: finite(stats.burst_length),
+            told_loss: stats.told_loss,
             bytes_sent: stats.bytes_sent,
             bytes_received: stats.bytes_received,
             datagrams_sent: stats.datagrams_sent,

@@ -1,5 +1,6 @@
-//! An experiment in virtual time that is declared: parts, each with its columns, the runs that give its rows, and its plots. Its
-//! command, its line in the list, the estimate of its time, progress, tables, page and files follow.
+//! An experiment that is declared: parts, each with its columns, the runs that give its rows, and its plots. Its command, its line in the
+//! list, the estimate of its time, progress, tables, page and files follow. Runs are in virtual time, but for those of parts that measure
+//! this computer.
 
 use std::{path::PathBuf, sync::OnceLock, time::Instant};
 
@@ -9,7 +10,7 @@ use starhaul_plot::{Column, Table};
 
 use super::{
     About, Context, Experiment, Found, Plan, Plot, Progress, Records,
-    parallel::{cores, in_parallel, span},
+    parallel::{cores, in_threads, span},
     report::{Results, Rows, titled},
 };
 use crate::Error;
@@ -56,6 +57,8 @@ struct Job {
     system: Option<&'static str>,
     /// What `--seed` runs it alone.
     seed: u64,
+    /// It measures this computer, and so has it for itself.
+    is_real: bool,
 }
 
 impl Job {
@@ -161,6 +164,7 @@ impl Part {
             records: Records::default(),
             system: None,
             seed: 0,
+            is_real: false,
         };
         Self {
             has_sessions: true,
@@ -191,6 +195,7 @@ impl Part {
             work: Box::new(move |_: &Records| Ok(Table::of(&columns(), &run(&setup)?))),
             records: Records::default(),
             seed: 0,
+            is_real: false,
         };
         Self {
             systems,
@@ -218,6 +223,20 @@ impl Part {
                 ..job
             };
             jobs(quick, seed, chosen).into_iter().map(weighed).collect()
+        });
+        self
+    }
+
+    /// With runs that measure this computer in real time: one after the other, when all runs in virtual time are done.
+    #[must_use]
+    pub fn in_real_time(mut self) -> Self {
+        let jobs = self.jobs;
+        self.jobs = Box::new(move |quick, seed, chosen| {
+            let real = |job: Job| Job {
+                is_real: true,
+                ..job
+            };
+            jobs(quick, seed, chosen).into_iter().map(real).collect()
         });
         self
     }
@@ -383,6 +402,19 @@ fn records(options: &ArgMatches) -> Result<Records, Error> {
     Ok(Records::new(folder.transpose()?))
 }
 
+/// So many of something.
+fn plural(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
+/// How many runs of this kind are made at a time.
+fn threads(is_real: bool) -> usize {
+    match is_real {
+        true => 1,
+        false => cores(),
+    }
+}
+
 /// A study as it was asked for.
 struct StudyPlan {
     /// Results without rows.
@@ -390,7 +422,73 @@ struct StudyPlan {
     /// Each with the number of its part.
     jobs: Vec<(usize, Job)>,
     /// The runs that were made to learn how long the others take, with their numbers. They count.
-    tried: OnceLock<Vec<(usize, Result<Table, Error>)>>,
+    tried: OnceLock<Vec<Tried>>,
+}
+
+/// What came of a run, with its number.
+type Tried = (usize, Result<Table, Error>);
+
+impl StudyPlan {
+    /// Makes the first run of each part, of those in real time or of the others: all at once if all will run so. What came of them, and
+    /// how many seconds the others take, one after the other.
+    fn try_firsts(&self, is_real: bool) -> (Vec<Tried>, f64) {
+        let first = |part| {
+            let mut jobs = self.jobs.iter();
+            jobs.position(|(of, job)| *of == part && job.is_real == is_real)
+        };
+        let firsts: Vec<usize> = (0..self.results.rows.len()).filter_map(first).collect();
+        let timed = |number: &usize| {
+            let began = Instant::now();
+            let found = self.jobs[*number].1.run();
+            (found, began.elapsed().as_secs_f64())
+        };
+        let weight = |number: &usize| self.jobs[*number].1.weight;
+        let timed = in_threads(threads(is_real), &firsts, weight, timed, &mut |_| {});
+        let (mut left, mut tried) = (0.0, Vec::new());
+        for (number, (found, seconds)) in firsts.into_iter().zip(timed) {
+            let (part, first) = &self.jobs[number];
+            let others = self.jobs.iter().filter(|(of, _)| of == part);
+            let weights: f64 = others.map(|(_, job)| job.weight / first.weight).sum();
+            left += (weights - 1.0) * seconds;
+            tried.push((number, found));
+        }
+        (tried, left)
+    }
+
+    /// What came of each run, in their order; those that were tried count.
+    fn run_all(&self, progress: &mut dyn FnMut(Progress)) -> Vec<Result<Table, Error>> {
+        let tried = self.tried.get().map_or(&[][..], Vec::as_slice);
+        let known = |number: usize| tried.iter().find(|(of, _)| *of == number);
+        let weight = |number: &usize| match known(*number) {
+            Some(_) => 0.0,
+            None => self.jobs[*number].1.weight,
+        };
+        let work = |number: &usize| match known(*number) {
+            Some((_, Ok(table))) => Ok(table.clone()),
+            _ => self.jobs[*number].1.run(),
+        };
+        let numbers: Vec<usize> = (0..self.jobs.len()).collect();
+        let total: f64 = numbers.iter().map(weight).sum();
+        let (began, mut done, mut found) = (Instant::now(), 0.0, Vec::new());
+        for is_real in [false, true] {
+            let these = numbers.iter().copied();
+            let these: Vec<usize> = these
+                .filter(|number| self.jobs[*number].1.is_real == is_real)
+                .collect();
+            let share = these.iter().map(weight).sum::<f64>() / total.max(f64::MIN_POSITIVE);
+            let mut tell = |of: Progress| {
+                progress(Progress {
+                    done: done + share * of.done,
+                    elapsed: began.elapsed(),
+                });
+            };
+            let results = in_threads(threads(is_real), &these, weight, work, &mut tell);
+            found.extend(these.into_iter().zip(results));
+            done += share;
+        }
+        found.sort_by_key(|(number, _)| *number);
+        found.into_iter().map(|(_, table)| table).collect()
+    }
 }
 
 impl Plan for StudyPlan {
@@ -399,39 +497,32 @@ impl Plan for StudyPlan {
     }
 
     fn describe(&self) -> String {
-        // The first of each part; all at once, as all will run.
-        let first = |part| self.jobs.iter().position(|(of, _)| *of == part);
-        let firsts: Vec<usize> = (0..self.results.rows.len()).filter_map(first).collect();
-        let timed = |number: &usize| {
-            let began = Instant::now();
-            let found = self.jobs.get(*number).map(|(_, job)| job.run());
-            (found, began.elapsed().as_secs_f64())
-        };
-        let timed = in_parallel(
-            &firsts,
-            |number| self.jobs[*number].1.weight,
-            timed,
-            &mut |_| {},
-        );
-        let mut left = 0.0;
-        for (number, (_, seconds)) in firsts.iter().zip(&timed) {
-            let (part, first) = &self.jobs[*number];
-            let others = self.jobs.iter().filter(|(of, _)| of == part);
-            let weights: f64 = others.map(|(_, job)| job.weight / first.weight).sum();
-            left += (weights - 1.0) * seconds;
+        let mut tried = Vec::new();
+        let mut all = Vec::new();
+        for is_real in [false, true] {
+            let count = self.jobs.iter().filter(|(_, job)| job.is_real == is_real);
+            let count = count.count();
+            if count == 0 {
+                continue;
+            }
+            let (found, left) = self.try_firsts(is_real);
+            tried.extend(found);
+            let runs = plural(count, "run");
+            all.push(match is_real {
+                true => format!(
+                    "{runs} in real time, one after the other: about {}",
+                    span(left)
+                ),
+                false => format!(
+                    "{runs} in virtual time: about {} on {}",
+                    span(left / f64::from(u32::try_from(cores()).unwrap_or(1))),
+                    plural(cores(), "core"),
+                ),
+            });
         }
-        let found = firsts.into_iter().zip(timed);
-        let found = found.filter_map(|(number, (found, _))| Some((number, found?)));
         // A second call gives the second measurement.
-        let _ = self.tried.set(found.collect());
-        let plural =
-            |count: usize, what| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
-        format!(
-            "{} in virtual time: about {} on {}",
-            plural(self.jobs.len(), "run"),
-            span(left / f64::from(u32::try_from(cores()).unwrap_or(1))),
-            plural(cores(), "core"),
-        )
+        let _ = self.tried.set(tried);
+        all.join("; ")
     }
 
     fn run(
@@ -439,18 +530,7 @@ impl Plan for StudyPlan {
         context: &Context<'_>,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Box<dyn Found>, Error> {
-        let tried = self.tried.get().map_or(&[][..], Vec::as_slice);
-        let known = |number: usize| tried.iter().find(|(of, _)| *of == number);
-        let numbers: Vec<usize> = (0..self.jobs.len()).collect();
-        let found = in_parallel(
-            &numbers,
-            |number| known(*number).map_or(self.jobs[*number].1.weight, |_| 0.0),
-            |number| match known(*number) {
-                Some((_, Ok(table))) => Ok(table.clone()),
-                _ => self.jobs[*number].1.run(),
-            },
-            progress,
-        );
+        let found = self.run_all(progress);
         let mut results = self.results.clone();
         results.command = context.command.to_owned();
         let mut failed = Vec::new();
@@ -479,6 +559,11 @@ impl Plan for StudyPlan {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a failed call is a failed test")]
+
+    use std::{
+        sync::atomic::{AtomicUsize, Ordering},
+        time::Duration,
+    };
 
     use super::*;
 
@@ -516,6 +601,53 @@ mod tests {
         assert!(!json["rows"].to_string().contains('8'), "{json}");
         let note = "failed: a run of part with seed 8, which does not count: connection of 8 lost";
         assert_eq!(json["skipped"], serde_json::json!([note]));
+    }
+
+    /// What measures this computer would measure the others, too.
+    #[test]
+    fn a_run_in_real_time_has_this_computer_for_itself() {
+        static RUNNING: AtomicUsize = AtomicUsize::new(0);
+        /// Takes a moment, and says how many others ran when it began.
+        fn run(_: &u64) -> Result<Vec<u64>, Error> {
+            let others = RUNNING.fetch_add(1, Ordering::SeqCst);
+            std::thread::sleep(Duration::from_millis(5));
+            RUNNING.fetch_sub(1, Ordering::SeqCst);
+            Ok(vec![others as u64])
+        }
+        let columns = || {
+            vec![Column::count("others", "others", |others: &u64| {
+                (*others).into()
+            })]
+        };
+        let setups = |_: bool, seed: u64| vec![seed; 4];
+        let study = Study::new("study", "", "", "", "")
+            .part(Part::new("real", "", "", columns, setups, run).in_real_time())
+            .part(Part::new("virtual", "", "", columns, setups, run));
+        let options = study.command().get_matches_from(["study", "--runs", "2"]);
+        let context = Context {
+            command: "study",
+            bench: &|| Err(Error::Failed("it needs no links".into())),
+        };
+        let plan = study.plan(&options, 7).unwrap();
+        let mut last = 0.0;
+        let found = plan
+            .run(&context, &mut |progress| {
+                assert!(progress.done >= last, "{progress:?} after {last}");
+                last = progress.done;
+            })
+            .unwrap();
+        assert!((last - 1.0).abs() < 1e-9, "{last}");
+        let json: serde_json::Value = serde_json::from_str(&found.json().unwrap()).unwrap();
+        let real = json["real"].as_array().unwrap();
+        assert_eq!(
+            (real.len(), json["virtual"].as_array().unwrap().len()),
+            (8, 8)
+        );
+        assert!(real.iter().all(|row| row["others"] == 0), "{json}");
+        let said = study.plan(&options, 7).unwrap().describe();
+        for part in ["8 runs in virtual time", "8 runs in real time"] {
+            assert!(said.contains(part), "{said}");
+        }
     }
 
     #[test]

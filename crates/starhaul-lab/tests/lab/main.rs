@@ -4,4 +4,5 @@ mod experiments;
 mod leocc;
 mod leotp;
 mod leotp_goals;
+mod ltp;
 mod overload;

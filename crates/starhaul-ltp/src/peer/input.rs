@@ -1,6 +1,7 @@
 //! Segments from the peer.
 
 use bytes::Bytes;
+use starhaul_fec::Codec;
 
 use super::{Context, Control, Peer};
 use crate::{
@@ -9,7 +10,7 @@ use crate::{
     coding::SYMBOL_COST,
     integrity,
     receive::{ReceiveSession, Refusal},
-    segment::{Body, Checkpoint, Data, Extensions, Repair, Report, Segment, parse},
+    segment::{Body, Checkpoint, Data, Extensions, Parity, Repair, Report, Segment, parse},
     send::ReportOutcome,
 };
 
@@ -47,6 +48,7 @@ impl Peer {
         let expected = match segment.body {
             Body::Data(_)
             | Body::Repair(_)
+            | Body::Parity(_)
             | Body::ReportAck { .. }
             | Body::Cancel {
                 by: End::Sender, ..
@@ -66,6 +68,7 @@ impl Peer {
             Body::Repair(repair) => {
                 self.handle_repair(cx, session, &repair, segment.trailer);
             }
+            Body::Parity(parity) => self.handle_parity(cx, session, &parity, segment.trailer),
             Body::Report(report) => {
                 let reception = integrity::reception(segment.trailer);
                 self.handle_report(cx, session, &report, reception);
@@ -214,9 +217,45 @@ impl Peer {
         repair: &Repair<'_>,
         trailer: Extensions<'_>,
     ) {
+        // A symbol, and the data that it may recover.
+        let cost = repair.payload.len() * (1 + usize::from(repair.repairs)) + SYMBOL_COST;
+        let checksum = integrity::checksum(trailer);
+        let take = |session: &mut ReceiveSession, codec: &mut Codec| {
+            session.take_symbol(codec, repair, checksum)
+        };
+        self.handle_coded(cx, id, (repair.service, repair.red), cost, take);
+    }
+
+    /// A parity; it may complete the red part, too.
+    fn handle_parity(
+        &mut self,
+        cx: &mut Context<'_>,
+        id: SessionId,
+        parity: &Parity<'_>,
+        trailer: Extensions<'_>,
+    ) {
+        // With the symbols of a code that it may help, of which it does not tell how many can be missing.
+        let cost = parity.payload.len() * (1 + usize::from(parity.symbols)) + SYMBOL_COST;
+        let checksum = integrity::checksum(trailer);
+        let take = |session: &mut ReceiveSession, codec: &mut Codec| {
+            session.take_parity(codec, parity, checksum)
+        };
+        self.handle_coded(cx, id, (parity.service, parity.red), cost, take);
+    }
+
+    /// A segment of codes of a red part of so many bytes, that may take `cost` bytes of memory; `take` tells how many it recovered, or that it
+    /// contradicts others.
+    fn handle_coded(
+        &mut self,
+        cx: &mut Context<'_>,
+        id: SessionId,
+        (service, red): (u64, u64),
+        cost: usize,
+        take: impl FnOnce(&mut ReceiveSession, &mut Codec) -> Option<u64>,
+    ) {
         let now = self.time(cx);
         let is_new = !self.receives.contains_key(&id.number);
-        if is_new && !self.begin_receive(cx, id, repair.service) {
+        if is_new && !self.begin_receive(cx, id, service) {
             return;
         }
         let Some(session) = self
@@ -228,13 +267,11 @@ impl Peer {
             return;
         };
         let longest = self.config.longest_block(cx.memory.receive_limit);
-        if repair.red > longest && !session.is_delivered() {
+        if red > longest && !session.is_delivered() {
             return self.refuse_length(cx, id.number);
         }
         session.hear(now);
         self.heard = now;
-        // A symbol, and the data that it may recover.
-        let cost = repair.payload.len() * (1 + usize::from(repair.repairs)) + SYMBOL_COST;
         if !has_room(&self.config, self.memory, cx, session.width() + cost) {
             session.stay();
         }
@@ -242,8 +279,8 @@ impl Peer {
             cx.stats.dropped.no_room += 1;
             return;
         }
-        let (held, checksum) = (session.held(), integrity::checksum(trailer));
-        let taken = session.take_symbol(&mut self.codec, repair, checksum);
+        let held = session.held();
+        let taken = take(session, &mut self.codec);
         let now_held = session.held();
         match taken {
             Some(recovered) => self.note_red(cx, (held, now_held), 0, recovered),
@@ -252,7 +289,7 @@ impl Peer {
                 return;
             }
         }
-        self.report_on(cx, id, None, repair.red);
+        self.report_on(cx, id, None, red);
         self.end_if_finished(cx, id.number);
     }
 
@@ -294,9 +331,9 @@ impl Peer {
         let reports = match checkpoint {
             _ if self.config.is_one_way => return,
             _ if session.is_held() => return session.answer_later(checkpoint),
+            // Also without a checkpoint: that was answered before, or repair symbols came first and it may be lost.
+            _ if completes => session.report_completion(checkpoint, claims),
             Some(at) => session.answer(at, end, claims),
-            // The checkpoint was answered before, or its repair symbols came first and it may be lost.
-            None if completes => session.report_completion(claims),
             None => return,
         };
         self.queue_reports(id.number, &reports);

@@ -9,6 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use bytes::Bytes;
 use rand_chacha::{
     ChaCha8Rng,
     rand_core::{RngCore, SeedableRng},
@@ -18,7 +19,9 @@ use starhaul_units::Bandwidth;
 
 use crate::{
     CancelReason, End, EngineId, Event, NumberWidth, PeerConfig, SegmentChoice, SessionId, Stats,
+    auth::TRAILER_BYTES,
     clock::{Clock, PeerTime, Timer, Timers},
+    coding::Layout,
     contents::Contents,
     credit::Credit,
     ended::Ended,
@@ -144,7 +147,7 @@ impl Peer {
             may_transmit: true,
             sends: BTreeMap::new(),
             receives: BTreeMap::new(),
-            ended: Ended::new(answer.silence(config.retransmission_limit)),
+            ended: Ended::new(config.longest_silence()),
             control: VecDeque::new(),
             repairs: VecDeque::new(),
             fresh: VecDeque::new(),
@@ -230,11 +233,6 @@ impl Peer {
         self.sizes.choice()
     }
 
-    /// Bytes of data in its segments at present.
-    pub(crate) fn segment_data(&self) -> usize {
-        self.sizes.again()
-    }
-
     /// Sessions being sent and received.
     pub(crate) fn sessions(&self) -> (usize, usize) {
         (self.sends.len(), self.receives.len())
@@ -280,22 +278,36 @@ impl Peer {
         self.may_transmit && (!self.control.is_empty() || has_data && may_send)
     }
 
-    /// Begins to send a block, which has so many red bytes, with CRC32C of these if it is known; returns the number of its session.
+    /// Begins to send a block in two pieces, which has so many red bytes, with CRC32C of these if it is known; returns the number of its
+    /// session.
     pub(crate) fn send(
         &mut self,
         cx: &mut Context<'_>,
         service: u64,
-        block: Contents,
+        (head, rest): (Bytes, Bytes),
         red: (u64, Option<u32>),
     ) -> u64 {
         let number = cx.numbers.session(&self.sends);
+        let layout = self.layout(red.0);
+        let segment = layout.map_or(self.sizes.again(), |layout| layout.symbol);
+        let block = Contents::new(head, rest, segment);
         cx.memory.sending += block.len();
-        // Codes have symbols of one size.
-        let symbol = self.config.coding.map(|_| self.sizes.safe());
-        let session = SendSession::new(service, block, red, cx.numbers.serial(), symbol);
+        let session = SendSession::new(service, block, red, cx.numbers.serial(), layout);
         self.sends.insert(number, session);
         self.fresh.push_back(number);
         number
+    }
+
+    /// How a red part of so many bytes is coded, if it is.
+    fn layout(&self, red: u64) -> Option<Layout> {
+        let coding = self.config.coding.filter(|_| red > 0)?;
+        let (most, config) = (self.sizes.safe(), &self.config);
+        let signature = config.auth.as_ref().map_or(0, |_| TRAILER_BYTES);
+        let overhead = config.overhead + signature;
+        Some(match config.is_one_way {
+            true => Layout::without_return(red, most, coding, overhead),
+            false => Layout::usual(red, most, coding),
+        })
     }
 
     pub(crate) fn is_sending(&self, number: u64) -> bool {
@@ -454,7 +466,7 @@ impl Peer {
     /// How long a sending peer may be silent: until it has given up its red part; if only green data can come, some times as long as it
     /// took from data to data before, for it may send them over a slow link.
     fn patience(&self, session: &ReceiveSession) -> Duration {
-        let silence = self.answer.silence(self.config.retransmission_limit);
+        let silence = self.answer.patience(self.config.retransmission_limit);
         if session.awaits_red() {
             return silence;
         }

@@ -85,6 +85,7 @@ impl Peer {
         if !put(&self.config, &self.pacer, &mut self.credit, segment, batch) {
             return false;
         }
+        self.answer.reported();
         let due = now.plus(self.answer.timeout(report.attempts));
         if report.attempts == 0 {
             report.sent = (now, self.clock.stops());
@@ -192,19 +193,18 @@ impl Peer {
         self.window.as_ref().is_none_or(Window::has_room)
     }
 
-    /// Writes the repair symbols of a code that is about to end; returns whether all fitted.
+    /// Writes the repair symbols of a code that is about to end, and the parities behind those of the last; returns whether all fitted.
     fn write_symbols(&mut self, cx: &mut Context<'_>, number: u64, batch: &mut Batch) -> bool {
         let id = self.sent_id(cx, number);
-        let (Some(coding), Some(session)) = (self.config.coding, self.sends.get_mut(&number))
-        else {
+        let Some(session) = self.sends.get_mut(&number) else {
             return true;
         };
-        session.make_symbols(&mut self.codec, coding);
+        session.make_symbols(&mut self.codec);
         while let Some((symbol, checksum)) = session.symbol() {
             let trailer = checksum
                 .filter(|_| self.config.integrity)
                 .map(Trailer::checksum);
-            let mut segment = plain(id, Body::Repair(symbol));
+            let mut segment = plain(id, symbol);
             if let Some(trailer) = &trailer {
                 segment.trailer = trailer.extensions();
             }

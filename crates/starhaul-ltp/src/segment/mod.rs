@@ -71,6 +71,8 @@ pub enum Body<'a> {
     Data(Data<'a>),
     /// A repair symbol (type 5, which RFC 5326 leaves undefined; see [`crate::Coding`]).
     Repair(Repair<'a>),
+    /// A parity of several codes (type 5, too).
+    Parity(Parity<'a>),
     /// A reception report (type 8).
     Report(Report<'a>),
     /// Acknowledges a report (type 9).
@@ -127,6 +129,28 @@ pub struct Repair<'a> {
     /// The index of this one: at least the number of data symbols.
     pub index: u8,
     /// The symbol.
+    pub payload: &'a [u8],
+}
+
+/// Bytes of a parity, at least: shorter ones would cost a receiver more than whoever sends them.
+pub(crate) const LEAST_PARITY: usize = 64;
+
+/// The sum (exclusive or) of one symbol of each code of a red part, all at the same place of their codes. On the wire a repair symbol of a
+/// code without data symbols, which engines that do not know parities drop: service, 0, length of the red part, 1 if the block ends with
+/// it or 0, 0, data symbols of each code, index, length, sum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Parity<'a> {
+    /// The client service at the receiver.
+    pub service: u64,
+    /// Length of the red part.
+    pub red: u64,
+    /// Whether the block ends with the red part.
+    pub is_whole: bool,
+    /// Data symbols of each code but the last, which may have fewer; each is as long as the payload, padded with zeros behind the red part.
+    pub symbols: u8,
+    /// The place of these symbols in their codes: less than their number.
+    pub index: u8,
+    /// Their sum, of 64 bytes at least.
     pub payload: &'a [u8],
 }
 

@@ -1,8 +1,8 @@
 //! Parsing of segments (RFC 5326 §3). Nothing is copied, and nothing is allocated.
 
 use super::{
-    Body, CancelReason, Checkpoint, Claims, Data, DataKind, End, EngineId, Extensions, Repair,
-    Report, Segment, SessionId,
+    Body, CancelReason, Checkpoint, Claims, Data, DataKind, End, EngineId, Extensions,
+    LEAST_PARITY, Parity, Repair, Report, Segment, SessionId,
 };
 use crate::sdnv::{self, SdnvError};
 
@@ -27,7 +27,7 @@ pub enum ParseError {
     /// A data segment without data, or with data beyond the largest offset.
     #[error("a data segment covers no byte of any block")]
     EmptyData,
-    /// A repair symbol outside its code, or a code outside its red part.
+    /// A repair symbol outside its code, a code outside its red part, or a parity of fewer than two codes.
     #[error("a repair symbol does not fit its code")]
     Code,
     /// A report without claims, or with claims that overlap or exceed its bounds.
@@ -77,6 +77,16 @@ pub fn parse(datagram: &[u8]) -> Result<(Segment<'_>, &[u8]), ParseError> {
         trailer,
     };
     Ok((segment, input.0))
+}
+
+impl Parity<'_> {
+    /// Whether it is the sum of symbols of several codes.
+    fn is_of_codes(&self) -> bool {
+        let length = self.payload.len() as u64;
+        let code = length.saturating_mul(self.symbols.into());
+        let is_inside = code < self.red && self.red.checked_add(code).is_some();
+        length >= LEAST_PARITY as u64 && self.index < self.symbols && is_inside
+    }
 }
 
 struct Input<'a>(&'a [u8]);
@@ -151,6 +161,20 @@ impl<'a> Input<'a> {
         let (repairs, index) = (self.byte()?, self.byte()?);
         let length = self.number()?;
         let payload = self.bytes(length)?;
+        if symbols == 0 {
+            let parity = Parity {
+                service,
+                red,
+                is_whole: whole == 1,
+                symbols: repairs,
+                index,
+                payload,
+            };
+            let is_one = offset == 0 && whole <= 1 && parity.is_of_codes();
+            return is_one
+                .then_some(Body::Parity(parity))
+                .ok_or(ParseError::Code);
+        }
         // The last data symbol begins within the red part, and only it may reach beyond.
         let before_last = u64::from(symbols)
             .checked_sub(1)

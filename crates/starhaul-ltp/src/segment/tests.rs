@@ -106,6 +106,30 @@ fn segments_are_laid_out_as_in_the_rfc() {
 }
 
 #[test]
+fn a_parity_is_a_repair_symbol_of_a_code_without_data() {
+    let payload = [7; 64];
+    let parity = plain(Body::Parity(Parity {
+        service: 1,
+        red: 300,
+        is_whole: true,
+        symbols: 3,
+        index: 2,
+        payload: &payload,
+    }));
+    // Control byte, session 300/5, extension counts; service, 0, red part, whole, no data symbols, those of a code, index, length.
+    let head = [5, 0x82, 0x2c, 5, 0, 1, 0, 0x82, 0x2c, 1, 0, 3, 2, 64];
+    let expected = [&head[..], &payload].concat();
+    assert_eq!(written(&parity), expected);
+    assert_eq!(parse(&expected), Ok((parity, [].as_slice())));
+    // An offset, a wrong flag, a code of no symbol, one as long as the red part, a place outside it, a short symbol.
+    for (at, byte) in [(6, 1), (9, 2), (11, 0), (11, 5), (12, 3), (13, 63)] {
+        let mut wrong = expected.clone();
+        wrong[at] = byte;
+        assert_eq!(parse(&wrong), Err(ParseError::Code), "{byte} at {at}");
+    }
+}
+
+#[test]
 fn unknown_extensions_are_skipped_and_kept() {
     let segment = Segment {
         header: Extensions {

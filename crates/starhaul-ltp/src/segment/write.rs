@@ -1,6 +1,6 @@
 //! Writing of segments (RFC 5326 §3).
 
-use super::{Body, Data, DataKind, End, Repair, Report, Segment};
+use super::{Body, Data, DataKind, End, Parity, Repair, Report, Segment};
 use crate::sdnv::{encode, encoded_len};
 
 impl Segment<'_> {
@@ -10,6 +10,7 @@ impl Segment<'_> {
         let body = match self.body {
             Body::Data(data) => data.encoded_len(),
             Body::Repair(repair) => repair.encoded_len(),
+            Body::Parity(parity) => parity.encoded_len(),
             Body::Report(report) => report.encoded_len(),
             Body::ReportAck { report } => encoded_len(report),
             Body::Cancel { .. } => 1,
@@ -35,6 +36,7 @@ impl Segment<'_> {
         match self.body {
             Body::Data(data) => data.write(out),
             Body::Repair(repair) => repair.write(out),
+            Body::Parity(parity) => parity.write(out),
             Body::Report(report) => report.write(out),
             Body::ReportAck { report } => encode(report, out),
             Body::Cancel { reason, .. } => out.push(reason.code()),
@@ -53,7 +55,7 @@ impl Segment<'_> {
                 DataKind::Green => 4,
                 DataKind::GreenEndOfBlock => 7,
             },
-            Body::Repair(_) => 5,
+            Body::Repair(_) | Body::Parity(_) => 5,
             Body::Report(_) => 8,
             Body::ReportAck { .. } => 9,
             Body::Cancel {
@@ -103,6 +105,23 @@ impl Repair<'_> {
             encode(number, out);
         }
         out.extend([self.is_whole.into(), self.symbols, self.repairs, self.index]);
+        encode(self.payload.len() as u64, out);
+        out.extend_from_slice(self.payload);
+    }
+}
+
+impl Parity<'_> {
+    fn encoded_len(&self) -> usize {
+        let length = self.payload.len();
+        let numbers = [self.service, 0, self.red, length as u64];
+        numbers.into_iter().map(encoded_len).sum::<usize>() + 4 + length
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        for number in [self.service, 0, self.red] {
+            encode(number, out);
+        }
+        out.extend([self.is_whole.into(), 0, self.symbols, self.index]);
         encode(self.payload.len() as u64, out);
         out.extend_from_slice(self.payload);
     }

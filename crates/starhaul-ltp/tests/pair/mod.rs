@@ -47,7 +47,7 @@ impl Kind {
                 DataKind::Green => Self::Green,
                 DataKind::GreenEndOfBlock => Self::GreenEnd,
             },
-            Body::Repair(_) => Self::Repair,
+            Body::Repair(_) | Body::Parity(_) => Self::Repair,
             Body::Report(_) => Self::Report,
             Body::ReportAck { .. } => Self::ReportAck,
             Body::Cancel {

@@ -165,6 +165,16 @@ impl LtpDriver {
         self.socket.is_some()
     }
 
+    /// Whether all that the engine gave has left: nothing waits for room in the socket.
+    pub fn is_drained(&self) -> bool {
+        self.rest.is_none()
+    }
+
+    /// Bytes of an IP packet that leaves whole toward an address, if the kernel says so.
+    pub fn path_mtu(&mut self, address: SocketAddr) -> Option<usize> {
+        self.mtus.toward(Instant::now(), canonical(address))
+    }
+
     /// Datagrams of addresses without a peer.
     pub fn from_nobody(&self) -> u64 {
         self.from_nobody

@@ -652,3 +652,26 @@ fn acknowledgements_that_take_seconds_are_believed_when_they_take_longer() {
     let feared = path.loss().feared();
     assert!(feared < 0.01, "{feared}");
 }
+
+/// A modem's word holds before anything is lost; what arrives outweighs it, and what is seen to be lost counts in any case.
+#[test]
+fn what_a_modem_tells_of_losses_counts_until_datagrams_tell_otherwise() {
+    let start = Instant::now();
+    let mut path = monitor(start, update(40 * MS, 10));
+    assert!(!path.loss_is_known());
+    path.set_told_loss(Some(0.02));
+    assert!(path.loss_is_known());
+    let loss = path.loss();
+    assert_eq!((loss.rate, loss.window_max), (0.02, 0.02));
+    let now = exchange(&mut path, start, 2_000, 40 * MS, |_| false);
+    let loss = path.loss();
+    assert!(loss.rate > 0.0 && loss.feared() < 0.003, "{loss:?}");
+    let now = exchange(&mut path, now, 1_000, 40 * MS, |sequence| {
+        sequence % 10 == 0
+    });
+    path.find_lost(now + 500 * MS, &mut Vec::new());
+    assert!(path.loss().rate > 0.025, "{:?}", path.loss());
+    path.set_told_loss(None);
+    assert!(path.loss().rate > 0.025, "{:?}", path.loss());
+    assert_eq!(path.told_loss(), None);
+}

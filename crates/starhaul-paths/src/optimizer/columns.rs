@@ -1,6 +1,9 @@
 //! The columns of the linear program: every strategy of every demand that may be worth something, with what it delivers, loads and costs.
 
-use super::model::{CodeSize, Demand, OfferedPath, Problem, Strategy};
+use super::{
+    losses::{Losses, remaining_losses},
+    model::{CodeSize, Demand, OfferedPath, Problem, Strategy},
+};
 
 /// Losses below this are not measured by anyone, and would span too many orders of magnitude.
 const LEAST_LOSS: f64 = 1e-6;
@@ -10,6 +13,8 @@ const QUALITY_STEPS: f64 = 1e7;
 const DELAY_PRICE: f64 = 1e-6;
 /// Probability with which a code of full size may fail.
 const CODE_FAILURE: f64 = 1e-3;
+/// What strategies carry of a demand misses all of it by rounding alone.
+const WHOLE_ROUNDING: f64 = 1e-9;
 
 /// One strategy of one demand.
 #[derive(Clone, Copy, Debug)]
@@ -38,6 +43,10 @@ pub(super) struct Columns {
     pub(super) rates: Vec<f64>,
     /// Each demand's part of all.
     pub(super) weights: Vec<f64>,
+    /// Each demand's part of those of its priority.
+    parts: Vec<f64>,
+    /// The greatest quality of each demand's strategies.
+    greatest: Vec<f64>,
     /// Paths that could be filled, and what they carry.
     pub(super) limits: Vec<(usize, f64)>,
     /// The budget in units of the greatest price.
@@ -46,7 +55,14 @@ pub(super) struct Columns {
 }
 
 impl Columns {
+    /// Where packets are lost each by itself.
+    #[cfg(test)]
     pub(super) fn of(problem: &Problem<'_>) -> Self {
+        Self::in_bursts(problem, &[])
+    }
+
+    /// Where each path loses so many packets in a row on average; those of which nothing is said lose each by itself.
+    pub(super) fn in_bursts(problem: &Problem<'_>, burst_lengths: &[f64]) -> Self {
         let rates = problem.demands.iter();
         let rates: Vec<f64> = rates
             .map(|demand| demand.rate.bits_per_second() as f64)
@@ -69,6 +85,8 @@ impl Columns {
             streams: problem.demands.len(),
             paths: problem.paths.len(),
             weights: rates.iter().map(|rate| rate / total).collect(),
+            parts: parts_of_levels(problem.demands, &rates),
+            greatest: vec![0.0; problem.demands.len()],
             rates,
             limits: limits.collect(),
             budget: problem
@@ -79,9 +97,32 @@ impl Columns {
         };
         let least_delay = problem.paths.iter().map(|path| micros(path.delay)).min();
         for (stream, demand) in problem.demands.iter().enumerate() {
-            columns.add_demand(stream, demand, problem.paths, least_delay.unwrap_or(0));
+            let least_delay = least_delay.unwrap_or(0);
+            columns.add_demand(stream, demand, problem.paths, burst_lengths, least_delay);
+        }
+        for column in &columns.list {
+            let greatest = &mut columns.greatest[column.stream];
+            *greatest = greatest.max(column.quality);
         }
         columns
+    }
+
+    /// No strategy of its demand has a greater quality.
+    pub(super) fn is_best(&self, column: &Column) -> bool {
+        column.quality >= self.greatest[column.stream]
+    }
+
+    /// With these shares of all columns, all that the demands of a level offer is sent with the greatest quality that there is: no plan gives
+    /// the level more, and one that gives it as much uses none of its other strategies.
+    pub(super) fn is_whole(&self, demands: &[Demand], level: u8, values: &[f64]) -> bool {
+        let mut sums = vec![0.0; self.streams];
+        for (column, value) in self.list.iter().zip(values) {
+            if self.is_best(column) {
+                sums[column.stream] += value;
+            }
+        }
+        let mut of_level = demands.iter().zip(sums);
+        of_level.all(|(demand, sum)| demand.priority != level || sum >= 1.0 - WHOLE_ROUNDING)
     }
 
     fn add_demand(
@@ -89,6 +130,7 @@ impl Columns {
         stream: usize,
         demand: &Demand,
         paths: &[OfferedPath],
+        burst_lengths: &[f64],
         least_delay: u64,
     ) {
         let lifetime = micros(demand.lifetime);
@@ -108,6 +150,8 @@ impl Columns {
             .filter(|(_, path)| path.bandwidth.bits_per_second() > 0)
             .copied()
             .collect();
+        // Each path once, and with each for what it loses.
+        self.list.reserve(usable.len() * (usable.len() + 1));
         for &(at, path) in &usable {
             let loss = loss_of(path);
             let plain = Offer {
@@ -148,7 +192,7 @@ impl Columns {
             }
             // A retransmission loads the paths with what was lost; a code always with more.
             if least_remaining > demand.negligible_loss {
-                self.add_codes(stream, demand, (at, path), &usable);
+                self.add_codes(stream, demand, (at, path), &usable, burst_lengths);
             }
         }
     }
@@ -160,6 +204,7 @@ impl Columns {
         demand: &Demand,
         (at, path): (usize, &OfferedPath),
         usable: &[(usize, &OfferedPath)],
+        burst_lengths: &[f64],
     ) {
         let Some(size) = demand.protection.code.filter(|size| size.data > 0) else {
             return;
@@ -169,16 +214,13 @@ impl Columns {
         let cheapest = others().min_by(|a, b| a.1.cost.total_cmp(&b.1.cost));
         let cheapest = cheapest.filter(|(other, _)| safest.is_none_or(|safest| safest.0 != *other));
         let own = (at, path);
-        for (other, redundancy_path) in [Some(&own), safest, cheapest].into_iter().flatten() {
-            let (loss, other_loss) = (loss_of(path), loss_of(redundancy_path));
-            let full = starhaul_fec::redundancy_on_another_path(
-                size.data,
-                loss,
-                1.0,
-                other_loss,
-                CODE_FAILURE,
-                size.most_redundancy,
-            );
+        let lossy = |(at, path): (usize, &OfferedPath)| Lossy {
+            share: loss_of(path),
+            burst_length: burst_lengths.get(at).copied().unwrap_or(1.0),
+        };
+        for &(other, redundancy_path) in [Some(&own), safest, cheapest].into_iter().flatten() {
+            let second = lossy((other, redundancy_path));
+            let (full, remaining) = sizes(size, lossy(own), second, other == at);
             let half = full.div_ceil(2);
             for redundancy in [full, half] {
                 if redundancy == 0 || (redundancy == half && half == full && full > 1) {
@@ -188,14 +230,12 @@ impl Columns {
                 let code = Offer {
                     strategy: Strategy::Code {
                         path: at,
-                        redundancy_path: *other,
+                        redundancy_path: other,
                         data: size.data,
                         redundancy,
                     },
-                    remaining_loss: starhaul_fec::remaining_loss(
-                        size.data, redundancy, loss, other_loss,
-                    ),
-                    loads: loads((at, 1.0), (*other, rate)),
+                    remaining_loss: remaining(redundancy),
+                    loads: loads((at, 1.0), (other, rate)),
                     cost: path.cost + rate * redundancy_path.cost,
                     delay: micros(path.delay),
                 };
@@ -267,15 +307,58 @@ impl Columns {
 
     /// The part of a column's demand in its level; 0 in others.
     fn part(&self, column: &Column, demands: &[Demand], level: u8) -> f64 {
-        let in_level = |demand: &Demand| demand.priority == level;
-        if !in_level(&demands[column.stream]) {
-            return 0.0;
+        if demands[column.stream].priority == level {
+            self.parts[column.stream]
+        } else {
+            0.0
         }
-        let rates = demands.iter().zip(&self.rates);
-        let rates = rates.filter(|(demand, _)| in_level(demand));
-        let total: f64 = rates.map(|(_, rate)| rate.max(1.0)).sum();
-        self.rates[column.stream].max(1.0) / total
     }
+}
+
+/// Each demand's part of those of its priority; one without a rate counts, but hardly.
+fn parts_of_levels(demands: &[Demand], rates: &[f64]) -> Vec<f64> {
+    let part = |(demand, rate): (&Demand, &f64)| {
+        let level = demands.iter().zip(rates);
+        let level = level.filter(|(other, _)| other.priority == demand.priority);
+        let total: f64 = level.map(|(_, rate)| rate.max(1.0)).sum();
+        rate.max(1.0) / total
+    };
+    demands.iter().zip(rates).map(part).collect()
+}
+
+/// What a path loses, and how many packets in a row.
+#[derive(Clone, Copy)]
+struct Lossy {
+    share: f64,
+    burst_length: f64,
+}
+
+/// The redundancy of a code of full size, and the loss that remains with this much or less: the data go over a path that loses `first`, the
+/// redundancy over one that loses `second`, or behind them over the same.
+fn sizes(size: CodeSize, first: Lossy, second: Lossy, is_same: bool) -> (u8, impl Fn(u8) -> f64) {
+    let data = size.data;
+    let in_bursts = (first.burst_length > 1.0 || second.burst_length > 1.0).then(|| {
+        let [first, second] = [first, second].map(|of| Losses::of(of.share, of.burst_length));
+        let second = (!is_same).then_some(&second);
+        let most = size.most_redundancy.min(u8::MAX - data);
+        remaining_losses(data, &first, second, CODE_FAILURE, most)
+    });
+    let full = match &in_bursts {
+        Some(remaining) => u8::try_from(remaining.len() - 1).unwrap_or(u8::MAX),
+        None => starhaul_fec::redundancy_on_another_path(
+            data,
+            first.share,
+            1.0,
+            second.share,
+            CODE_FAILURE,
+            size.most_redundancy,
+        ),
+    };
+    let remaining = move |redundancy: u8| match &in_bursts {
+        Some(remaining) => remaining[usize::from(redundancy)],
+        None => starhaul_fec::remaining_loss(data, redundancy, first.share, second.share),
+    };
+    (full, remaining)
 }
 
 /// A strategy before it is weighed.

@@ -5,7 +5,8 @@
 //! publication's model, redundancy is charged too: codes and retransmissions compete for the same bandwidth and budget.
 //!
 //! [`optimize`] solves the linear program by a solver crate and is the reference; [`plan_quickly`] takes microseconds, never leaves
-//! what is feasible, and stops after a bounded number of steps.
+//! what is feasible, and stops after a bounded number of steps. Where paths lose several packets in a row, [`plan_quickly_in_bursts`] makes
+//! codes as large as that takes.
 //!
 //! ```
 //! use std::time::Duration;
@@ -35,14 +36,16 @@
 //! ```
 
 mod columns;
+mod losses;
 mod model;
 mod plan;
 mod quick;
 mod solve;
 
+pub use losses::Losses;
 pub use model::{CodeSize, Demand, OfferedPath, OptimizerError, Problem, Protection, Strategy};
 pub use plan::{Plan, Share, StreamPlan};
-pub use quick::plan_quickly;
+pub use quick::{plan_quickly, plan_quickly_in_bursts};
 pub use solve::optimize;
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use starhaul_units::Bandwidth;
 
 use super::{
     columns::{Column, Columns},
+    solve::optimize_in_bursts,
     *,
 };
 
@@ -289,6 +290,70 @@ fn retransmission_wins_where_there_is_time_and_a_code_where_there_is_none() {
     close(over.share_of(Strategy::Drop), 1.0 / 6.0, 1e-6);
     // Room for it: all is coded.
     close(coded_share(&plan(&paths, coded(9.6, 150))), 1.0, 1e-6);
+}
+
+/// The redundancy of the largest code whose data and redundancy leave over these paths.
+fn largest_code(problem: &Problem<'_>, burst_lengths: &[f64], over: (usize, usize)) -> u8 {
+    let columns = Columns::in_bursts(problem, burst_lengths);
+    let codes = columns
+        .list
+        .iter()
+        .filter_map(|column| match column.strategy {
+            Strategy::Code {
+                path,
+                redundancy_path,
+                redundancy,
+                ..
+            } if (path, redundancy_path) == over => Some(redundancy),
+            _ => None,
+        });
+    codes.max().unwrap()
+}
+
+/// No time for a retransmission, and a path that loses five packets in a row: as the rules that size a single code have it.
+#[test]
+fn codes_are_sized_for_losses_in_a_row() {
+    let paths = [path(30.0, 60, 0.02, 1.0), path(30.0, 60, 0.001, 3.0)];
+    let hurried = Demand {
+        protection: Protection {
+            retransmits: true,
+            code: Some(CodeSize {
+                data: 20,
+                most_redundancy: 40,
+            }),
+        },
+        negligible_loss: 1e-3,
+        ..demand(9.6, 150)
+    };
+    let problem = Problem {
+        paths: &paths,
+        demands: &[hurried],
+        budget: None,
+    };
+    for burst_length in [1.0, 5.0] {
+        let in_a_row = [burst_length, 1.0];
+        let own = largest_code(&problem, &in_a_row, (0, 0));
+        let wanted = starhaul_fec::redundancy_for_burst_loss(20, 0.02, burst_length, 1e-3, 40);
+        assert_eq!(own, wanted);
+        let beside = largest_code(&problem, &in_a_row, (0, 1));
+        let wanted =
+            starhaul_fec::redundancy_on_another_path(20, 0.02, burst_length, 0.001, 1e-3, 40);
+        assert_eq!(beside, wanted);
+    }
+    let independent = plan_quickly(&problem).unwrap();
+    let in_bursts = plan_quickly_in_bursts(&problem, &[5.0, 1.0]).unwrap();
+    let reference = optimize_in_bursts(&problem, &[5.0, 1.0]).unwrap();
+    for plan in [&independent, &in_bursts, &reference] {
+        check_feasible(plan, &problem);
+    }
+    close(
+        in_bursts.streams[0].quality,
+        reference.streams[0].quality,
+        1e-6,
+    );
+    close(in_bursts.cost / 1e6, reference.cost / 1e6, 1e-3);
+    // As much must arrive, and that takes more.
+    assert!(in_bursts.cost > 1.1 * independent.cost, "{in_bursts:?}");
 }
 
 #[test]

@@ -17,6 +17,9 @@ const MAX_SEGMENTS: usize = 64;
 const MAX_BATCH_BYTES: usize = 65_000;
 /// Smaller batches are copied, so that the buffer can be used again.
 const COPY_BELOW_BYTES: usize = 4096;
+/// Most buffers of sent batches that are kept, and most bytes of each: a driver has some batches at a time.
+const MOST_SPARE: usize = 8;
+const MOST_SPARE_BYTES: usize = 2 * MAX_BATCH_BYTES;
 
 impl Node {
     /// The next packets to send; call until `None`.
@@ -45,6 +48,27 @@ impl Node {
         None
     }
 
+    /// Takes back the contents of a batch that was sent, so that the next one needs no memory of its own. Drivers need not call it.
+    pub fn recycle(&mut self, contents: Bytes) {
+        if contents.len() < COPY_BELOW_BYTES || self.spare.len() >= MOST_SPARE {
+            return;
+        }
+        // What somebody else has, too, is not ours to write.
+        if let Ok(mut contents) = contents.try_into_mut() {
+            contents.clear();
+            let buffer = Vec::from(contents);
+            if buffer.capacity() <= MOST_SPARE_BYTES {
+                self.spare.push(buffer);
+            }
+        }
+    }
+
+    /// Frees buffers that are kept for batches to come.
+    pub fn release_memory(&mut self) {
+        self.buffer = Vec::new();
+        self.spare = Vec::new();
+    }
+
     fn next_batch(&mut self, now: Instant, conn: &mut Connection) -> Option<Transmit> {
         if conn.is_up() {
             let first = self.send_train(now, conn);
@@ -64,7 +88,11 @@ impl Node {
     fn poll_stack(&mut self, now: Instant, conn: &mut Connection) -> Option<Transmit> {
         let mut buffer = std::mem::take(&mut self.buffer);
         buffer.clear();
-        buffer.reserve(conn.control.lock().given_room());
+        let room = conn.control.lock().given_room();
+        if buffer.capacity() < room {
+            // Growing would copy what it had, and take twice as much at times.
+            buffer = Vec::with_capacity(room);
+        }
         let sent = conn.poll_batch(now, &mut buffer);
         conn.control.lock().on_batch(now, buffer.len() as u64);
         if conn.control.lock().has_fates() {
@@ -79,6 +107,7 @@ impl Node {
             self.buffer = buffer;
             copy
         } else {
+            self.buffer = self.spare.pop().unwrap_or_default();
             buffer.into()
         };
         let ecn = sent.ecn.map_or(0, |ecn| ecn as u8);
@@ -197,9 +226,11 @@ impl Node {
                 conn.control.lock().set_queue_wish(wish);
                 let update = conn.update();
                 state.session.update_path(now, other, update);
+                state.session.set_told_loss(other, conn.told_loss());
             }
         }
         state.session.update_path(now, path, update);
+        state.session.set_told_loss(path, conn.told_loss());
         self.batch.clear();
         let drained = state
             .session

@@ -210,6 +210,36 @@ fn many_losses_in_one_acknowledgement_do_not_stop_a_path() {
     assert_eq!(net.server().blocks().len(), 200);
 }
 
+/// As in rain: before anything is lost, and only in the direction of which it is told.
+#[test]
+fn what_a_modem_tells_of_bit_errors_is_known_of_its_path() {
+    let mut net = Net::new(7, &["rate=20mbit,delay=20ms"]);
+    let feed = RateFeed::new(Bandwidth::from_mbit(10));
+    let mut path = path_spec(0);
+    path.1.controller = ControllerConfig::Dedicated(feed.clone());
+    net.connect_with(server_identity().public_key(), vec![path]);
+    net.run_ms(1_000);
+    let stream = net.open_stream(CLIENT, Mode::Retransmit);
+    for (number, bit_errors) in (0..).zip([None, Some(1e-5), None]) {
+        feed.set_bit_error_rate(bit_errors);
+        net.send_block(CLIENT, stream, block(number, 1_000));
+        net.run_ms(500);
+        let [ours, theirs] = [CLIENT, SERVER].map(|side| net.status(side)[0].stats.clone());
+        let (ours, theirs) = (ours.unwrap(), theirs.unwrap());
+        assert_eq!((theirs.told_loss, theirs.loss_rate), (None, 0.0));
+        let Some(told) = ours.told_loss else {
+            assert_eq!((bit_errors, ours.loss_rate), (None, 0.0));
+            continue;
+        };
+        // Of the ten or twelve thousand bits of a packet.
+        assert!(
+            bit_errors.is_some() && (0.09..0.14).contains(&told),
+            "{told}"
+        );
+        assert!(ours.loss_rate > told / 2.0, "{ours:?}");
+    }
+}
+
 /// The path carries a tenth of what its controller is told, behind a queue of some seconds, and a transfer has more to send.
 #[test]
 fn a_lone_path_keeps_its_queue_short_for_the_sake_of_deadlines() {

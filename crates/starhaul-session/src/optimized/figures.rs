@@ -23,6 +23,8 @@ const LOSS_MOVED: f64 = 1.5;
 const LEAST_DELAY_MOVE: Duration = Duration::from_millis(2);
 /// Losses below this are the same: a hundred times as many datagrams as are counted would tell them apart.
 const LEAST_LOSS_MOVE: f64 = 1e-4;
+/// Fewer packets lost in a row on average than this are chance: each counts as lost by itself.
+const LEAST_IN_A_ROW: f64 = 1.5;
 /// A block that fails with this probability is as good as delivered: a tenth of what redundancy by loss allows.
 const NEGLIGIBLE_FAILURE: f64 = 1e-4;
 /// Every path is taken to lose so many times the negligible, so that the plan says what happens when it does; and so little that a
@@ -50,6 +52,8 @@ pub(super) struct PathFigures {
     delay: Duration,
     acknowledged_after: Duration,
     loss: f64,
+    /// Packets lost in a row; 1 where each is lost by itself.
+    burst_length: f64,
     cost: f64,
 }
 
@@ -66,13 +70,17 @@ pub(super) struct ClassFigures {
 impl Figures {
     pub(super) fn of(view: &View<'_>, offered: &mut Offered) -> Self {
         let capacity = view.fragment_capacity().unwrap_or(1).max(1) as f64;
-        let paths = view.usable().map(|(id, path)| PathFigures {
-            id,
-            bandwidth: path.bandwidth(),
-            delay: path.one_way_delay(),
-            acknowledged_after: path.acknowledged_after(),
-            loss: path.loss().rate,
-            cost: path.cost(),
+        let paths = view.usable().map(|(id, path)| {
+            let loss = path.loss();
+            PathFigures {
+                id,
+                bandwidth: path.bandwidth(),
+                delay: path.one_way_delay(),
+                acknowledged_after: path.acknowledged_after(),
+                loss: loss.rate,
+                burst_length: in_a_row(loss.burst_length),
+                cost: path.cost(),
+            }
         });
         let live = offered.live(view.now());
         let classes = live.map(|(class, rate, deadline, blocks)| {
@@ -150,6 +158,11 @@ impl Figures {
         self.paths.iter().map(offered).collect()
     }
 
+    /// Packets that each of the offered paths loses in a row.
+    pub(super) fn burst_lengths(&self) -> Vec<f64> {
+        self.paths.iter().map(|path| path.burst_length).collect()
+    }
+
     pub(super) fn demands(&self) -> Vec<Demand> {
         let negligible_loss = self.negligible_loss();
         let demand = |of: &ClassFigures| Demand {
@@ -208,6 +221,10 @@ impl PathFigures {
                 "path {path}: acknowledgements {old:.0?} → {new:.0?}"
             ));
         }
+        if moved(self.burst_length, new.burst_length, LOSS_MOVED) {
+            let (old, new) = (self.burst_length, new.burst_length);
+            return Some(format!("path {path}: losses in a row {old:.1} → {new:.1}"));
+        }
         let is_unknown = self.loss.is_nan() || new.loss.is_nan();
         let [old, new] = [self.loss, new.loss].map(|loss| loss.max(LEAST_LOSS_MOVE));
         let has_moved = is_unknown || moved(old, new, LOSS_MOVED);
@@ -241,6 +258,14 @@ fn moved(old: f64, new: f64, factor: f64) -> bool {
     old.is_nan() || new.is_nan() || most > least * factor
 }
 
+fn in_a_row(burst_length: f64) -> f64 {
+    if burst_length < LEAST_IN_A_ROW {
+        1.0
+    } else {
+        burst_length
+    }
+}
+
 fn delay_moved(old: Duration, new: Duration) -> bool {
     old.abs_diff(new) > LEAST_DELAY_MOVE && moved(old.as_secs_f64(), new.as_secs_f64(), MOVED)
 }
@@ -272,7 +297,17 @@ pub(super) mod tests {
             delay,
             acknowledged_after: delay * 2,
             loss,
+            burst_length: 1.0,
             cost,
+        }
+    }
+
+    impl PathFigures {
+        pub(in super::super) fn losing_in_a_row(self, burst_length: f64) -> Self {
+            Self {
+                burst_length,
+                ..self
+            }
         }
     }
 
@@ -333,6 +368,8 @@ pub(super) mod tests {
         };
         let loss = change(&|now| now.paths[0].loss *= 2.0);
         assert_eq!(loss, "path 0: loss 1.00 % → 2.00 %");
+        let in_a_row = change(&|now| now.paths[0].burst_length *= 2.0);
+        assert_eq!(in_a_row, "path 0: losses in a row 1.0 → 2.0");
         let delay = change(&|now| now.paths[1].delay *= 2);
         assert_eq!(delay, "path 1: delay 60ms → 120ms");
         let rate = change(&|now| now.paths[1].bandwidth = Bandwidth::from_mbit(30));

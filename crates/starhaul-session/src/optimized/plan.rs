@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use starhaul_paths::{
     PathId,
-    optimizer::{Problem, Strategy, StreamPlan, plan_quickly},
+    optimizer::{Problem, Strategy, StreamPlan, plan_quickly_in_bursts},
 };
 use starhaul_units::Bandwidth;
 
@@ -65,7 +65,8 @@ pub(super) fn make(figures: &Figures, old: &[Planned]) -> Result<Vec<Planned>, S
         demands: &demands,
         budget: None,
     };
-    let plan = plan_quickly(&problem).map_err(|error| error.to_string())?;
+    let plan = plan_quickly_in_bursts(&problem, &figures.burst_lengths());
+    let plan = plan.map_err(|error| error.to_string())?;
     let classes = figures.classes.iter().zip(&plan.streams);
     let planned = classes.map(|(class, stream)| {
         let mut planned = Planned::of(class, stream, figures);
@@ -418,6 +419,24 @@ mod tests {
         let bare = coded.iter().filter(|coding| coding.rate == 0.0);
         assert!(bare.clone().count() > 0);
         assert!(bare.clone().all(|coding| !coding.counts_on_retransmission));
+    }
+
+    /// No retransmission is in time.
+    #[test]
+    fn losses_in_a_row_are_planned_for_with_more_redundancy() {
+        let [alone, in_a_row] = [1.0, 5.0].map(|burst_length| {
+            let figures = Figures {
+                paths: vec![
+                    path(0, 40, 60, 0.02, 1.0).losing_in_a_row(burst_length),
+                    path(1, 20, 600, 1e-4, 1.0),
+                ],
+                classes: vec![class(10, 150)],
+            };
+            let way = make(&figures, &[]).unwrap()[0].status().ways[0];
+            assert!(way.again.is_none() && way.coded_share > 0.99, "{way:?}");
+            way.coding_rate
+        });
+        assert!(in_a_row > 2.0 * alone, "{alone}, {in_a_row}");
     }
 
     #[test]

@@ -150,6 +150,16 @@ impl SendBytes {
         self.segments.push_back(Segment { start, bytes });
     }
 
+    /// Takes what the application wrote without a copy, unless it is a small write: that would keep much memory for few bytes.
+    pub(crate) fn push_shared(&mut self, data: Bytes) {
+        if data.len() <= SMALL_WRITES {
+            return self.push(&data);
+        }
+        let start = self.end;
+        self.end += data.len() as u64;
+        self.segments.push_back(Segment { start, bytes: data });
+    }
+
     pub(crate) const fn is_writable(&self) -> bool {
         matches!(self.fin, Fin::Open) && !self.abandoned
     }

@@ -5,7 +5,9 @@ mod blocks;
 mod input;
 mod ordered;
 mod output;
+mod shared;
 mod streams;
+mod writing;
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -16,6 +18,7 @@ use bytes::BytesMut;
 use starhaul_cc::{PathSignal, QueueWish};
 use starhaul_paths::{Fated, PathId, PathUpdate, RangeSet};
 
+use self::shared::SharedBottlenecks;
 use crate::{
     choice::SchedulerChoice,
     control,
@@ -82,6 +85,7 @@ pub struct Session {
     /// How many of them no other bound limits.
     unbounded_events: usize,
     observers: Observers,
+    bottlenecks: SharedBottlenecks,
     recheck_at: Option<Instant>,
     /// See [`Session::poll_requests`].
     poll_requests: u64,
@@ -167,6 +171,7 @@ impl Session {
             events: VecDeque::new(),
             unbounded_events: 0,
             observers: Observers::default(),
+            bottlenecks: SharedBottlenecks::default(),
             recheck_at: None,
             poll_requests: 0,
             overload_at: None,
@@ -203,6 +208,7 @@ impl Session {
             }
         }
         self.lose_answers(&[path]);
+        self.bottlenecks.forget(path);
         self.outgoing_signals.forget(path);
         self.control.on_path_gone(path);
         self.settle();
@@ -239,6 +245,14 @@ impl Session {
         self.advance(now);
         if let Some(path) = self.paths.get_mut(path) {
             path.monitor.update(now, update);
+        }
+    }
+
+    /// What a modem tells of the losses of a path ([`PathMonitor::set_told_loss`](starhaul_paths::PathMonitor::set_told_loss)); to say the
+    /// same again changes nothing.
+    pub fn set_told_loss(&mut self, path: PathId, share: Option<f64>) {
+        if let Some(path) = self.paths.get_mut(path) {
+            path.monitor.set_told_loss(share);
         }
     }
 
@@ -334,6 +348,7 @@ impl Session {
         self.blocks_out.expire(self.now, &self.paths);
         self.release_due();
         self.make_room();
+        self.compare_paths();
         self.settle();
     }
 

@@ -303,47 +303,6 @@ impl Session {
         Ok(())
     }
 
-    /// Takes as many bytes as there is room for and says how many. When that is less than all, [`Event::Writable`] tells when
-    /// there is room again.
-    pub fn write(
-        &mut self,
-        now: Instant,
-        stream: StreamId,
-        data: &[u8],
-    ) -> Result<usize, StreamError> {
-        self.advance(now);
-        self.check_open()?;
-        let session_room = self
-            .config
-            .max_send_bytes
-            .saturating_sub(self.held_for_sending()) as u64;
-        let unsent_limit = self.unsent_limit();
-        let entry = self
-            .streams
-            .get_mut(&stream)
-            .ok_or(StreamError::Unknown(stream))?;
-        let Kind::Bytes(pair) = &mut entry.kind else {
-            return Err(StreamError::WrongKind(stream));
-        };
-        if !pair.send.is_writable() {
-            return Err(StreamError::NotWritable(stream));
-        }
-        let room =
-            usize::try_from(pair.send.room(unsent_limit).min(session_room)).unwrap_or(usize::MAX);
-        let taken = data.len().min(room);
-        if taken < data.len() {
-            self.bytes_out.block(stream, room as u64 == session_room);
-        }
-        self.bytes_out.writers_are_due = false;
-        if taken > 0 {
-            pair.send.push(&data[..taken]);
-            entry.stats.bytes_sent += taken as u64;
-            self.bytes_out.on_written(taken as u64);
-            self.make_ready(stream);
-        }
-        Ok(taken)
-    }
-
     /// Up to `max` bytes in order: `None` when nothing can be read now, empty bytes at the end of the stream.
     pub fn read(
         &mut self,
@@ -452,7 +411,7 @@ impl Session {
         }
     }
 
-    const fn check_open(&self) -> Result<(), StreamError> {
+    pub(super) const fn check_open(&self) -> Result<(), StreamError> {
         if self.closed {
             Err(StreamError::Closed)
         } else {
@@ -467,15 +426,15 @@ impl Session {
     }
 
     /// Grows with each call that leaves something to send for which the session may not be polled by itself. Of the calls for byte streams
-    /// ([`Session::read`], [`Session::read_chunks`], [`Session::write`], [`Session::finish`], [`Session::reset`], [`Session::stop`]) those
-    /// after which it is the same need no poll: there is nothing to send, or what was there before is waiting for a path, and no timer is due
-    /// sooner.
+    /// ([`Session::read`], [`Session::read_chunks`], [`Session::write`], [`Session::write_room`], [`Session::write_bytes`],
+    /// [`Session::finish`], [`Session::reset`], [`Session::stop`]) those after which it is the same need no poll: there is nothing to send, or
+    /// what was there before is waiting for a path, and no timer is due sooner.
     pub const fn poll_requests(&self) -> u64 {
         self.poll_requests
     }
 
     /// How much of a stream may wait unsent; a quarter of it is always less than what a stream may hold.
-    fn unsent_limit(&self) -> u64 {
+    pub(super) fn unsent_limit(&self) -> u64 {
         let paced = self.paths.bandwidth().bytes_in(UNSENT_TIME);
         paced
             .max(LEAST_UNSENT_BYTES)

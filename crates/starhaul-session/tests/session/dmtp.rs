@@ -3,14 +3,22 @@
 
 use std::time::Duration;
 
-use crate::pair::Pair;
+use crate::pair::{Pair, is_on_time};
 use bytes::Bytes;
-use starhaul_session::{BlockOptions, Mode, Outcome, SchedulerChoice, SessionConfig, StreamConfig};
+use starhaul_session::{
+    BlockOptions, Mode, Outcome, SchedulerChoice, SessionConfig, StreamConfig, StreamId,
+};
 
 const DEADLINE: Duration = Duration::from_millis(200);
 
-/// Blocks on time of `blocks` after one second without loss.
-fn on_time(by: SchedulerChoice, mode: Mode, loss: f64, blocks: u32, seed: u64) -> u32 {
+/// The paths and a stream, after one second without loss; then the cheap path loses this in its first so many directions.
+fn set_up(
+    by: SchedulerChoice,
+    mode: Mode,
+    loss: f64,
+    directions: usize,
+    seed: u64,
+) -> (Pair, StreamId) {
     let config = SessionConfig {
         max_fragment_bytes: 1200,
         ..SessionConfig::default()
@@ -28,10 +36,13 @@ fn on_time(by: SchedulerChoice, mode: Mode, loss: f64, blocks: u32, seed: u64) -
     let stream = pair.sessions[0].open_stream(pair.now, stream).unwrap();
     for lane in pair.lanes.values_mut().take(1) {
         let now = pair.now;
-        lane.links
-            .iter_mut()
-            .for_each(|link| link.set_loss(now, starhaul_link::Loss::bernoulli(loss).unwrap()));
+        let links = lane.links.iter_mut().take(directions);
+        links.for_each(|link| link.set_loss(now, starhaul_link::Loss::bernoulli(loss).unwrap()));
     }
+    (pair, stream)
+}
+
+fn send(pair: &mut Pair, stream: StreamId, blocks: u32) {
     for _ in 0..blocks {
         pair.sessions[0]
             .send_block(
@@ -43,6 +54,12 @@ fn on_time(by: SchedulerChoice, mode: Mode, loss: f64, blocks: u32, seed: u64) -
             .unwrap();
         pair.run_for(Duration::from_millis(20));
     }
+}
+
+/// Blocks on time of `blocks` after one second without loss.
+fn on_time(by: SchedulerChoice, mode: Mode, loss: f64, blocks: u32, seed: u64) -> u32 {
+    let (mut pair, stream) = set_up(by, mode, loss, 2, seed);
+    send(&mut pair, stream, blocks);
     pair.run_for(Duration::from_secs(2));
     let outcomes = pair.outcomes(0);
     assert_eq!(
@@ -82,6 +99,33 @@ fn fec_and_retransmission_keep_every_deadline_at_any_loss() {
                 assert_eq!(kept, 250, "{mode:?} by {by:?} at loss {loss}, seed {seed}");
             }
         }
+    }
+}
+
+/// One retransmission is in time, and the path that takes it loses nothing: the least that must leave beside the data is what was lost.
+#[test]
+fn where_a_retransmission_is_in_time_hardly_more_leaves_than_was_lost() {
+    const TAUGHT: u32 = 100;
+    const BLOCKS: u32 = 500;
+    for (seed, loss) in [(1, 0.05), (2, 0.05), (3, 0.1), (4, 0.1), (5, 0.2)] {
+        let (mut pair, stream) = set_up(SchedulerChoice::Rules, Mode::FecRetransmit, loss, 1, seed);
+        // Until the loss is known, and that of the other path.
+        send(&mut pair, stream, TAUGHT);
+        let known = pair.elapsed();
+        send(&mut pair, stream, BLOCKS);
+        pair.run_for(Duration::from_secs(2));
+        let outcomes = pair.outcomes(0);
+        let mut judged = outcomes.iter().filter(|(_, block, _)| *block >= TAUGHT);
+        assert!(
+            judged.all(|(_, _, outcome)| is_on_time(*outcome)),
+            "loss {loss}, seed {seed}"
+        );
+        let fragments = pair.fragments(0);
+        let later = fragments.iter().filter(|fragment| fragment.at >= known);
+        let data = 20.0 * f64::from(BLOCKS);
+        let extra = (later.count() as f64 - data) / data;
+        println!("loss {loss}, seed {seed}: {extra:.4} beside the data");
+        assert!(extra <= 1.25 * loss, "loss {loss}, seed {seed}: {extra}");
     }
 }
 

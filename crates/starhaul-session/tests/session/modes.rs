@@ -445,6 +445,34 @@ fn the_last_retransmission_does_not_leave_alone() {
     assert!(redundancy < 1000, "{redundancy} for 2000 blocks");
 }
 
+/// There is time for one retransmission, over a path that costs more and loses, too: redundancy leaves with what is sent again, for few blocks
+/// more than what was lost.
+#[test]
+fn what_a_retransmission_may_lose_is_made_up_for_where_something_was_lost() {
+    let lanes = [(60, 0.05), (60, 0.02)];
+    let run = |mode| {
+        let config = stream(mode, 230, 1.0);
+        let by = SchedulerChoice::Rules;
+        let runs = (0..4).map(|seed| Run::by(by, config.clone(), &lanes, (24_000, 250), seed));
+        runs.fold((0, 0, 0), |(missed, redundancy, extra), run| {
+            let of_run = run.redundancy();
+            (
+                missed + run.blocks - run.pair.on_time(),
+                redundancy + of_run,
+                extra + of_run + run.repeats(),
+            )
+        })
+    };
+    let (alone, none, _) = run(Mode::Retransmit);
+    let (insured, redundancy, extra) = run(Mode::FecRetransmit);
+    println!("{alone} missed, {insured} with {redundancy} of redundancy, {extra} beside the data");
+    assert_eq!(none, 0);
+    assert!(redundancy > 0);
+    assert!(insured * 2 < alone, "{insured} of {alone}");
+    // Redundancy with the data of each block is some two fifths of them.
+    assert!(extra * 4 < 1_000 * 20, "{extra} for 1000 blocks");
+}
+
 /// The first fragment leaves over the path that brings it sooner and loses nothing, most others over the faster one, which does.
 #[test]
 fn a_block_over_two_paths_is_protected_from_what_both_lose() {

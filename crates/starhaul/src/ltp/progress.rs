@@ -20,16 +20,22 @@ impl Bar {
     }
 
     pub(crate) fn show(&mut self, progress: Progress) {
-        let rate = Bandwidth::from_bytes_over(progress.acknowledged, self.begun.elapsed());
-        let state = match progress.is_verifying {
-            true => ", the far side compares",
-            false => "",
+        let done = progress.left.unwrap_or(progress.acknowledged);
+        let rate = Bandwidth::from_bytes_over(done, self.begun.elapsed());
+        let state = match (progress.left, progress.is_verifying) {
+            (Some(_), _) => ", nobody answers",
+            (None, true) => ", the far side compares",
+            (None, false) => "",
         };
         let reason = progress.segment_reason.map(|reason| format!(" ({reason})"));
+        let repairs = match progress.repairs {
+            0 => String::new(),
+            repairs => format!(", {repairs} repair segments"),
+        };
         self.bar.set_length(progress.length);
-        self.bar.set_position(progress.acknowledged);
+        self.bar.set_position(done);
         self.bar.set_message(format!(
-            "{:.1} Mbit/s, segments of {} bytes{}, {} sent again{state}",
+            "{:.1} Mbit/s, segments of {} bytes{}, {} sent again{repairs}{state}",
             rate.mbit(),
             progress.segment_bytes,
             reason.unwrap_or_default(),

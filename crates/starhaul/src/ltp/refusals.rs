@@ -11,6 +11,7 @@ pub(super) struct Refusals {
     unauthenticated: Cause,
     unknown: Cause,
     no_room: Cause,
+    lost: Cause,
 }
 
 #[derive(Default)]
@@ -20,6 +21,15 @@ struct Cause {
 }
 
 impl Refusals {
+    /// Tells of blocks that did not arrive whole over a link without a way back; of so many by now.
+    pub(super) fn tell_lost(&mut self, blocks: u64) {
+        if let Some(blocks) = self.lost.news(Instant::now(), blocks) {
+            tracing::warn!(
+                "{blocks} blocks did not arrive whole, and nobody can be asked for the rest: their files stay unfinished; is --repair of the sender too little?"
+            );
+        }
+    }
+
     /// Tells what was dropped since the last time.
     pub(super) fn tell(&mut self, dropped: &Dropped) {
         let now = Instant::now();

@@ -9,7 +9,7 @@ use starhaul_units::Bandwidth;
 use super::cells::{
     WIDTH, age, compact, cost, cut, cut_front, rate, short_age, show, spaced, table, wrapped,
 };
-use super::service;
+use super::{hints, service};
 
 /// Names have up to 64 characters; longer ones than this are cut.
 const NAME: usize = 12;
@@ -185,6 +185,7 @@ fn session_text(session: &Session, streams: usize) -> String {
     text.push_str(&format!("\n{}\n", path_table(session)));
     text.push_str(&format!("\n{}\n", way_table(session)));
     text.push_str(&packet_sizes(session));
+    text.push_str(&hints::lines(session));
     text.push_str(&plan_text(&session.scheduler));
     for path in &session.paths {
         if let Some(error) = &path.last_error {

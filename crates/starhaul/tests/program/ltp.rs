@@ -3,11 +3,18 @@
 use std::{
     fs::{self, File},
     io::{BufRead as _, BufReader},
+    net::{SocketAddr, UdpSocket},
     path::Path,
     process::{Child, ChildStderr, Command, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::Duration,
 };
 
-use crate::program::{path, run, starhaul, text, wait_for};
+use crate::program::{Running, path, run, starhaul, text, wait_for};
 
 /// A receiver of one file, and its address.
 fn receiver(into: &Path) -> (Child, String) {
@@ -140,6 +147,187 @@ fn a_file_is_sent_received_and_compared() {
     assert!(fs::read(into.join("picture.bin")).unwrap() == content);
 }
 
+/// What the far side refuses is told by the exit code, and why by the text.
+#[test]
+fn a_file_that_the_far_side_cannot_store_is_a_failure() {
+    let folder = tempfile::tempdir().unwrap();
+    let [file, taken, gone] = ["file", "taken", "gone"].map(|name| folder.path().join(name));
+    fs::write(&file, [7; 5000]).unwrap();
+    fs::create_dir(&taken).unwrap();
+    fs::write(taken.join("file"), "another").unwrap();
+    for (into, why) in [(&taken, "exists already"), (&gone, "No such file")] {
+        let (receiver, address, _log) = receiver_with(&[], into);
+        let _ends_with_this = Running(receiver);
+        if into == &gone {
+            fs::remove_dir(into).unwrap();
+        }
+        let sent = run(&["ltp", "send", path(&file), "--to", &address]);
+        let said = text(&sent.stderr);
+        assert_eq!(sent.status.code(), Some(1), "{said}");
+        assert!(
+            said.contains("the far side does not have the file") && said.contains(why),
+            "{said}"
+        );
+    }
+    assert_eq!(fs::read(taken.join("file")).unwrap(), b"another");
+}
+
+/// A link that loses one datagram in 20, and has no way back.
+struct OneWay {
+    near: SocketAddr,
+    far: UdpSocket,
+    ended: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl OneWay {
+    fn to(address: &str) -> Self {
+        let bind = || UdpSocket::bind("127.0.0.1:0").unwrap();
+        let (near, far, ended) = (bind(), bind(), Arc::<AtomicBool>::default());
+        near.set_read_timeout(Some(Duration::from_millis(50)))
+            .unwrap();
+        let (to, is_over): (SocketAddr, _) = (address.parse().unwrap(), ended.clone());
+        let (out, at) = (far.try_clone().unwrap(), near.local_addr().unwrap());
+        let carry = move || {
+            let (mut datagram, mut count) = (vec![0; 65_536], 0_u64);
+            while !is_over.load(Ordering::SeqCst) {
+                if let Ok(length) = near.recv(&mut datagram) {
+                    count += 1;
+                    if !count.is_multiple_of(20) {
+                        out.send_to(&datagram[..length], to).unwrap();
+                    }
+                }
+            }
+        };
+        Self {
+            near: at,
+            far,
+            ended,
+            thread: Some(thread::spawn(carry)),
+        }
+    }
+
+    /// Whether the far side sent anything.
+    fn was_answered(&self) -> bool {
+        self.far.set_nonblocking(true).unwrap();
+        self.far.recv(&mut [0; 2000]).is_ok()
+    }
+}
+
+impl Drop for OneWay {
+    fn drop(&mut self) {
+        self.ended.store(true, Ordering::SeqCst);
+        if let Some(thread) = self.thread.take() {
+            // What it says fails its own assertions.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Repair segments alone bring the file; the sender says that it cannot know, and both print the same hash.
+#[test]
+fn a_file_crosses_a_lossy_link_without_a_way_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, into) = (folder.path().join("file"), folder.path().join("into"));
+    let content: Vec<u8> = (0..600_000_u32)
+        .map(|i| (i >> 3).to_le_bytes()[0])
+        .collect();
+    fs::write(&file, &content).unwrap();
+    let (receiver, address, _log) = receiver_with(&["--one-way"], &into);
+    let link = OneWay::to(&address);
+    // Slow enough for a busy computer; more is repaired than is lost on purpose.
+    let sent = run(&[
+        "ltp",
+        "send",
+        path(&file),
+        "--to",
+        &link.near.to_string(),
+        "--one-way",
+        "--rate",
+        "4mbit",
+        "--repair",
+        "10%",
+    ]);
+    let said = text(&sent.stderr);
+    assert_eq!(sent.status.code(), Some(3), "{said}");
+    assert!(
+        said.contains("nobody can tell whether it arrives"),
+        "{said}"
+    );
+    let received = receiver.wait_with_output().unwrap();
+    assert_eq!(received.status.code(), Some(0));
+    assert!(fs::read(into.join("file")).unwrap() == content);
+    let hash = |output: &[u8]| text(output).split("  ").next().map(str::to_owned);
+    assert_eq!(hash(&sent.stdout), hash(&received.stdout));
+    assert_eq!(hash(&sent.stdout).map(|hash| hash.len()), Some(64));
+    assert!(!link.was_answered(), "the receiver has no way back");
+}
+
+#[test]
+fn one_way_needs_to_know_the_link() {
+    for given in [&["--rate", "8mbit"][..], &["--repair", "5%"]] {
+        let sending = ["ltp", "send", "f", "--to", "127.0.0.1", "--one-way"];
+        let sent = run(&[&sending[..], given].concat());
+        let said = text(&sent.stderr);
+        assert_eq!(sent.status.code(), Some(2), "{said}");
+        assert!(
+            said.contains("--one-way needs --rate and --repair"),
+            "{said}"
+        );
+    }
+}
+
+/// What an operator can set, what follows from it, and what is fixed.
+#[test]
+fn every_value_is_explained() {
+    let both = [
+        "engine  ",
+        "one-way light time",
+        "rate",
+        "segment data",
+        "margin",
+        "first timeout",
+        "first answer",
+        "retransmission limit",
+        "cycle limit",
+        "checkpoints",
+        "session given up",
+        "sessions",
+        "receive memory",
+        "longest block",
+        "integrity",
+        "system calls",
+        "lower layers",
+        "one way",
+        "repair segments",
+        "key",
+    ];
+    let send = &["send", "/nonexistent", "--to", "192.0.2.1"][..];
+    let receive = &["receive", "--into", "/nonexistent/folder"][..];
+    let of_sender = &["block", "under way", "far side's hash"][..];
+    let of_receiver = &["session numbers", "senders at a time", "answers"][..];
+    let (usual, one_way): (&[&str], &[&str]) =
+        (&[], &["--one-way", "--rate", "8mbit", "--repair", "5%"]);
+    for (command, own) in [(send, of_sender), (receive, of_receiver)] {
+        for link in [usual, one_way] {
+            let all = [&["ltp"][..], command, link, &["--explain"]].concat();
+            let explained = run(&all);
+            assert_eq!(explained.status.code(), Some(0), "{all:?}");
+            let said = text(&explained.stdout);
+            for name in both.iter().chain(own) {
+                let lines = said.lines().filter(|line| line.starts_with(*name));
+                assert!(lines.count() > 0, "{name} of {all:?}: {said}");
+            }
+            // Each line has its value and its reason.
+            for line in said.lines() {
+                assert!(line.contains("  (") && line.ends_with(')'), "{line}");
+            }
+            let repair = said.contains("for 5 % lost");
+            assert_eq!(repair, !link.is_empty(), "{said}");
+        }
+    }
+}
+
 #[test]
 fn defaults_are_explained_without_doing_anything() {
     let explained = run(&[
@@ -179,10 +367,10 @@ fn the_benchmark_prints_ceilings_and_rows() {
         keys.sort();
         keys.join(" ")
     };
-    assert_eq!(keys(&report), "ceilings rows");
+    assert_eq!(keys(&report), "ceilings mtu rows");
     assert_eq!(
         keys(&report["ceilings"][0]),
-        "gbit_per_s mode segment_bytes"
+        "gbit_per_s mode receive_us_per_segment segment_bytes send_us_per_segment"
     );
     let row = "gbit_per_s lost mode receive_us_per_segment segment_bytes send_us_per_segment";
     assert_eq!(keys(&report["rows"][0]), row);

@@ -6,7 +6,7 @@ use serde_json::Value;
 use starhaul_needs::{Need, skip};
 
 use crate::{
-    emulated::{run_in_time, starhaul},
+    emulated::{ATTEMPTS, run_in_time, starhaul},
     turn::{Load, turn},
 };
 
@@ -16,6 +16,10 @@ const LINKS: [&str; 2] = [
 ];
 const TUNNEL: &str = "[[tun]]\nname = \"vpn\"\ndevice = \"star0\"\naddresses = ";
 const SERVER: &str = "10.9.0.1";
+/// Mbit/s of payload that UDP and TCP get through the tunnel over each link alone.
+const ALONE: [[f64; 2]; 2] = [[16.2, 7.9], [16.9, 8.0]];
+/// Of their sum, over both.
+const LEAST_SHARE: f64 = 0.9;
 
 /// What runs behind the links: a gateway, and what measures through its tunnel.
 fn client(folder: &str) -> String {
@@ -28,7 +32,7 @@ fn client(folder: &str) -> String {
          for i in $(seq 100); do {status} && break; sleep 0.1; done\n\
          {status} || {{ echo 'no session over both links' >&2; exit 1; }}\n\
          iperf3 -c {SERVER} -J -u -b 40M -l 1372 -O 1 -t 5 > udp.json\n\
-         iperf3 -c {SERVER} -p 5202 -J -C cubic -O 8 -t 5 > tcp.json\n\
+         iperf3 -c {SERVER} -p 5202 -J -C cubic -O 10 -t 5 > tcp.json\n\
          kill $gateway; wait $gateway"
     )
 }
@@ -66,13 +70,30 @@ fn write(folder: &Path) {
     fs::write(folder.join("ground.toml"), far).unwrap();
 }
 
-/// Each link alone gives TCP 16.9 and 8.0 Mbit/s through the tunnel, and UDP 16.2 and 7.9.
 #[test]
 fn a_tunnel_over_two_lossy_links_carries_what_both_carry() {
     if Command::new("iperf3").arg("--version").output().is_err() {
         return skip(Need::Iperf3, "it is not installed");
     }
     let _turn = turn(Load::Full);
+    let least = ALONE.map(|alone| LEAST_SHARE * alone.iter().sum::<f64>());
+    // What other programs take of the processors, no packet gets.
+    let mut best = [0.0_f64; 2];
+    for _ in 0..ATTEMPTS {
+        let Some(rates) = measure() else {
+            return;
+        };
+        println!("UDP and TCP get {rates:.1?} Mbit/s");
+        best = [best[0].max(rates[0]), best[1].max(rates[1])];
+        if best[0] >= least[0] && best[1] >= least[1] {
+            return;
+        }
+    }
+    panic!("UDP and TCP get {best:.1?} Mbit/s, not {least:.1?}");
+}
+
+/// Mbit/s that UDP and TCP get through a tunnel over both links, once TCP has found both; `None` where nothing can be measured.
+fn measure() -> Option<[f64; 2]> {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path().to_str().unwrap();
     write(folder.path());
@@ -87,25 +108,13 @@ fn a_tunnel_over_two_lossy_links_carries_what_both_carry() {
         arguments.extend(["--up", link, "--down", link]);
     }
     arguments.extend(["--json", "--server", &server, "--", "sh", "-c", &client]);
-    let Some((_, output)) = run_in_time(&arguments) else {
-        return;
-    };
-    let rate = |name: &str, sum: &str| {
+    let (_, output) = run_in_time(&arguments)?;
+    Some(["udp.json", "tcp.json"].map(|name| {
         let said = fs::read(folder.path().join(name));
         let said = said.unwrap_or_else(|error| panic!("{name}: {error}: {output:?}"));
         let result: Value =
             serde_json::from_slice(&said).unwrap_or_else(|error| panic!("{error}: {output:?}"));
-        let rate = result["end"][sum]["bits_per_second"].as_f64();
+        let rate = result["end"]["sum_received"]["bits_per_second"].as_f64();
         rate.unwrap_or_else(|| panic!("{result}")) / 1e6
-    };
-    let (udp, tcp) = (
-        rate("udp.json", "sum_received"),
-        rate("tcp.json", "sum_received"),
-    );
-    println!("UDP {udp:.1} Mbit/s, TCP {tcp:.1} Mbit/s");
-    // More than the better link alone, however long TCP takes to find both.
-    assert!(
-        udp > 20.0 && tcp > 18.5,
-        "UDP {udp} Mbit/s, TCP {tcp} Mbit/s"
-    );
+    }))
 }

@@ -7,16 +7,17 @@ mod unbroken;
 
 use std::sync::Arc;
 
-use hardy_bpa::storage::{BundleStorage, MetadataStorage};
+use hardy_bpa::storage::BundleStorage;
 
 use crate::{
     Error,
     config::{Bucket, DatabaseUrl},
+    names::Forgetful,
 };
 
 /// Connects to a database, and brings its tables to the present form.
 #[cfg(feature = "postgres")]
-pub(super) async fn database(url: &DatabaseUrl) -> Result<Arc<dyn MetadataStorage>, Error> {
+pub(super) async fn database(url: &DatabaseUrl) -> Result<Arc<dyn Forgetful>, Error> {
     let settings = hardy_postgres_storage::Config {
         database_url: url.0.clone(),
         ..hardy_postgres_storage::Config::default()
@@ -29,7 +30,7 @@ pub(super) async fn database(url: &DatabaseUrl) -> Result<Arc<dyn MetadataStorag
 }
 
 #[cfg(not(feature = "postgres"))]
-pub(super) async fn database(_: &DatabaseUrl) -> Result<Arc<dyn MetadataStorage>, Error> {
+pub(super) async fn database(_: &DatabaseUrl) -> Result<Arc<dyn Forgetful>, Error> {
     Err(Error::Agent(
         "this program was built without the feature postgres".to_owned(),
     ))

@@ -10,6 +10,8 @@ use starhaul_net::{IoMode, ltp::LtpDriver};
 pub(crate) const SOURCE: EngineId = EngineId(1);
 /// The node that it talks to.
 pub(crate) const NODE: EngineId = EngineId(2);
+/// How long the node may take for all that it was sent.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// An engine of LTP in place of the source's node, and what it receives.
 pub(crate) struct Source {
@@ -60,5 +62,17 @@ impl Source {
         }
         // The report of the last block leaves.
         self.driver.turn(Some(Instant::now())).unwrap();
+    }
+
+    /// Goes on until the node has stored or refused all that was sent.
+    pub(crate) async fn settled(mut self) -> Self {
+        let settling = tokio::task::spawn_blocking(move || {
+            let limit = Instant::now() + PATIENCE;
+            while self.driver.engine().sessions().0 > 0 && Instant::now() < limit {
+                self.receive(self.received.len() + 1, Duration::from_millis(10));
+            }
+            self
+        });
+        settling.await.unwrap()
     }
 }

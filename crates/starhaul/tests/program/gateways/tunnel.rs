@@ -102,6 +102,41 @@ fn datagrams_of_any_size_cross_the_tunnel_in_both_versions_of_ip() {
     }
 }
 
+/// That is the least that a path carries, as over mobile networks behind tunnels of their own.
+#[test]
+fn packets_of_1500_bytes_cross_paths_that_carry_1200() {
+    let Some(network) = Network::create(2) else {
+        return;
+    };
+    for (link, side) in [
+        (0, Side::Field),
+        (0, Side::Ground),
+        (1, Side::Field),
+        (1, Side::Ground),
+    ] {
+        network.set_mtu(side, link, 1228);
+    }
+    let pair = start(&network, FIELD, GROUND);
+    pair.wait_until_up(&["link0", "link1"]);
+    for server in ["10.9.0.1:9000", "[fd09::1]:9000"] {
+        let echo = Echo::start(&network, server);
+        // Up to the tunnel's MTU in both versions of IP, and in fragments of it.
+        for length in [1200, 1452, 1472, 9000] {
+            let data: Vec<u8> = (0..length).map(|byte: u32| byte.to_le_bytes()[0]).collect();
+            echo.wait_for_answers(&data);
+        }
+    }
+    let download = Transfer::download_from(&network, "10.9.0.1:8001");
+    download.wait_for_progress(2 << 20);
+    download.finish();
+    for gateway in [&pair.field, &pair.ground] {
+        for path in ["link0", "link1"] {
+            assert_eq!(gateway.path(path)["packet_bytes"], 1200, "{path}");
+        }
+        assert_eq!(tunnel(gateway)["dropped"]["malformed"], 0);
+    }
+}
+
 #[test]
 fn a_connection_in_the_tunnel_outlives_the_interface_of_a_path_and_a_change_of_its_class() {
     let Some(network) = Network::create(2) else {

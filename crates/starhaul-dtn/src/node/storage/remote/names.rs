@@ -30,6 +30,9 @@ const KEEP: &str = "INSERT INTO starhaul_gone (bundle_id, until)
         ELSE LEAST(INTERVAL '1 hour', GREATEST(INTERVAL '0', m.expiry - m.received_at)) END
     FROM bundles b JOIN metadata m ON m.id = b.id WHERE b.bundle_id = $1
     ON CONFLICT (bundle_id) DO UPDATE SET until = EXCLUDED.until";
+/// A name that is kept no longer, as soon as its bundle is gone.
+const FREE: &str = "INSERT INTO starhaul_gone (bundle_id, until) VALUES ($1, $2)
+    ON CONFLICT (bundle_id) DO UPDATE SET until = EXCLUDED.until";
 /// What is noted of a bundle that is still here stays: it is perhaps about to go, and its name would be kept for ever.
 const FORGET_ALL: &str = "WITH old AS (DELETE FROM starhaul_gone g WHERE g.until < $1
         AND NOT EXISTS (SELECT 1 FROM bundles b JOIN metadata m ON m.id = b.id WHERE b.bundle_id = g.bundle_id)
@@ -68,6 +71,16 @@ impl Names {
         sqlx::query(KEEP)
             .bind(id.to_key())
             .bind(id.timestamp.is_clocked())
+            .execute(&self.pool)
+            .await?;
+        Ok(())
+    }
+
+    /// Notes that the name of a bundle is free that is about to go.
+    pub(super) async fn free(&self, id: &Id) -> Result<()> {
+        sqlx::query(FREE)
+            .bind(id.to_key())
+            .bind(OffsetDateTime::UNIX_EPOCH)
             .execute(&self.pool)
             .await?;
         Ok(())

@@ -20,6 +20,7 @@ use hardy_bpv7::{bundle::Id, eid::Eid};
 use tokio::sync::mpsc;
 
 use super::names::Names;
+use crate::names::Forgetful;
 
 /// Bundles that a search has found, and the agent has not taken yet.
 const AHEAD: usize = 64;
@@ -162,5 +163,13 @@ impl MetadataStorage for Unbroken {
             store.poll_pending(&found, &status, limit).await
         })
         .await
+    }
+}
+
+#[async_trait]
+impl Forgetful for Unbroken {
+    async fn forget(&self, id: &Id) -> Result<()> {
+        self.names.free(id).await?;
+        self.store.tombstone(id).await
     }
 }

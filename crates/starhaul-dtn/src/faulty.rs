@@ -4,32 +4,33 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     io::{self, IoSlice},
     sync::{Arc, Mutex, MutexGuard},
+    time::SystemTime,
 };
 
-use super::medium::{Medium, Segment};
+use crate::medium::{Found, Medium, MediumFile};
 
 /// What is written or lost as a whole.
 const SECTOR: usize = 64;
 
 /// Pseudo-random numbers (SplitMix64).
-pub(super) struct Random(pub(super) u64);
+pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
-    pub(super) fn below(&mut self, bound: u64) -> u64 {
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         (mixed ^ (mixed >> 31)) % bound
     }
 
-    pub(super) fn one_in(&mut self, bound: u64) -> bool {
+    pub(crate) fn one_in(&mut self, bound: u64) -> bool {
         self.below(bound) == 0
     }
 }
 
 /// The medium; clones are the same one.
 #[derive(Clone)]
-pub(super) struct Disk(Arc<Mutex<State>>);
+pub(crate) struct Disk(Arc<Mutex<State>>);
 
 struct State {
     /// As the process sees it.
@@ -75,7 +76,7 @@ struct Handle {
 }
 
 impl Disk {
-    pub(super) fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Self(Arc::new(Mutex::new(State {
             names: BTreeMap::new(),
             durable_names: BTreeMap::new(),
@@ -93,27 +94,27 @@ impl Disk {
     }
 
     /// From now on one of so many operations fails (none with 0), and so many bytes have room.
-    pub(super) fn set_faults(&self, one_in: u64, capacity: u64) {
+    pub(crate) fn set_faults(&self, one_in: u64, capacity: u64) {
         let mut state = self.state();
         (state.fails_one_in, state.capacity) = (one_in, capacity);
     }
 
     /// From now on one of so many readings fails; none with 0.
-    pub(super) fn set_read_faults(&self, one_in: u64) {
+    pub(crate) fn set_read_faults(&self, one_in: u64) {
         self.state().reads_fail_one_in = one_in;
     }
 
     /// The process dies after so many operations, in the middle of one.
-    pub(super) fn die_after(&self, steps: Option<u64>) {
+    pub(crate) fn die_after(&self, steps: Option<u64>) {
         self.state().steps = steps;
     }
 
-    pub(super) fn is_dead(&self) -> bool {
+    pub(crate) fn is_dead(&self) -> bool {
         self.state().steps == Some(0)
     }
 
     /// The next process begins; `power` says that the power was cut before.
-    pub(super) fn restart(&self, power: bool) {
+    pub(crate) fn restart(&self, power: bool) {
         let mut state = self.state();
         state.steps = None;
         if power {
@@ -122,19 +123,27 @@ impl Disk {
     }
 
     /// The bytes of all segments.
-    pub(super) fn total(&self) -> u64 {
+    pub(crate) fn total(&self) -> u64 {
         self.state().total()
     }
 
     /// Spoils one byte of a segment that is on the medium.
-    pub(super) fn rot(&self, file: usize, at: usize) {
+    pub(crate) fn rot(&self, file: usize, at: usize) {
         let mut state = self.state();
         let file = &mut state.files[file];
         file.durable[at] ^= 0x10;
         file.seen[at] = file.durable[at];
     }
 
-    fn open(&self, file: usize) -> Arc<dyn Segment> {
+    /// A folder of it, whose name ends with `/`; without one, the top.
+    pub(crate) fn folder(&self, name: &str) -> Box<dyn Medium> {
+        Box::new(Drawer {
+            disk: self.clone(),
+            folder: name.to_owned(),
+        })
+    }
+
+    fn open(&self, file: usize) -> Arc<dyn MediumFile> {
         let disk = self.clone();
         Arc::new(Handle { disk, file })
     }
@@ -221,55 +230,119 @@ impl State {
     }
 }
 
-impl Medium for Disk {
+/// A folder of the medium: names are brought to it for each folder alone.
+struct Drawer {
+    disk: Disk,
+    /// What all names in it begin with.
+    folder: String,
+}
+
+impl Drawer {
+    fn place(&self, name: &str) -> String {
+        format!("{}{name}", self.folder)
+    }
+}
+
+/// The folder of a name.
+fn folder_of(place: &str) -> &str {
+    place.rfind('/').map_or("", |end| &place[..=end])
+}
+
+impl State {
+    /// Brings to the medium which files of a folder there are; `is_in` says of a name whether it is one.
+    fn sync_names(&mut self, is_in: impl Fn(&str) -> bool) -> io::Result<()> {
+        self.step()?;
+        self.durable_names.retain(|name, _| !is_in(name));
+        let seen = self.names.iter().filter(|(name, _)| is_in(name));
+        self.durable_names
+            .extend(seen.map(|(name, file)| (name.clone(), *file)));
+        Ok(())
+    }
+}
+
+impl Medium for Drawer {
     fn names(&self) -> io::Result<Vec<String>> {
-        let mut state = self.state();
+        let mut state = self.disk.state();
         state.step()?;
-        Ok(state.names.keys().cloned().collect())
+        let names = state.names.keys();
+        let names = names.filter_map(|name| name.strip_prefix(&self.folder));
+        Ok(names.map(ToOwned::to_owned).collect())
     }
 
-    fn create(&self, name: &str) -> io::Result<Arc<dyn Segment>> {
-        let mut state = self.state();
+    fn all(&self) -> io::Result<Vec<Found>> {
+        let mut state = self.disk.state();
+        state.step()?;
+        let files = state.names.iter();
+        let found = files.filter_map(|(name, file)| {
+            Some(Found {
+                name: name.strip_prefix(&self.folder)?.to_owned(),
+                bytes: state.files[*file].seen.len() as u64,
+                written: SystemTime::UNIX_EPOCH,
+            })
+        });
+        Ok(found.collect())
+    }
+
+    fn create(&self, name: &str) -> io::Result<Arc<dyn MediumFile>> {
+        let name = self.place(name);
+        let mut state = self.disk.state();
         let done = state.step();
         if is_dead(&done) || (done.is_err() && state.random.one_in(2)) {
             return done.and(Err(DEAD.into()));
         }
-        assert!(!state.names.contains_key(name), "{name} is there");
+        assert!(!state.names.contains_key(&name), "{name} is there");
         let file = state.files.len();
         state.files.push(Content::default());
-        state.names.insert(name.to_owned(), file);
-        done.map(|()| Self::open(self, file))
+        state.names.insert(name, file);
+        done.map(|()| Disk::open(&self.disk, file))
     }
 
-    fn open(&self, name: &str) -> io::Result<Arc<dyn Segment>> {
-        let mut state = self.state();
+    fn open(&self, name: &str) -> io::Result<Arc<dyn MediumFile>> {
+        let mut state = self.disk.state();
         state.step()?;
-        let file = state.names.get(name).copied();
+        let file = state.names.get(&self.place(name)).copied();
         let file = file.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
-        Ok(Self::open(self, file))
+        Ok(Disk::open(&self.disk, file))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        let mut state = self.disk.state();
+        let done = state.step();
+        // A process that dies in it may have done it.
+        if done.is_err() && !(is_dying(&done) && state.random.one_in(2)) {
+            return done;
+        }
+        let file = state.names.remove(&self.place(from));
+        let file = file.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
+        state.names.insert(self.place(to), file);
+        done
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        let mut state = self.state();
+        let mut state = self.disk.state();
         state.step()?;
-        state.names.remove(name);
+        state.names.remove(&self.place(name));
         Ok(())
     }
 
     fn sync_names(&self) -> io::Result<()> {
-        let mut state = self.state();
-        state.step()?;
-        state.durable_names = state.names.clone();
-        Ok(())
+        let mut state = self.disk.state();
+        state.sync_names(|name| folder_of(name) == self.folder)
+    }
+
+    fn sync_name(&self, name: &str) -> io::Result<()> {
+        let place = self.place(name);
+        let mut state = self.disk.state();
+        state.sync_names(|name| folder_of(name) == folder_of(&place))
     }
 
     fn free(&self) -> io::Result<u64> {
-        let state = self.state();
+        let state = self.disk.state();
         Ok(state.capacity.saturating_sub(state.total()))
     }
 }
 
-impl Segment for Handle {
+impl MediumFile for Handle {
     fn write(&self, at: u64, parts: &mut [IoSlice<'_>]) -> io::Result<()> {
         let bytes: Vec<u8> = parts.iter().flat_map(|part| part.to_vec()).collect();
         let mut state = self.disk.state();

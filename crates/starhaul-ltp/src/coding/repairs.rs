@@ -1,94 +1,12 @@
-//! Repair segments: erasure codes over the red part, so that losses cost no round trip. Not of RFC 5326: they are of the
-//! undefined type 5, which other engines drop (§6), and are sent only to peers that are configured for them.
-//!
-//! The red part is cut into codes of at most [`CODE_SYMBOLS`] symbols, each the data of one segment; any so many symbols of
-//! a code, data or repair, give it back. The repair symbols of a code leave before its last data, so that the checkpoint
-//! at the end of the red part is answered with all of them there.
+//! Repair symbols at a receiver.
 
 use std::collections::BTreeMap;
 
-use bytes::{Bytes, BytesMut};
-use starhaul_fec::{Codec, redundancy_for_random_loss};
+use bytes::Bytes;
+use starhaul_fec::Codec;
 
-use crate::{block::Assembly, contents::Contents, segment::Repair};
-
-/// Data symbols per code: the more, the less must be repaired for the same certainty, and with repair symbols at most 255.
-const CODE_SYMBOLS: u64 = 192;
-/// Greatest number of repair symbols per code.
-const MOST_REPAIRS: u8 = 63;
-
-/// How much is repaired in advance.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Coding {
-    /// The share of segments that is lost, 0 to 1.
-    pub loss: f64,
-    /// The probability that a red part cannot be recovered by its repair segments alone.
-    pub failure: f64,
-}
-
-impl Coding {
-    /// For this loss, with one red part in two thousand in need of a retransmission.
-    pub const fn new(loss: f64) -> Self {
-        Self {
-            loss,
-            failure: 5e-4,
-        }
-    }
-}
-
-/// A code: its first byte, how many bytes and symbols of data it has, and how many repair symbols.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Code {
-    pub(crate) start: u64,
-    pub(crate) end: u64,
-    pub(crate) symbols: u8,
-    pub(crate) repairs: u8,
-}
-
-/// The code that holds the byte at `offset` of a red part.
-pub(crate) fn code_at(offset: u64, red: u64, symbol: u64, coding: Coding) -> Code {
-    // Codes of nearly equal size: a short last one would need more repair symbols for its certainty.
-    let symbols = red.div_ceil(symbol);
-    let codes = symbols.div_ceil(CODE_SYMBOLS);
-    let per_code = symbols.div_ceil(codes.max(1)).max(1);
-    let start = offset / (per_code * symbol) * (per_code * symbol);
-    let end = (start + per_code * symbol).min(red);
-    let symbols = u8::try_from((end - start).div_ceil(symbol)).unwrap_or(u8::MAX);
-    #[expect(clippy::cast_precision_loss, reason = "a share of a probability")]
-    let failure = coding.failure / codes.max(1) as f64;
-    let repairs = redundancy_for_random_loss(symbols, coding.loss, failure, MOST_REPAIRS);
-    Code {
-        start,
-        end,
-        symbols,
-        repairs,
-    }
-}
-
-/// The repair symbols of a code of `block`.
-pub(crate) fn encode(codec: &mut Codec, block: &Contents, code: Code, symbol: usize) -> Vec<Bytes> {
-    let data: Vec<Bytes> = (code.start..code.end)
-        .step_by(symbol)
-        .map(|from| {
-            let to = (from + symbol as u64).min(code.end);
-            padded(block.slice(from, to), symbol)
-        })
-        .collect();
-    // Its counts are within the limits, and all symbols of one length.
-    codec.encode(&data, code.repairs).unwrap_or_default()
-}
-
-fn padded(data: Bytes, symbol: usize) -> Bytes {
-    if data.len() == symbol {
-        return data;
-    }
-    let mut padded = BytesMut::from(&data[..]);
-    padded.resize(symbol, 0);
-    padded.freeze()
-}
-
-/// What a repair symbol costs beside its bytes, and its code, which may have no other.
-pub(crate) const SYMBOL_COST: usize = 320;
+use super::{SYMBOL_COST, narrow, padded};
+use crate::{block::Assembly, segment::Repair};
 
 /// Repair symbols that a receiver keeps for codes with missing data.
 #[derive(Debug, Default)]
@@ -197,9 +115,4 @@ impl Repairs {
         self.held -= bytes;
         new
     }
-}
-
-/// Offsets within a block in memory, which always fit.
-fn narrow(offset: u64) -> usize {
-    usize::try_from(offset).unwrap_or(usize::MAX)
 }

@@ -1,0 +1,174 @@
+//! What `--explain` prints: every value in use, and why it is that.
+
+use starhaul_ltp::{EngineConfig, Explained, NumberWidth, PeerConfig};
+use starhaul_transfer::{CHUNK_BYTES, verdict_awaited};
+
+use super::{FIRST_RANDOM, Link, MOST_PEERS, Sending};
+use crate::output::print;
+
+/// The values of a sender, whatever its file.
+pub(super) fn sender(link: &Link, config: &PeerConfig, sending: Sending) -> anyhow::Result<()> {
+    let engine = match link.engine {
+        Some(number) => number.to_string(),
+        None => format!("random, {FIRST_RANDOM} at least"),
+    };
+    let mut rows = vec![row(
+        "engine",
+        engine,
+        "given, or another one each time: by it the receiver tells senders apart",
+    )];
+    rows.extend(of_link(link, config));
+    rows.push(row(
+        "block",
+        format!("{CHUNK_BYTES} bytes of the file"),
+        "small beside the memory of either end, large beside a report",
+    ));
+    rows.push(match link.one_way {
+        true => row(
+            "under way",
+            "two blocks".to_owned(),
+            "one leaves while the next is read; what has left is forgotten",
+        ),
+        false => row(
+            "under way",
+            format!("{} bytes", sending.under_way),
+            "what leaves in four light times and the margin, 64 MiB at least, a quarter of this host's memory at most",
+        ),
+    });
+    rows.push(match link.one_way {
+        true => row(
+            "far side's hash",
+            "not awaited".to_owned(),
+            "nobody tells whether the file has arrived: exit code 3",
+        ),
+        false => row(
+            "far side's hash",
+            format!(
+                "awaited for {:?}, and 1 s for each 20 MB",
+                verdict_awaited(sending.patience, 0)
+            ),
+            "as long as the far side tries, and what it needs to write the file to a slow disk",
+        ),
+    });
+    show(config, rows)
+}
+
+/// The values of a receiver.
+pub(super) fn receiver(
+    link: &Link,
+    config: &PeerConfig,
+    engine: &EngineConfig,
+) -> anyhow::Result<()> {
+    let numbers = match engine.numbers {
+        NumberWidth::Bits32 => "32 bits",
+        NumberWidth::Bits64 => "64 bits",
+    };
+    let mut rows = vec![row(
+        "engine",
+        engine.id.to_string(),
+        "given, or 2, to which senders send",
+    )];
+    rows.extend(of_link(link, config));
+    rows.extend([
+        row(
+            "session numbers",
+            numbers.to_owned(),
+            "of what it sends; CCSDS 734.1 asks for 32 bits, and some engines know no more",
+        ),
+        row(
+            "senders at a time",
+            MOST_PEERS.to_string(),
+            "each with its own limits; a further one takes the place of one that is done, or was silent for some timeouts",
+        ),
+        row(
+            "receive memory of all",
+            format!("{} bytes", engine.receive_memory),
+            "a quarter of this host's memory, 8 GiB at most: whoever sends may begin blocks without end",
+        ),
+        match link.one_way {
+            true => row(
+                "answers",
+                "none".to_owned(),
+                "given: nothing is reported, and no sender is told what became of its file",
+            ),
+            false => row(
+                "answers",
+                "reports, and the SHA-256 of each file".to_owned(),
+                "so that its sender repairs what is lost, and knows whether it is stored",
+            ),
+        },
+    ]);
+    show(config, rows)
+}
+
+/// What both ends have, beside what the engine tells of itself.
+fn of_link(link: &Link, config: &PeerConfig) -> Vec<Explained> {
+    let repair = config.coding.map_or("none".to_owned(), |coding| {
+        // Not as far as a float goes.
+        format!("for {} % lost", (coding.loss * 1e6).round() / 1e4)
+    });
+    let key = match config.auth.is_some() {
+        true => "of a file",
+        false => "none",
+    };
+    vec![
+        row(
+            "system calls",
+            starhaul_net::IoMode::from(link.mode).name().to_owned(),
+            "given, or segmentation offload, which takes the least time",
+        ),
+        row(
+            "lower layers",
+            format!("{} bytes per segment", config.overhead),
+            "IPv4 and UDP; they count in the rate",
+        ),
+        row(
+            "one way",
+            if config.is_one_way { "yes" } else { "no" }.to_owned(),
+            "given; then nothing is acknowledged or sent again",
+        ),
+        row(
+            "repair segments",
+            repair,
+            "given; so many that one red part in 2000 needs more, and with one way one file. Without them what is lost is sent again",
+        ),
+        row(
+            "first answer",
+            format!("the margin doubles {} times", config.blind_doublings),
+            "while neither light time nor an answer tells how far the other end is: both try for six minutes",
+        ),
+        row(
+            "longest block",
+            format!("{} bytes", config.block_bytes),
+            "from the other end; one that is longer is refused when that is known",
+        ),
+        row(
+            "key",
+            key.to_owned(),
+            "given; segments without its signature are dropped (RFC 5327)",
+        ),
+    ]
+}
+
+fn row(name: &'static str, value: String, reason: &'static str) -> Explained {
+    Explained {
+        name,
+        value,
+        reason,
+    }
+}
+
+/// Prints these and what the engine tells of itself, each once.
+fn show(config: &PeerConfig, own: Vec<Explained>) -> anyhow::Result<()> {
+    let mut rows = config.explain();
+    for row in own {
+        if rows.iter().all(|known| known.name != row.name) {
+            rows.push(row);
+        }
+    }
+    let width = rows.iter().map(|row| row.name.len()).max().unwrap_or(0);
+    let lines = rows
+        .iter()
+        .map(|row| format!("{:width$}  {}  ({})\n", row.name, row.value, row.reason));
+    print(lines.collect::<String>())
+}
