@@ -291,7 +291,7 @@ impl Peer {
         let number = cx.numbers.session(&self.sends);
         cx.memory.sending += block.len();
         // Codes have symbols of one size.
-        let symbol = self.config.coding.map(|_| self.sizes.safe());
+        let symbol = self.config.coding.map(|_| self.sizes.single_packet());
         let session = SendSession::new(service, block, red, cx.numbers.serial(), symbol);
         self.sends.insert(number, session);
         self.fresh.push_back(number);

@@ -29,6 +29,10 @@ const SPAN_SEGMENTS: u64 = 16;
 const SHORTEST: Duration = Duration::from_millis(2);
 const SHORTEST_PACED: Duration = Duration::from_millis(20);
 const LONGEST: Duration = Duration::from_millis(256);
+/// Reports on a probe may take so many times as long as others do.
+const ANSWERS_OF_PROBE: u32 = 4;
+/// A probe or a trial is repeated so often where reports on it are lost.
+const MOST_UNANSWERED: u32 = 4;
 /// A segment of several packets may occupy the link for so long: what comes behind it waits.
 const MOST_OCCUPIED: Duration = Duration::from_millis(10);
 /// From this share of its rate on, the link is what bounds, and not a processor.
@@ -52,8 +56,10 @@ pub(crate) struct SegmentSizes {
     can_probe: bool,
     rate: Option<Bandwidth>,
     is_rate_bound: bool,
-    /// How long reports on a probe may take.
+    /// How long reports on a probe may take, while nothing is known of it.
     patience: Duration,
+    /// How long answers take.
+    answer: Option<Duration>,
     classes: Vec<Class>,
     /// That of one packet, which arrives.
     safe: usize,
@@ -68,6 +74,8 @@ pub(crate) struct SegmentSizes {
     recheck: Option<usize>,
     /// When a smaller packet was last tried since nothing was heard.
     stepped: Option<Instant>,
+    /// When a packet as long as those that ask for reports was last known to have arrived.
+    last_full: Option<Instant>,
     epochs: Epochs,
     /// How long a span takes at least.
     least: Duration,
@@ -89,6 +97,8 @@ struct Probe {
     left: u64,
     /// When the last of them left, or the probe began.
     at: Instant,
+    /// Probes of the size before this one on which no report came.
+    unanswered: u32,
 }
 
 /// A span at another size.
@@ -96,6 +106,8 @@ struct Probe {
 struct Trial {
     class: usize,
     stage: Stage,
+    /// Spans that could not be measured.
+    missed: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,6 +133,7 @@ impl SegmentSizes {
             rate: config.rate.filter(|rate| *rate > Bandwidth::ZERO),
             is_rate_bound: config.rate.is_some(),
             patience: reports.saturating_mul(8) + Duration::from_secs(10),
+            answer: None,
             classes: vec![Class::new(data, 1)],
             safe: 0,
             present: 0,
@@ -130,6 +143,7 @@ impl SegmentSizes {
             trial: None,
             recheck: None,
             stepped: None,
+            last_full: None,
             epochs: Epochs::default(),
             least: SHORTEST,
             is_warm: false,
@@ -203,7 +217,7 @@ impl SegmentSizes {
     }
 
     /// The data of a segment that asks for a report, of a report's claims, of coded segments: one packet.
-    pub(crate) fn safe(&self) -> usize {
+    pub(crate) fn single_packet(&self) -> usize {
         self.safe_data
     }
 
@@ -266,6 +280,7 @@ impl SegmentSizes {
 
     /// The report came to a checkpoint within a red part that was sent once, at this position. Answers take so long.
     pub(crate) fn reported(&mut self, now: Instant, position: u64, answer: Option<Duration>) {
+        self.answer = answer.or(self.answer);
         if self.rate.is_none() && self.is_learning() {
             let answer = answer.unwrap_or_default();
             self.least = self.least.max(answer.min(LONGEST));
@@ -276,6 +291,14 @@ impl SegmentSizes {
     /// Nothing waits to be sent: the application is what limits.
     pub(crate) fn idle(&mut self, now: Instant) {
         self.idle_since.get_or_insert(now);
+    }
+
+    /// The report came to a checkpoint of so many bytes.
+    pub(crate) fn answered(&mut self, now: Instant, bytes: u64) {
+        let shorter = self.safe.checked_sub(1).map(|at| self.data_of(at));
+        if shorter.is_some_and(|shorter| bytes > shorter as u64) {
+            self.last_full = Some(now);
+        }
     }
 
     /// The link stops or starts.
@@ -298,8 +321,13 @@ impl SegmentSizes {
                 if is_probed {
                     self.arrived(now, at);
                 }
-            } else if at > self.safe && self.is_black_hole(at) {
+                if at == self.safe {
+                    self.last_full = Some(now);
+                }
+            } else if at >= self.safe && at > 0 && self.is_black_hole(at) {
                 self.leave_black_hole(now, at);
+            } else if is_probed {
+                self.extend_probe();
             }
         }
         self.stepped = None;
@@ -313,12 +341,15 @@ impl SegmentSizes {
         }
     }
 
-    /// Nothing was heard for several timeouts of this length: packets of this size may not arrive any more.
-    pub(crate) fn silent(&mut self, now: Instant, timeout: Duration) {
-        let is_recent = self
-            .stepped
-            .is_some_and(|at| now.saturating_duration_since(at) < timeout * 4);
-        if !self.is_learning() || self.safe == 0 || is_recent {
+    /// A segment of so many bytes that asks for a report had no answer for several timeouts of this length: packets of its size may not
+    /// arrive any more. One that is longer than those of the present size tells nothing of these, and a short one nothing of size.
+    pub(crate) fn silent(&mut self, now: Instant, timeout: Duration, bytes: u64) {
+        let events = self.stepped.max(self.last_full);
+        let is_recent = events.is_some_and(|at| now.saturating_duration_since(at) < timeout * 4);
+        let shorter = self.safe.checked_sub(1).map(|at| self.data_of(at));
+        let tells = shorter
+            .is_some_and(|shorter| (shorter as u64 + 1..=self.safe_data as u64).contains(&bytes));
+        if !self.is_learning() || is_recent || !tells {
             return;
         }
         self.stepped = Some(now);
@@ -543,7 +574,41 @@ impl SegmentSizes {
             count,
             left: count,
             at: now,
+            unanswered: 0,
         });
+    }
+
+    /// All of a probe was lost, and more packets are lost than was known when it began: so many segments more tell.
+    fn extend_probe(&mut self) {
+        let Some(probe) = self.probe.filter(|probe| probe.left == 0) else {
+            return;
+        };
+        let loss = packet_loss(&self.classes, Some(probe.class));
+        let Some(class) = self.classes.get(probe.class) else {
+            return;
+        };
+        let left = class.telling(loss).saturating_sub(class.lost_in_a_row());
+        if class.lost_in_a_row() >= probe.count && left > 0 {
+            self.probe = Some(Probe {
+                count: probe.count + left,
+                left,
+                ..probe
+            });
+        }
+    }
+
+    /// No report came on a probe: reports may be lost, and those that come later leave out what they told.
+    fn repeat_probe(&mut self, now: Instant, probe: Probe) {
+        if probe.unanswered + 1 >= MOST_UNANSWERED {
+            if let Some(class) = self.classes.get_mut(probe.class) {
+                class.rest(now);
+            }
+            return;
+        }
+        self.begin_probe(now, probe.class);
+        if let Some(again) = &mut self.probe {
+            again.unanswered = probe.unanswered + 1;
+        }
     }
 
     fn begin_trial(&mut self, at: usize) {
@@ -551,7 +616,22 @@ impl SegmentSizes {
         self.trial = Some(Trial {
             class: at,
             stage: Stage::Wanted,
+            missed: 0,
         });
+    }
+
+    /// The span of a trial could not be measured: reports were lost, or something else limited it.
+    fn repeat_trial(&mut self, now: Instant, trial: Trial) {
+        if trial.missed + 1 >= MOST_UNANSWERED {
+            if let Some(class) = self.classes.get_mut(trial.class) {
+                class.rest(now);
+            }
+            return;
+        }
+        self.begin_trial(trial.class);
+        if let Some(again) = &mut self.trial {
+            again.missed = trial.missed + 1;
+        }
     }
 
     /// A probed size arrives. A larger packet is used at once; whether more fragments carry more, a trial tells.
@@ -575,25 +655,32 @@ impl SegmentSizes {
             return false;
         };
         match self.probe.filter(|probe| probe.class == at) {
-            Some(probe) => class.lost_in_a_row() >= probe.count,
+            Some(probe) => {
+                let telling = class.telling(packet_loss(&self.classes, Some(at)));
+                class.lost_in_a_row() >= telling.max(probe.count)
+            }
             None => class.is_cut_off(packet_loss(&self.classes, Some(at))),
         }
     }
 
     /// None of a size arrives while reports do: neither will larger ones, nor probably those that are a little smaller. Of the others one
-    /// is tried later.
+    /// is tried later, of single packets at once.
     fn leave_black_hole(&mut self, now: Instant, at: usize) {
         self.black_holes += 1;
         let middle = (self.safe + 1 + at) / 2;
-        for (other, class) in self.classes.iter_mut().enumerate().skip(self.safe + 1) {
-            match other >= middle {
-                true => class.bar(now),
-                false => class.doubt(now),
+        for (other, class) in self.classes.iter_mut().enumerate().skip(self.safe) {
+            match other {
+                _ if other >= at => class.bar(now),
+                _ if class.fragments == 1 => {}
+                _ if other >= middle => class.bar(now),
+                _ => class.doubt(now),
             }
         }
         self.probe = None;
         self.trial = None;
-        if self.present > self.safe {
+        if at == self.safe {
+            self.choose(at - 1, SizeReason::BlackHole);
+        } else if self.present > self.safe {
             self.choose(self.safe, SizeReason::BlackHole);
         } else {
             self.data = self.safe_data;
@@ -626,11 +713,12 @@ impl SegmentSizes {
 
     /// What is too old is forgotten: probes without an answer, spans that will not be measured, costs of sizes that have rested.
     fn expire(&mut self, now: Instant) {
-        let is_over = |probe: &Probe| now.saturating_duration_since(probe.at) > self.patience;
-        if let Some(probe) = self.probe.take_if(|probe| is_over(probe))
-            && let Some(class) = self.classes.get_mut(probe.class)
-        {
-            class.rest(now);
+        let patience = self.answer.map_or(self.patience, |answer| {
+            (answer * ANSWERS_OF_PROBE).clamp(LONGEST, self.patience)
+        });
+        let is_over = |probe: &Probe| now.saturating_duration_since(probe.at) > patience;
+        if let Some(probe) = self.probe.take_if(|probe| is_over(probe)) {
+            self.repeat_probe(now, probe);
         }
         if let Some(trial) = self.trial
             && trial.stage != Stage::Wanted
@@ -638,9 +726,7 @@ impl SegmentSizes {
         {
             self.trial = None;
             self.data = self.data_of(self.present);
-            if let Some(class) = self.classes.get_mut(trial.class) {
-                class.rest(now);
-            }
+            self.repeat_trial(now, trial);
         }
         let (safe, present) = (self.safe, self.present);
         for (at, class) in self.classes.iter_mut().enumerate() {
