@@ -5,6 +5,7 @@
 
 mod epochs;
 mod ladder;
+mod tries;
 
 use std::time::{Duration, Instant};
 
@@ -13,6 +14,7 @@ use starhaul_units::Bandwidth;
 use self::{
     epochs::Epochs,
     ladder::{Class, fitted_cost, ladder, note, packet_loss, single},
+    tries::{Probe, Stage, Trial},
 };
 use crate::{
     PeerConfig,
@@ -31,17 +33,12 @@ const SHORTEST_PACED: Duration = Duration::from_millis(20);
 const LONGEST: Duration = Duration::from_millis(256);
 /// Reports on a probe may take so many times as long as others do.
 const ANSWERS_OF_PROBE: u32 = 4;
-/// A probe or a trial is repeated so often where reports on it are lost.
-const MOST_UNANSWERED: u32 = 4;
 /// A segment of several packets may occupy the link for so long: what comes behind it waits.
 const MOST_OCCUPIED: Duration = Duration::from_millis(10);
 /// From this share of its rate on, the link is what bounds, and not a processor.
 const BOUND_BY_RATE: f64 = 0.8;
 /// By so much another size must be better where headers and losses alone decide.
 const HEADERS_MARGIN: f64 = 0.01;
-/// A size that carries so many times as much is not compared a second time; one that carries less than that neither.
-const CLEARLY_MORE: f64 = 1.5;
-const CLEARLY_LESS: f64 = 0.8;
 /// IPv4 and UDP, which each segment has; the header of each further fragment.
 const SEGMENT_OVERHEAD: f64 = 48.0;
 const FRAGMENT_OVERHEAD: u16 = 20;
@@ -86,38 +83,6 @@ pub(crate) struct SegmentSizes {
     changes: u64,
     probes: u64,
     black_holes: u64,
-}
-
-/// A few segments of a size that has not arrived yet.
-#[derive(Clone, Copy, Debug)]
-struct Probe {
-    class: usize,
-    data: usize,
-    count: u64,
-    left: u64,
-    /// When the last of them left, or the probe began.
-    at: Instant,
-    /// Probes of the size before this one on which no report came.
-    unanswered: u32,
-}
-
-/// A span at another size.
-#[derive(Clone, Copy, Debug)]
-struct Trial {
-    class: usize,
-    stage: Stage,
-    /// Spans that could not be measured.
-    missed: u32,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
-    /// The next span has it.
-    Wanted,
-    /// The present one has it.
-    Running,
-    /// Its reports are to come.
-    Awaited,
 }
 
 impl SegmentSizes {
@@ -465,29 +430,6 @@ impl SegmentSizes {
         self.decide(now);
     }
 
-    /// Compares a size that was tried with the present one.
-    fn end_trial(&mut self, now: Instant, at: usize) {
-        self.trial = None;
-        let loss = packet_loss(&self.classes, None);
-        let share = match (self.carried(at, loss), self.carried(self.present, loss)) {
-            (Some(tried), Some(present)) => tried / present,
-            _ => 0.0,
-        };
-        let times = self.classes.get(at).and_then(|class| class.cost);
-        let times = times.map_or(0, |cost| cost.times);
-        if share > 1.0 + self.margin() && (times > 1 || share > CLEARLY_MORE) {
-            self.adopt(at);
-        } else if times < 2 && share > CLEARLY_LESS {
-            self.begin_trial(at);
-        } else if let Some(class) = self.classes.get_mut(at) {
-            class.rest(now);
-            self.reason = match self.reason {
-                SizeReason::PathMtu => SizeReason::NoGain,
-                other => other,
-            };
-        }
-    }
-
     /// Moves to a size that is known to carry more, or has another one tried that should.
     fn decide(&mut self, now: Instant) {
         self.expire(now);
@@ -553,140 +495,6 @@ impl SegmentSizes {
             class.rest(now);
         }
         self.begin_trial(at);
-    }
-
-    fn try_out(&mut self, now: Instant, at: usize) {
-        match self.classes.get(at).is_some_and(|class| class.is_proven) {
-            true => self.begin_trial(at),
-            false => self.begin_probe(now, at),
-        }
-    }
-
-    fn begin_probe(&mut self, now: Instant, at: usize) {
-        let loss = packet_loss(&self.classes, Some(at));
-        let Some(class) = self.classes.get(at).filter(|_| self.can_probe) else {
-            return;
-        };
-        let count = class.telling(loss);
-        self.probe = Some(Probe {
-            class: at,
-            data: class.data,
-            count,
-            left: count,
-            at: now,
-            unanswered: 0,
-        });
-    }
-
-    /// All of a probe was lost, and more packets are lost than was known when it began: so many segments more tell.
-    fn extend_probe(&mut self) {
-        let Some(probe) = self.probe.filter(|probe| probe.left == 0) else {
-            return;
-        };
-        let loss = packet_loss(&self.classes, Some(probe.class));
-        let Some(class) = self.classes.get(probe.class) else {
-            return;
-        };
-        let left = class.telling(loss).saturating_sub(class.lost_in_a_row());
-        if class.lost_in_a_row() >= probe.count && left > 0 {
-            self.probe = Some(Probe {
-                count: probe.count + left,
-                left,
-                ..probe
-            });
-        }
-    }
-
-    /// No report came on a probe: reports may be lost, and those that come later leave out what they told.
-    fn repeat_probe(&mut self, now: Instant, probe: Probe) {
-        if probe.unanswered + 1 >= MOST_UNANSWERED {
-            if let Some(class) = self.classes.get_mut(probe.class) {
-                class.rest(now);
-            }
-            return;
-        }
-        self.begin_probe(now, probe.class);
-        if let Some(again) = &mut self.probe {
-            again.unanswered = probe.unanswered + 1;
-        }
-    }
-
-    fn begin_trial(&mut self, at: usize) {
-        self.least = self.shortest();
-        self.trial = Some(Trial {
-            class: at,
-            stage: Stage::Wanted,
-            missed: 0,
-        });
-    }
-
-    /// The span of a trial could not be measured: reports were lost, or something else limited it.
-    fn repeat_trial(&mut self, now: Instant, trial: Trial) {
-        if trial.missed + 1 >= MOST_UNANSWERED {
-            if let Some(class) = self.classes.get_mut(trial.class) {
-                class.rest(now);
-            }
-            return;
-        }
-        self.begin_trial(trial.class);
-        if let Some(again) = &mut self.trial {
-            again.missed = trial.missed + 1;
-        }
-    }
-
-    /// A probed size arrives. A larger packet is used at once; whether more fragments carry more, a trial tells.
-    fn arrived(&mut self, now: Instant, at: usize) {
-        self.probe = None;
-        let is_single = self
-            .classes
-            .get(at)
-            .is_some_and(|class| class.fragments == 1);
-        if is_single {
-            self.choose(at, SizeReason::PathMtu);
-        } else if self.is_rate_bound {
-            self.decide(now);
-        } else {
-            self.begin_trial(at);
-        }
-    }
-
-    fn is_black_hole(&self, at: usize) -> bool {
-        let Some(class) = self.classes.get(at) else {
-            return false;
-        };
-        match self.probe.filter(|probe| probe.class == at) {
-            Some(probe) => {
-                let telling = class.telling(packet_loss(&self.classes, Some(at)));
-                class.lost_in_a_row() >= telling.max(probe.count)
-            }
-            None => class.is_cut_off(packet_loss(&self.classes, Some(at))),
-        }
-    }
-
-    /// None of a size arrives while reports do: neither will larger ones, nor probably those that are a little smaller. Of the others one
-    /// is tried later, of single packets at once.
-    fn leave_black_hole(&mut self, now: Instant, at: usize) {
-        self.black_holes += 1;
-        let middle = (self.safe + 1 + at) / 2;
-        for (other, class) in self.classes.iter_mut().enumerate().skip(self.safe) {
-            match other {
-                _ if other >= at => class.bar(now),
-                _ if class.fragments == 1 => {}
-                _ if other >= middle => class.bar(now),
-                _ => class.doubt(now),
-            }
-        }
-        self.probe = None;
-        self.trial = None;
-        if at == self.safe {
-            self.choose(at - 1, SizeReason::BlackHole);
-        } else if self.present > self.safe {
-            self.choose(self.safe, SizeReason::BlackHole);
-        } else {
-            self.data = self.safe_data;
-            self.reason = SizeReason::BlackHole;
-            self.epochs.taint();
-        }
     }
 
     fn adopt(&mut self, at: usize) {
