@@ -100,6 +100,8 @@ pub(crate) struct SentCheckpoint {
     report: u64,
     cycle: u32,
     pub(crate) attempts: u32,
+    /// Bytes of data of the last attempt.
+    pub(crate) bytes: u64,
     pub(crate) sent: PeerTime,
     /// How often the peer's clock had been stopped then.
     pub(crate) stops: u32,
@@ -475,6 +477,7 @@ impl SendSession {
         if plan.source == Source::Checkpoint {
             let sent = self.checkpoints.get_mut(&serial)?;
             sent.attempts += 1;
+            sent.bytes = plan.end - plan.start;
             sent.timer = Some(due(sent.attempts));
             return Some(serial);
         }
@@ -489,6 +492,7 @@ impl SendSession {
                 report,
                 cycle: plan.cycle,
                 attempts: 0,
+                bytes: plan.end - plan.start,
                 sent: now,
                 stops: 0,
                 mark: Mark::default(),

@@ -47,7 +47,7 @@ const OTHER_TIMES: std::ops::RangeInclusive<i32> = 5..=50;
 /// let mut paths = [(); 2].map(|()| RttHistory::new(start));
 /// for tick in 0..3000 {
 ///     // A queue that other traffic fills at times.
-///     let queue = if (tick * tick / 40_000) % 3 == 0 { 40 } else { 5 };
+///     let queue = if (tick / 40 + 1).pow(3) % 97 % 2 == 0 { 40 } else { 5 };
 ///     for (path, way) in paths.iter_mut().zip([30, 50]) {
 ///         let sent = start + tick * Duration::from_millis(10);
 ///         path.add(sent, Duration::from_millis(way + queue));

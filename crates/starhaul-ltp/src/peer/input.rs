@@ -316,7 +316,7 @@ impl Peer {
         checkpoint: Option<Checkpoint>,
         end: u64,
     ) {
-        let claims = self.sizes.safe().saturating_sub(REPORT_HEADER);
+        let claims = self.sizes.single_packet().saturating_sub(REPORT_HEADER);
         let session = self.receives.get(&id.number);
         let completes = session.is_some_and(ReceiveSession::is_newly_complete);
         if completes && !self.deliver(cx, id) {
@@ -341,14 +341,16 @@ impl Peer {
 
     /// The client service has accepted the red part: all of it is reported.
     pub(crate) fn accept_red(&mut self, cx: &mut Context<'_>, number: u64) {
-        let most = self.sizes.safe().saturating_sub(REPORT_HEADER);
+        let most = self.sizes.single_packet().saturating_sub(REPORT_HEADER);
         let session = self.receives.get_mut(&number);
         let Some(session) = session.filter(|session| session.is_held()) else {
             return;
         };
         let reports = session.accept(most);
-        if !self.config.is_one_way {
-            self.queue_reports(number, &reports);
+        match self.config.is_one_way {
+            // No acknowledgement would take them away, and the session would not end.
+            true => session.reports.clear(),
+            false => self.queue_reports(number, &reports),
         }
         self.end_if_finished(cx, number);
     }
@@ -433,6 +435,7 @@ impl Peer {
             if let Some(at) = checkpoint.timer {
                 self.timers.cancel(at, Timer::Checkpoint(number, serial));
             }
+            self.sizes.answered(cx.now, checkpoint.bytes);
             // Karn's rule, but for the first answer: where the light time is unknown each checkpoint is repeated before its answer comes,
             // and the time since it was first sent is too long at most.
             let was_sent_once = checkpoint.attempts == 0 && checkpoint.timer.is_some();

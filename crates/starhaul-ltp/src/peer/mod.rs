@@ -301,7 +301,7 @@ impl Peer {
     /// How a red part of so many bytes is coded, if it is.
     fn layout(&self, red: u64) -> Option<Layout> {
         let coding = self.config.coding.filter(|_| red > 0)?;
-        let (most, config) = (self.sizes.safe(), &self.config);
+        let (most, config) = (self.sizes.single_packet(), &self.config);
         let signature = config.auth.as_ref().map_or(0, |_| TRAILER_BYTES);
         let overhead = config.overhead + signature;
         Some(match config.is_one_way {

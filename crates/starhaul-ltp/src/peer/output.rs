@@ -39,7 +39,7 @@ impl Peer {
             let fitted = match control {
                 Control::Checkpoint(number, serial) => {
                     let session = self.sends.get(&number);
-                    let most = self.sizes.safe();
+                    let most = self.sizes.single_packet();
                     let plan = session.and_then(|session| session.plan_checkpoint(serial, most));
                     plan.is_none_or(|plan| self.write_data(cx, number, &plan, batch))
                 }
@@ -139,7 +139,7 @@ impl Peer {
             }
             let asks = self.wants_report(cx);
             let session = self.sends.get_mut(&number);
-            let most = (self.sizes.again(), self.sizes.safe());
+            let most = (self.sizes.again(), self.sizes.single_packet());
             match session.and_then(|session| session.plan_repair(most, asks)) {
                 Some(plan) if !self.write_data(cx, number, &plan, batch) => return false,
                 Some(_) => {}
@@ -166,7 +166,7 @@ impl Peer {
             }
             let session = self.sends.get(&number);
             let left = session.map_or(0, SendSession::fresh_red);
-            let most = (self.sizes.next(left), self.sizes.safe());
+            let most = (self.sizes.next(left), self.sizes.single_packet());
             match session.and_then(|session| session.plan_fresh(most, every, asks)) {
                 Some(plan) if !self.write_data(cx, number, &plan, batch) => return,
                 Some(_) => {}

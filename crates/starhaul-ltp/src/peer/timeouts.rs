@@ -31,9 +31,10 @@ impl Peer {
             return;
         };
         sent.timer = None;
-        let (attempts, timeout) = (sent.attempts, self.answer.timeout(0));
+        let (attempts, bytes) = (sent.attempts, sent.bytes);
+        let timeout = self.answer.timeout(0);
         if attempts >= SILENT_ATTEMPTS {
-            self.sizes.silent(cx.now, timeout);
+            self.sizes.silent(cx.now, timeout, bytes);
         }
         match attempts < limit {
             true => self.control.push_back(Control::Checkpoint(number, serial)),
@@ -90,7 +91,7 @@ impl Peer {
 
     /// The RFC knows no timer for this: all checkpoints were answered, but reports are missing.
     fn ask_silent_receiver(&mut self, cx: &mut Context<'_>, number: u64) {
-        let (limit, most) = (self.config.retransmission_limit, self.sizes.safe());
+        let (limit, most) = (self.config.retransmission_limit, self.sizes.single_packet());
         let Some(session) = self.sends.get_mut(&number) else {
             return;
         };

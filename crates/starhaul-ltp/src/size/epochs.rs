@@ -44,6 +44,13 @@ impl Epoch {
         }
     }
 
+    /// Whether reports on its end were lost, and so much of what was sent behind it has arrived that its time tells nothing of its size.
+    fn is_mixed(&self, position: u64) -> bool {
+        let from = self.begun.map_or(self.start, |(_, from)| from);
+        let behind = position.saturating_sub(self.end);
+        behind > self.end.saturating_sub(from) / 8
+    }
+
     /// Seconds per byte, if it lay between two positions.
     fn cost(&self, now: Instant, position: u64) -> Option<f64> {
         let (at, from) = self.begun.filter(|(_, from)| *from < self.end)?;
@@ -114,6 +121,10 @@ impl Epochs {
                 break;
             }
             self.closed.pop_front();
+            let following = self.closed.front().or(self.open.as_ref());
+            if following.is_some_and(|next| next.data != epoch.data) && epoch.is_mixed(position) {
+                continue;
+            }
             if let Some(cost) = epoch.cost(now, position) {
                 return Some((epoch.data, cost));
             }
@@ -146,13 +157,30 @@ mod tests {
         };
         close(epochs.progress(at(110), 1_000_000), 1000, 10.0);
         assert_eq!(epochs.progress(at(115), 1_500_000), None);
-        // The next report tells of more than its end; a span that began nowhere is not measured.
+        // The next report tells of a little more than its end.
         assert!(epochs.holds(2000));
-        close(epochs.progress(at(140), 3_000_000), 2000, 15.0);
+        close(epochs.progress(at(130), 2_100_000), 2000, 20.0 / 1.1);
+        close(epochs.progress(at(140), 3_000_000), 1000, 10.0 / 0.9);
         assert_eq!(epochs.progress(at(140), 3_000_000), None);
         epochs.sent(at(150), 1_000_000, 1000);
         epochs.taint();
         epochs.turn(at(160), 1000);
         assert_eq!(epochs.progress(at(170), 4_000_000), None);
+    }
+
+    #[test]
+    fn a_span_whose_last_reports_were_lost_is_no_measure_beside_one_of_another_size() {
+        let start = Instant::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        for (following, is_measured) in [(1000, true), (2000, false)] {
+            let mut epochs = Epochs::default();
+            epochs.sent(at(0), 1_000_000, 1000);
+            assert_eq!(epochs.progress(at(0), 0), None);
+            epochs.turn(at(10), following);
+            epochs.sent(at(10), 1_000_000, following);
+            let found = epochs.progress(at(30), 1_500_000);
+            assert_eq!(found.is_some(), is_measured, "{found:?}");
+            assert!(!epochs.holds(1000) || following == 1000);
+        }
     }
 }

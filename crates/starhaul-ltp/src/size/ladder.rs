@@ -176,7 +176,7 @@ impl Class {
     pub(super) fn telling(&self, of_packets: f64) -> u64 {
         in_a_row(
             expected_loss(of_packets, self.fragments),
-            0.01,
+            1e-6,
             MOST_TELLING,
         )
     }

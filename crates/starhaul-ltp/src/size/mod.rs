@@ -5,6 +5,7 @@
 
 mod epochs;
 mod ladder;
+mod tries;
 
 use std::time::{Duration, Instant};
 
@@ -13,6 +14,7 @@ use starhaul_units::Bandwidth;
 use self::{
     epochs::Epochs,
     ladder::{Class, fitted_cost, ladder, note, packet_loss, single},
+    tries::{Probe, Stage, Trial},
 };
 use crate::{
     PeerConfig,
@@ -29,15 +31,14 @@ const SPAN_SEGMENTS: u64 = 16;
 const SHORTEST: Duration = Duration::from_millis(2);
 const SHORTEST_PACED: Duration = Duration::from_millis(20);
 const LONGEST: Duration = Duration::from_millis(256);
+/// Reports on a probe may take so many times as long as others do.
+const ANSWERS_OF_PROBE: u32 = 4;
 /// A segment of several packets may occupy the link for so long: what comes behind it waits.
 const MOST_OCCUPIED: Duration = Duration::from_millis(10);
 /// From this share of its rate on, the link is what bounds, and not a processor.
 const BOUND_BY_RATE: f64 = 0.8;
 /// By so much another size must be better where headers and losses alone decide.
 const HEADERS_MARGIN: f64 = 0.01;
-/// A size that carries so many times as much is not compared a second time; one that carries less than that neither.
-const CLEARLY_MORE: f64 = 1.5;
-const CLEARLY_LESS: f64 = 0.8;
 /// IPv4 and UDP, which each segment has; the header of each further fragment.
 const SEGMENT_OVERHEAD: f64 = 48.0;
 const FRAGMENT_OVERHEAD: u16 = 20;
@@ -52,8 +53,10 @@ pub(crate) struct SegmentSizes {
     can_probe: bool,
     rate: Option<Bandwidth>,
     is_rate_bound: bool,
-    /// How long reports on a probe may take.
+    /// How long reports on a probe may take, while nothing is known of it.
     patience: Duration,
+    /// How long answers take.
+    answer: Option<Duration>,
     classes: Vec<Class>,
     /// That of one packet, which arrives.
     safe: usize,
@@ -68,6 +71,8 @@ pub(crate) struct SegmentSizes {
     recheck: Option<usize>,
     /// When a smaller packet was last tried since nothing was heard.
     stepped: Option<Instant>,
+    /// When a packet as long as those that ask for reports was last known to have arrived.
+    last_full: Option<Instant>,
     epochs: Epochs,
     /// How long a span takes at least.
     least: Duration,
@@ -78,34 +83,6 @@ pub(crate) struct SegmentSizes {
     changes: u64,
     probes: u64,
     black_holes: u64,
-}
-
-/// A few segments of a size that has not arrived yet.
-#[derive(Clone, Copy, Debug)]
-struct Probe {
-    class: usize,
-    data: usize,
-    count: u64,
-    left: u64,
-    /// When the last of them left, or the probe began.
-    at: Instant,
-}
-
-/// A span at another size.
-#[derive(Clone, Copy, Debug)]
-struct Trial {
-    class: usize,
-    stage: Stage,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
-    /// The next span has it.
-    Wanted,
-    /// The present one has it.
-    Running,
-    /// Its reports are to come.
-    Awaited,
 }
 
 impl SegmentSizes {
@@ -121,6 +98,7 @@ impl SegmentSizes {
             rate: config.rate.filter(|rate| *rate > Bandwidth::ZERO),
             is_rate_bound: config.rate.is_some(),
             patience: reports.saturating_mul(8) + Duration::from_secs(10),
+            answer: None,
             classes: vec![Class::new(data, 1)],
             safe: 0,
             present: 0,
@@ -130,6 +108,7 @@ impl SegmentSizes {
             trial: None,
             recheck: None,
             stepped: None,
+            last_full: None,
             epochs: Epochs::default(),
             least: SHORTEST,
             is_warm: false,
@@ -203,7 +182,7 @@ impl SegmentSizes {
     }
 
     /// The data of a segment that asks for a report, of a report's claims, of coded segments: one packet.
-    pub(crate) fn safe(&self) -> usize {
+    pub(crate) fn single_packet(&self) -> usize {
         self.safe_data
     }
 
@@ -266,6 +245,7 @@ impl SegmentSizes {
 
     /// The report came to a checkpoint within a red part that was sent once, at this position. Answers take so long.
     pub(crate) fn reported(&mut self, now: Instant, position: u64, answer: Option<Duration>) {
+        self.answer = answer.or(self.answer);
         if self.rate.is_none() && self.is_learning() {
             let answer = answer.unwrap_or_default();
             self.least = self.least.max(answer.min(LONGEST));
@@ -276,6 +256,14 @@ impl SegmentSizes {
     /// Nothing waits to be sent: the application is what limits.
     pub(crate) fn idle(&mut self, now: Instant) {
         self.idle_since.get_or_insert(now);
+    }
+
+    /// The report came to a checkpoint of so many bytes.
+    pub(crate) fn answered(&mut self, now: Instant, bytes: u64) {
+        let shorter = self.safe.checked_sub(1).map(|at| self.data_of(at));
+        if shorter.is_some_and(|shorter| bytes > shorter as u64) {
+            self.last_full = Some(now);
+        }
     }
 
     /// The link stops or starts.
@@ -298,8 +286,13 @@ impl SegmentSizes {
                 if is_probed {
                     self.arrived(now, at);
                 }
-            } else if at > self.safe && self.is_black_hole(at) {
+                if at == self.safe {
+                    self.last_full = Some(now);
+                }
+            } else if at >= self.safe && at > 0 && self.is_black_hole(at) {
                 self.leave_black_hole(now, at);
+            } else if is_probed {
+                self.extend_probe();
             }
         }
         self.stepped = None;
@@ -313,12 +306,15 @@ impl SegmentSizes {
         }
     }
 
-    /// Nothing was heard for several timeouts of this length: packets of this size may not arrive any more.
-    pub(crate) fn silent(&mut self, now: Instant, timeout: Duration) {
-        let is_recent = self
-            .stepped
-            .is_some_and(|at| now.saturating_duration_since(at) < timeout * 4);
-        if !self.is_learning() || self.safe == 0 || is_recent {
+    /// A segment of so many bytes that asks for a report had no answer for several timeouts of this length: packets of its size may not
+    /// arrive any more. One that is longer than those of the present size tells nothing of these, and a short one nothing of size.
+    pub(crate) fn silent(&mut self, now: Instant, timeout: Duration, bytes: u64) {
+        let events = self.stepped.max(self.last_full);
+        let is_recent = events.is_some_and(|at| now.saturating_duration_since(at) < timeout * 4);
+        let shorter = self.safe.checked_sub(1).map(|at| self.data_of(at));
+        let tells = shorter
+            .is_some_and(|shorter| (shorter as u64 + 1..=self.safe_data as u64).contains(&bytes));
+        if !self.is_learning() || is_recent || !tells {
             return;
         }
         self.stepped = Some(now);
@@ -434,29 +430,6 @@ impl SegmentSizes {
         self.decide(now);
     }
 
-    /// Compares a size that was tried with the present one.
-    fn end_trial(&mut self, now: Instant, at: usize) {
-        self.trial = None;
-        let loss = packet_loss(&self.classes, None);
-        let share = match (self.carried(at, loss), self.carried(self.present, loss)) {
-            (Some(tried), Some(present)) => tried / present,
-            _ => 0.0,
-        };
-        let times = self.classes.get(at).and_then(|class| class.cost);
-        let times = times.map_or(0, |cost| cost.times);
-        if share > 1.0 + self.margin() && (times > 1 || share > CLEARLY_MORE) {
-            self.adopt(at);
-        } else if times < 2 && share > CLEARLY_LESS {
-            self.begin_trial(at);
-        } else if let Some(class) = self.classes.get_mut(at) {
-            class.rest(now);
-            self.reason = match self.reason {
-                SizeReason::PathMtu => SizeReason::NoGain,
-                other => other,
-            };
-        }
-    }
-
     /// Moves to a size that is known to carry more, or has another one tried that should.
     fn decide(&mut self, now: Instant) {
         self.expire(now);
@@ -524,84 +497,6 @@ impl SegmentSizes {
         self.begin_trial(at);
     }
 
-    fn try_out(&mut self, now: Instant, at: usize) {
-        match self.classes.get(at).is_some_and(|class| class.is_proven) {
-            true => self.begin_trial(at),
-            false => self.begin_probe(now, at),
-        }
-    }
-
-    fn begin_probe(&mut self, now: Instant, at: usize) {
-        let loss = packet_loss(&self.classes, Some(at));
-        let Some(class) = self.classes.get(at).filter(|_| self.can_probe) else {
-            return;
-        };
-        let count = class.telling(loss);
-        self.probe = Some(Probe {
-            class: at,
-            data: class.data,
-            count,
-            left: count,
-            at: now,
-        });
-    }
-
-    fn begin_trial(&mut self, at: usize) {
-        self.least = self.shortest();
-        self.trial = Some(Trial {
-            class: at,
-            stage: Stage::Wanted,
-        });
-    }
-
-    /// A probed size arrives. A larger packet is used at once; whether more fragments carry more, a trial tells.
-    fn arrived(&mut self, now: Instant, at: usize) {
-        self.probe = None;
-        let is_single = self
-            .classes
-            .get(at)
-            .is_some_and(|class| class.fragments == 1);
-        if is_single {
-            self.choose(at, SizeReason::PathMtu);
-        } else if self.is_rate_bound {
-            self.decide(now);
-        } else {
-            self.begin_trial(at);
-        }
-    }
-
-    fn is_black_hole(&self, at: usize) -> bool {
-        let Some(class) = self.classes.get(at) else {
-            return false;
-        };
-        match self.probe.filter(|probe| probe.class == at) {
-            Some(probe) => class.lost_in_a_row() >= probe.count,
-            None => class.is_cut_off(packet_loss(&self.classes, Some(at))),
-        }
-    }
-
-    /// None of a size arrives while reports do: neither will larger ones, nor probably those that are a little smaller. Of the others one
-    /// is tried later.
-    fn leave_black_hole(&mut self, now: Instant, at: usize) {
-        self.black_holes += 1;
-        let middle = (self.safe + 1 + at) / 2;
-        for (other, class) in self.classes.iter_mut().enumerate().skip(self.safe + 1) {
-            match other >= middle {
-                true => class.bar(now),
-                false => class.doubt(now),
-            }
-        }
-        self.probe = None;
-        self.trial = None;
-        if self.present > self.safe {
-            self.choose(self.safe, SizeReason::BlackHole);
-        } else {
-            self.data = self.safe_data;
-            self.reason = SizeReason::BlackHole;
-            self.epochs.taint();
-        }
-    }
-
     fn adopt(&mut self, at: usize) {
         let reason = match (self.is_rate_bound, at > self.present) {
             (true, _) => SizeReason::RateBound,
@@ -626,11 +521,12 @@ impl SegmentSizes {
 
     /// What is too old is forgotten: probes without an answer, spans that will not be measured, costs of sizes that have rested.
     fn expire(&mut self, now: Instant) {
-        let is_over = |probe: &Probe| now.saturating_duration_since(probe.at) > self.patience;
-        if let Some(probe) = self.probe.take_if(|probe| is_over(probe))
-            && let Some(class) = self.classes.get_mut(probe.class)
-        {
-            class.rest(now);
+        let patience = self.answer.map_or(self.patience, |answer| {
+            (answer * ANSWERS_OF_PROBE).clamp(LONGEST, self.patience)
+        });
+        let is_over = |probe: &Probe| now.saturating_duration_since(probe.at) > patience;
+        if let Some(probe) = self.probe.take_if(|probe| is_over(probe)) {
+            self.repeat_probe(now, probe);
         }
         if let Some(trial) = self.trial
             && trial.stage != Stage::Wanted
@@ -638,9 +534,7 @@ impl SegmentSizes {
         {
             self.trial = None;
             self.data = self.data_of(self.present);
-            if let Some(class) = self.classes.get_mut(trial.class) {
-                class.rest(now);
-            }
+            self.repeat_trial(now, trial);
         }
         let (safe, present) = (self.safe, self.present);
         for (at, class) in self.classes.iter_mut().enumerate() {

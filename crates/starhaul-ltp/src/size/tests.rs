@@ -63,7 +63,11 @@ fn where_calls_are_dear_large_segments_are_found_and_kept() {
     let choice = sizes.choice();
     assert!(choice.data_bytes > 30_000, "{choice:?}");
     assert_eq!(choice.reason, SizeReason::Faster);
-    assert_eq!(sizes.safe(), 1360, "what asks for reports fills one packet");
+    assert_eq!(
+        sizes.single_packet(),
+        1360,
+        "what asks for reports fills one packet"
+    );
 }
 
 #[test]
@@ -124,18 +128,26 @@ fn jumbo_packets_are_used_when_one_has_arrived_and_left_when_nothing_is_heard() 
     }
     assert_eq!(sizes.next(u64::MAX), 1360, "four are enough");
     sizes.take(now, &[fate(8860, 4, 0)]);
-    assert_eq!((sizes.again(), sizes.safe()), (8860, 8860));
+    assert_eq!((sizes.again(), sizes.single_packet()), (8860, 8860));
     // One step at a time, and back as soon as they are known to arrive.
+    sizes.silent(now + MS, MS * 100, 8860);
+    assert_eq!(sizes.again(), 8860, "other packets of its size arrived");
     now += MS * 400;
-    sizes.silent(now, MS * 100);
-    sizes.silent(now + MS, MS * 100);
-    assert_eq!((sizes.again(), sizes.safe()), (1360, 1360));
+    sizes.silent(now, MS * 100, 1000);
+    assert_eq!(
+        sizes.again(),
+        8860,
+        "a short one tells nothing of long ones"
+    );
+    sizes.silent(now, MS * 100, 8860);
+    sizes.silent(now + MS, MS * 100, 8860);
+    assert_eq!((sizes.again(), sizes.single_packet()), (1360, 1360));
     sizes.take(now, &[fate(1360, 10, 0)]);
     assert_eq!(sizes.next(u64::MAX), 8860);
     sizes.take(now, &[fate(8860, 4, 0)]);
     assert_eq!(sizes.again(), 8860);
     sizes.set_mtu(now, 1500);
-    assert_eq!((sizes.again(), sizes.safe()), (1360, 1360));
+    assert_eq!((sizes.again(), sizes.single_packet()), (1360, 1360));
 }
 
 #[test]
@@ -146,7 +158,7 @@ fn a_configured_size_stays_and_a_slow_link_has_short_segments() {
     let mut fixed = SegmentSizes::new(&config);
     fixed.set_mtu(now, 9000);
     assert_eq!(
-        (fixed.again(), fixed.safe(), fixed.next(u64::MAX)),
+        (fixed.again(), fixed.single_packet(), fixed.next(u64::MAX)),
         (5000, 5000, 5000)
     );
     assert_eq!(fixed.choice().reason, SizeReason::Fixed);
@@ -173,7 +185,7 @@ fn forged_reports_leave_the_size_within_its_bounds() {
                 0 if random.next_u32() % 50 == 0 => {
                     sizes.set_mtu(now, random.next_u32() as usize % 70_000);
                 }
-                0 => sizes.silent(now, MS),
+                0 => sizes.silent(now, MS, of as u64),
                 1 => sizes.take(now, &[fate(of, count, count / (1 + count % 3))]),
                 2 => sizes.take(now, &[fate(sizes.again(), count, count)]),
                 3 => sizes.reported(now, u64::from(random.next_u32()), None),
@@ -185,7 +197,7 @@ fn forged_reports_leave_the_size_within_its_bounds() {
                     }
                 }
             }
-            for data in [sizes.next(u64::MAX), sizes.again(), sizes.safe()] {
+            for data in [sizes.next(u64::MAX), sizes.again(), sizes.single_packet()] {
                 assert!((64..=64_000).contains(&data), "{data} bytes, seed {seed}");
             }
             let packets = sizes.classes.get(sizes.safe).map(|class| class.fragments);

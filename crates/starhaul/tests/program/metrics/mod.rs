@@ -74,7 +74,7 @@ impl Nodes {
             let text = format!(
                 "node = \"ipn:{}.0\"\ncontrol = \"control.sock\"\n{more}[storage]\nkind = \"memory\"\n\
                  [ltp]\nlisten = \"{}\"\n[[ltp.peer]]\nnode = \"ipn:{}.0\"\naddress = \"{}\"\n\
-                 [tcp]\n[[tcp.peer]]\nnode = \"ipn:9.0\"\naddress = \"127.0.0.1:9\"\n",
+                 segment = \"1360\"\n[tcp]\n[[tcp.peer]]\nnode = \"ipn:9.0\"\naddress = \"127.0.0.1:9\"\n",
                 own + 1,
                 listen[own],
                 other + 1,
