@@ -410,7 +410,7 @@ fn what_is_played_again_without_a_return_channel_is_not_delivered_again() {
             }
         }
         parts.extend(delivered(&mut receiver));
-        assert_eq!(parts, [block.clone()], "after round {round}");
+        assert_eq!(parts, std::slice::from_ref(&block), "after round {round}");
         assert!(output(&mut receiver, now).is_empty(), "nobody answers");
         check_idle(&sender, &receiver);
     }
