@@ -306,7 +306,7 @@ mod tests {
         assert!(files.save(&[8; 1000]).is_err());
         assert!(files.replace(&name, &[8; 1000]).is_err());
         assert_eq!(disk.total(), 1000);
-        assert_eq!(names(&files), std::slice::from_ref(&name));
+        assert_eq!(names(&files), std::slice::from_ref(name));
         assert!(files.load(&name).unwrap().unwrap() == [7; 1000]);
     }
 }
