@@ -222,7 +222,7 @@ mod tests {
         files.delete(first).unwrap();
         files.delete(first).unwrap();
         assert_eq!(files.load(first).unwrap(), None);
-        assert_eq!(names(&files), std::slice::from_ref(&last));
+        assert_eq!(names(&files), std::slice::from_ref(last));
     }
 
     /// Versions before this one had files in folders of folders.
@@ -306,7 +306,7 @@ mod tests {
         assert!(files.save(&[8; 1000]).is_err());
         assert!(files.replace(&name, &[8; 1000]).is_err());
         assert_eq!(disk.total(), 1000);
-        assert_eq!(names(&files), std::slice::from_ref(name));
+        assert_eq!(names(&files), std::slice::from_ref(&name));
         assert!(files.load(&name).unwrap().unwrap() == [7; 1000]);
     }
 }
