@@ -163,9 +163,20 @@ mod tests {
             let mut room = Room::default();
             room.wait(&writer).await.unwrap();
             let mut written = 0;
-            while let Ok(taken) = writer.try_write(&vec![7; bytes]) {
-                room.on_written(taken);
-                written += taken;
+            // Until the receiver's buffer is full, too, what was written goes on and leaves room.
+            let mut still = Duration::ZERO;
+            while still < Duration::from_millis(100) {
+                match writer.try_write(&vec![7; bytes]) {
+                    Ok(taken) => {
+                        room.on_written(taken);
+                        written += taken;
+                        still = Duration::ZERO;
+                    }
+                    Err(_) => {
+                        tokio::time::sleep(Duration::from_millis(10)).await;
+                        still += Duration::from_millis(10);
+                    }
+                }
             }
             let waited = tokio::time::timeout(Duration::from_millis(200), room.wait(&writer));
             let waited = waited.await;

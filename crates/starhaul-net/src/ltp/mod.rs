@@ -404,16 +404,20 @@ fn introduced(
 ) -> Option<EngineId> {
     let (segment, _) = parse(datagram).ok()?;
     let id = segment.session.originator;
-    let is_data = matches!(segment.body, Body::Data(_));
-    (is_data && (!is_placed(id) || engine.may_move(id))).then_some(id)
+    (is_of_block(&segment.body) && (!is_placed(id) || engine.may_move(id))).then_some(id)
 }
 
 /// Whether another engine is now where this one was, which no configuration says to be there: ports are used again.
 fn is_replaced(engine: &Engine, known: EngineId, datagram: &[u8]) -> bool {
     engine.may_move(known)
         && parse(datagram).is_ok_and(|(segment, _)| {
-            matches!(segment.body, Body::Data(_)) && segment.session.originator != known
+            is_of_block(&segment.body) && segment.session.originator != known
         })
+}
+
+/// Whether the sender of a block sent it: the repair symbols of a short block leave before its only data.
+const fn is_of_block(body: &Body<'_>) -> bool {
+    matches!(body, Body::Data(_) | Body::Repair(_) | Body::Parity(_))
 }
 
 /// An engine with several addresses has answered from one: it is there, and at no other.
