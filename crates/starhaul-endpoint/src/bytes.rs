@@ -5,7 +5,10 @@ use std::{
     future::poll_fn,
     io,
     pin::Pin,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     task::{Context, Poll, Waker, ready},
     time::Instant,
 };
@@ -17,7 +20,7 @@ use tokio::{
     sync::watch,
 };
 
-use crate::state::{ByteEntry, SessionShared, Shared, State};
+use crate::state::{ByteEntry, SessionShared, Shared, Signs, State, Waiter};
 
 /// The code of the reset or stop of a half that was dropped before its end.
 pub(crate) const CODE_DROPPED: u32 = 0;
@@ -43,6 +46,7 @@ pub struct ByteStream {
 pub struct ByteReader {
     held: Arc<Held>,
     ended: bool,
+    wait: Wait,
 }
 
 /// The writing half: `AsyncWrite`; `shutdown` finishes, dropping it unfinished resets.
@@ -52,16 +56,17 @@ pub struct ByteWriter {
     held: Arc<Held>,
     ended: bool,
     stopped: watch::Receiver<Option<u32>>,
+    wait: Wait,
 }
 
 impl ByteStream {
-    /// The stream `id`, which the session's entry must have already, and which has `stopped` of it.
+    /// The stream `id`, whose entry the session must have already, and which has the `signs` of it.
     pub(crate) fn new(
         shared: Arc<Shared>,
         session: Arc<SessionShared>,
         id: StreamId,
         label: Bytes,
-        stopped: watch::Receiver<Option<u32>>,
+        signs: Signs,
     ) -> Self {
         let held = Arc::new(Held {
             shared,
@@ -72,11 +77,13 @@ impl ByteStream {
             reader: ByteReader {
                 held: held.clone(),
                 ended: false,
+                wait: Wait::new(signs.reader_waits),
             },
             writer: ByteWriter {
                 held,
                 ended: false,
-                stopped,
+                stopped: signs.stopped,
+                wait: Wait::new(signs.writer_waits),
             },
             label,
         }
@@ -143,6 +150,9 @@ impl ByteReader {
         if self.ended {
             return Poll::Ready(Ok(()));
         }
+        if self.wait.goes_on(context) {
+            return Poll::Pending;
+        }
         let taken = self.held.with(|machine, entry, now, id| {
             let result = match machine.read_chunks(now, id, max, take) {
                 // The session forgets a stream once its reset was read.
@@ -153,6 +163,7 @@ impl ByteReader {
             };
             Poll::Ready(result)
         });
+        self.wait.note(context, &taken);
         taken.map(|result| {
             self.ended = result??;
             Ok(())
@@ -190,12 +201,15 @@ impl ByteWriter {
 
     /// Lets `write` write; waits when it takes nothing.
     fn poll_with(
-        &self,
+        &mut self,
         context: &Context<'_>,
         write: impl FnOnce(&mut Session, Instant, StreamId) -> Result<usize, StreamError>,
     ) -> Poll<io::Result<usize>> {
         if self.ended {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+        }
+        if self.wait.goes_on(context) {
+            return Poll::Pending;
         }
         let written = self.held.with(|machine, entry, now, id| {
             if entry.stopped.borrow().is_some() {
@@ -207,6 +221,7 @@ impl ByteWriter {
                 Err(error) => Poll::Ready(Err(stream_error(&error))),
             }
         });
+        self.wait.note(context, &written);
         written.map(|result| result?)
     }
 
@@ -239,7 +254,7 @@ impl AsyncRead for ByteReader {
 
 impl AsyncWrite for ByteWriter {
     fn poll_write(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         data: &[u8],
     ) -> Poll<io::Result<usize>> {
@@ -373,11 +388,40 @@ impl std::fmt::Debug for Held {
     }
 }
 
-fn wait<T>(slot: &mut Option<Waker>, context: &Context<'_>) -> Poll<T> {
-    match slot {
-        Some(waker) => waker.clone_from(context.waker()),
-        None => *slot = Some(context.waker().clone()),
+/// What a half knows of its task's wait without the lock.
+#[derive(Debug)]
+struct Wait {
+    /// Nothing has come since a task was told to wait.
+    waits: Arc<AtomicBool>,
+    /// That task, if the last step told it to wait.
+    waker: Option<Waker>,
+}
+
+impl Wait {
+    const fn new(waits: Arc<AtomicBool>) -> Self {
+        Self { waits, waker: None }
     }
+
+    /// The task of this context waits already, and nothing has come: it was polled for another reason.
+    fn goes_on(&self, context: &Context<'_>) -> bool {
+        let is_same = |waker: &Waker| waker.will_wake(context.waker());
+        self.waits.load(Ordering::Acquire) && self.waker.as_ref().is_some_and(is_same)
+    }
+
+    /// A step was made.
+    fn note<T>(&mut self, context: &Context<'_>, step: &Poll<T>) {
+        if step.is_ready() {
+            self.waker = None;
+        } else if let Some(waker) = &mut self.waker {
+            waker.clone_from(context.waker());
+        } else {
+            self.waker = Some(context.waker().clone());
+        }
+    }
+}
+
+fn wait<T>(waiter: &mut Waiter, context: &Context<'_>) -> Poll<T> {
+    waiter.wait(context);
     Poll::Pending
 }
 
@@ -392,7 +436,7 @@ fn stream_error(error: &StreamError) -> io::Error {
 
 #[cfg(test)]
 mod tests {
-    use std::{sync::atomic::Ordering, time::Duration};
+    use std::{sync::atomic::AtomicU64, task::Wake, time::Duration};
 
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
@@ -501,6 +545,73 @@ mod tests {
         while near.held_bytes().0 > 0 {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
+    }
+
+    /// Counts how often it is woken.
+    #[derive(Default)]
+    struct Woken(AtomicU64);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// How many bytes can be read now, at most 10.
+    fn poll_read(reader: &mut ByteReader, waker: &Waker) -> Poll<usize> {
+        let mut buffer = [0; 10];
+        let mut buffer = ReadBuf::new(&mut buffer);
+        let read = Pin::new(reader).poll_read(&mut Context::from_waker(waker), &mut buffer);
+        read.map(|read| {
+            read.unwrap();
+            buffer.filled().len()
+        })
+    }
+
+    /// Whether a reader waits while another thread has the lock for itself.
+    fn waits_while_locked(
+        session: &crate::Session,
+        mut reader: ByteReader,
+        waker: &'static Waker,
+    ) -> (bool, ByteReader) {
+        let (told, polled) = std::sync::mpsc::channel();
+        let driver = session.shared.lock();
+        let asking = std::thread::spawn(move || {
+            let waits = poll_read(&mut reader, waker).is_pending();
+            told.send(waits).unwrap();
+            reader
+        });
+        let waits = polled.recv_timeout(Duration::from_secs(20));
+        drop(driver);
+        (waits == Ok(true), asking.join().unwrap())
+    }
+
+    /// The task of a relay is polled for what its other half waits for, and the driver may have the lock for long.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_task_that_waits_already_asks_nobody_and_misses_nothing() {
+        let ([_client, _server], [near, far]) = pair().await;
+        let mut writer = near.open_bytes(3, Bytes::new()).await.unwrap();
+        let (mut reader, _answers) = accept(&far).await.into_split();
+        let woken = Arc::new(Woken::default());
+        let (first, second) = (Waker::noop(), Waker::from(woken.clone()));
+        assert!(poll_read(&mut reader, first).is_pending());
+        let (waits, mut reader) = waits_while_locked(&far, reader, first);
+        assert!(waits, "it wanted the lock");
+        for turn in 1..=20 {
+            // Another task takes over, and is the one that is woken; then the first has its turn again.
+            assert!(poll_read(&mut reader, &second).is_pending());
+            assert!(poll_read(&mut reader, &second).is_pending());
+            writer.write_all(b"abc").await.unwrap();
+            while woken.0.load(Ordering::Relaxed) < turn {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            assert_eq!(poll_read(&mut reader, first), Poll::Ready(3));
+            assert!(poll_read(&mut reader, first).is_pending());
+        }
+        writer.shutdown().await.unwrap();
+        let mut byte = [0];
+        let end = tokio::time::timeout(Duration::from_secs(20), reader.read(&mut byte));
+        assert_eq!(end.await.expect("its end is missed").unwrap(), 0);
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

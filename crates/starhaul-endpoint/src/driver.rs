@@ -189,6 +189,7 @@ impl Driver {
         };
         round.timeout = state.node.poll_timeout();
         let woken = std::mem::take(&mut state.woken);
+        let filled = std::mem::take(&mut state.filled);
         if state.closing && self.ends_at.is_none() {
             self.ends_at = Some(now + LINGER);
         }
@@ -197,6 +198,7 @@ impl Driver {
         }
         drop(state);
         woken.into_iter().for_each(std::task::Waker::wake);
+        filled.iter().for_each(|queue| queue.announce());
         self.send_outbox();
         for waiter in flushed {
             let _ = waiter.send(());

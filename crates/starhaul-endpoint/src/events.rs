@@ -14,6 +14,8 @@ use crate::{
 
 /// The code with which streams are refused if the application is too slow to accept them.
 const CODE_REFUSED: u32 = 0x5ef0;
+/// A received block counts as so many bytes at least, which is more than it costs besides its own.
+const LEAST_COUNTED_BYTES: usize = 256;
 
 /// Drains the stack's events.
 pub(crate) fn dispatch(state: &mut State, now: Instant) {
@@ -179,13 +181,17 @@ fn session_event(state: &mut State, session: SessionHandle, event: Event, now: I
             latency,
         } => {
             if let Some(queue) = entry.blocks.get(&stream) {
-                let bytes = data.len();
+                let bytes = data.len().max(LEAST_COUNTED_BYTES);
                 let block = Block {
                     id: block,
                     data,
                     latency,
                 };
                 queue.push_dropping_oldest(block, bytes);
+                let last = state.filled.last();
+                if last.is_none_or(|last| !Arc::ptr_eq(last, queue)) {
+                    state.filled.push(queue.clone());
+                }
             }
         }
         Event::BlockMissing { stream, block } => {
@@ -201,7 +207,10 @@ fn session_event(state: &mut State, session: SessionHandle, event: Event, now: I
             block,
             outcome,
         } => {
-            if let Some(waiting) = entry.outcomes.remove(&(stream, block)) {
+            // Mostly nobody waits for any, and blocks are many.
+            if !entry.outcomes.is_empty()
+                && let Some(waiting) = entry.outcomes.remove(&(stream, block))
+            {
                 // The handle may have been dropped.
                 let _ = waiting.send(outcome);
             }
@@ -249,8 +258,8 @@ fn opened(entry: &mut SessionEntry, bounds: Bounds, id: StreamId, config: Stream
     };
     match config.mode {
         Mode::Reliable => {
-            let (bytes, stopped) = ByteEntry::new();
-            let is_taken = push(config, OpenedContent::Bytes(stopped));
+            let (bytes, signs) = ByteEntry::new();
+            let is_taken = push(config, OpenedContent::Bytes(signs));
             if is_taken {
                 entry.bytes.insert(id, bytes);
             }

@@ -36,11 +36,12 @@ pub(crate) struct Bounds {
 
 impl Bounds {
     /// Bounds of each stream's received blocks in a session that keeps at most this many bytes on receipt: a 16th of them, but
-    /// at least 16 MiB if there are that many, and as many blocks as that is with 16 KiB each.
+    /// at least 16 MiB if there are that many, and as many blocks as that is with 4 KiB each: of datagrams that fill packets, what comes at
+    /// 1 Gbit/s in 40 ms.
     pub(crate) fn of_blocks(max_receive_bytes: usize) -> Self {
         let bytes = (max_receive_bytes / 16).max(max_receive_bytes.min(16 << 20));
         Self {
-            items: (bytes >> 14).max(1024),
+            items: (bytes >> 12).max(1024),
             bytes,
             budget_bytes: max_receive_bytes,
         }
@@ -97,10 +98,13 @@ impl<T> Queue<T> {
             return Err(item);
         }
         self.push(&mut inner, item, bytes);
+        drop(inner);
+        self.announce();
         Ok(())
     }
 
-    /// Appends an item and drops the oldest ones if a bound is reached; the item itself is dropped if it never fits.
+    /// Appends an item and drops the oldest ones if a bound is reached; the item itself is dropped if it never fits. Call
+    /// [`Queue::announce`] afterwards, once for many.
     pub(crate) fn push_dropping_oldest(&self, item: T, bytes: usize) {
         let mut inner = self.inner.lock();
         if inner.closed {
@@ -114,6 +118,11 @@ impl<T> Queue<T> {
             }
         }
         self.push(&mut inner, item, bytes);
+    }
+
+    /// Wakes who waits for an item.
+    pub(crate) fn announce(&self) {
+        self.filled.notify_one();
     }
 
     /// The next item; `None` when the queue is closed and empty. Cancelling loses nothing.
@@ -169,7 +178,6 @@ impl<T> Queue<T> {
         inner.items.push_back((bytes, item));
         inner.bytes += bytes;
         self.budget.bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.filled.notify_one();
     }
 
     fn take(&self, inner: &mut Inner<T>) -> Option<T> {
@@ -230,6 +238,33 @@ mod tests {
         b.push_dropping_oldest(3, 100);
         assert_eq!(drain(&b).await, [3]);
         assert_eq!(budget.bytes.load(Ordering::Relaxed), 0);
+    }
+
+    /// Whoever is woken for the first of many finds one, and is woken for each of the others.
+    #[tokio::test]
+    async fn who_waits_is_woken_for_all_that_was_pushed_together() {
+        let queue = Arc::new(Queue::new(BOUNDS, Arc::default()));
+        let waiting = tokio::spawn({
+            let queue = queue.clone();
+            async move { (queue.pop().await, queue.pop_queued(9)) }
+        });
+        tokio::task::yield_now().await;
+        for item in 1..4 {
+            queue.push_dropping_oldest(item, 10);
+            tokio::task::yield_now().await;
+        }
+        assert!(!waiting.is_finished(), "woken for some of them");
+        queue.announce();
+        assert_eq!(waiting.await.unwrap(), (Some(1), vec![2, 3]));
+    }
+
+    #[test]
+    fn what_comes_at_a_gigabit_per_second_waits_for_an_application_that_is_late() {
+        let queue = Queue::new(Bounds::of_blocks(256 << 20), Arc::default());
+        // Datagrams of 35 ms.
+        let datagrams = 35_000_000 / (8 * 1200);
+        (0..datagrams).for_each(|item| queue.push_dropping_oldest(item, 1200));
+        assert_eq!(queue.dropped(), 0, "of {datagrams}");
     }
 
     #[tokio::test]

@@ -86,9 +86,9 @@ impl Session {
             let id = machine.open_stream(now, config.clone())?;
             Ok((id, entry.add_bytes(id)))
         };
-        let (id, stopped) = self.open_in_time(open).await?;
+        let (id, signs) = self.open_in_time(open).await?;
         let (shared, session) = (self.shared.clone(), self.session.clone());
-        Ok(ByteStream::new(shared, session, id, label, stopped))
+        Ok(ByteStream::new(shared, session, id, label, signs))
     }
 
     /// Opens a stream; waits for a limited time if the peer accepts no more before its application has read others to their end.
@@ -121,12 +121,12 @@ impl Session {
                 config: opened.config,
                 blocks,
             }),
-            OpenedContent::Bytes(stopped) => IncomingStream::Bytes(ByteStream::new(
+            OpenedContent::Bytes(signs) => IncomingStream::Bytes(ByteStream::new(
                 shared,
                 session,
                 opened.id,
                 opened.config.label,
-                stopped,
+                signs,
             )),
         })
     }

@@ -9,7 +9,7 @@ use std::{
         Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
-    task::Waker,
+    task::{Context, Waker},
     time::Instant,
 };
 
@@ -81,8 +81,8 @@ pub(crate) struct OpenedStream {
 #[derive(Debug)]
 pub(crate) enum OpenedContent {
     Blocks(Arc<Queue<Block>>),
-    /// Whether the peer has stopped reading; the bytes are read from the session itself.
-    Bytes(watch::Receiver<Option<u32>>),
+    /// The bytes are read from the session itself.
+    Bytes(Signs),
 }
 
 /// The state behind the lock.
@@ -101,6 +101,8 @@ pub(crate) struct State {
     pub(crate) end_waiters: Vec<oneshot::Sender<()>>,
     /// To be woken once the lock is free.
     pub(crate) woken: Vec<Waker>,
+    /// Queues with blocks of which those who wait are to be told then: once for all, and when they can have all.
+    pub(crate) filled: Vec<Arc<Queue<Block>>>,
     pub(crate) next_local: u32,
     /// Bounds of the received blocks of each stream.
     pub(crate) block_bounds: Bounds,
@@ -164,10 +166,29 @@ pub(crate) struct SessionEntry {
 
 /// The tasks that wait on a byte stream.
 pub(crate) struct ByteEntry {
-    pub(crate) reader: Option<Waker>,
-    pub(crate) writer: Option<Waker>,
+    pub(crate) reader: Waiter,
+    pub(crate) writer: Waiter,
     pub(crate) reset: Option<u32>,
     pub(crate) stopped: watch::Sender<Option<u32>>,
+}
+
+/// The task that waits on one half of a byte stream. The half sees without the lock whether it still does: tasks are polled for other
+/// reasons, too, and the driver may have the lock for long.
+#[derive(Debug, Default)]
+pub(crate) struct Waiter {
+    waker: Option<Waker>,
+    waits: Arc<AtomicBool>,
+}
+
+/// What the halves of a byte stream know without the lock.
+#[derive(Debug)]
+pub(crate) struct Signs {
+    /// The code with which the peer has stopped reading.
+    pub(crate) stopped: watch::Receiver<Option<u32>>,
+    /// Whether the reader's task waits, and nothing has come since.
+    pub(crate) reader_waits: Arc<AtomicBool>,
+    /// The same of the writer's.
+    pub(crate) writer_waits: Arc<AtomicBool>,
 }
 
 impl Shared {
@@ -189,6 +210,7 @@ impl Shared {
             flush_waiters: Vec::new(),
             end_waiters: Vec::new(),
             woken: Vec::new(),
+            filled: Vec::new(),
             next_local: 0,
             block_bounds,
             peer_names,
@@ -372,9 +394,10 @@ impl State {
         for blocks in entry.blocks.values() {
             blocks.close();
         }
-        for bytes in entry.bytes.into_values() {
+        for mut bytes in entry.bytes.into_values() {
+            let waiters = [&mut bytes.reader, &mut bytes.writer];
             self.woken
-                .extend(bytes.reader.into_iter().chain(bytes.writer));
+                .extend(waiters.into_iter().filter_map(Waiter::take));
         }
         entry.shared.incoming.close();
         let reason = error.as_ref().map(ToString::to_string);
@@ -422,24 +445,47 @@ impl SessionEntry {
         }
     }
 
-    /// Adds a byte stream that the application holds; returns what tells it that the peer has stopped reading.
-    pub(crate) fn add_bytes(&mut self, stream: StreamId) -> watch::Receiver<Option<u32>> {
-        let (entry, stopped) = ByteEntry::new();
+    /// Adds a byte stream that the application holds; returns what its halves know of it.
+    pub(crate) fn add_bytes(&mut self, stream: StreamId) -> Signs {
+        let (entry, signs) = ByteEntry::new();
         self.bytes.insert(stream, entry);
-        stopped
+        signs
     }
 }
 
 impl ByteEntry {
-    /// An entry, and what tells that the peer has stopped reading.
-    pub(crate) fn new() -> (Self, watch::Receiver<Option<u32>>) {
+    /// An entry, and what the stream's halves know of it.
+    pub(crate) fn new() -> (Self, Signs) {
         let (stopped, is_stopped) = watch::channel(None);
         let entry = Self {
-            reader: None,
-            writer: None,
+            reader: Waiter::default(),
+            writer: Waiter::default(),
             reset: None,
             stopped,
         };
-        (entry, is_stopped)
+        let signs = Signs {
+            stopped: is_stopped,
+            reader_waits: entry.reader.waits.clone(),
+            writer_waits: entry.writer.waits.clone(),
+        };
+        (entry, signs)
+    }
+}
+
+impl Waiter {
+    /// The task of this context waits.
+    pub(crate) fn wait(&mut self, context: &Context<'_>) {
+        match &mut self.waker {
+            Some(waker) => waker.clone_from(context.waker()),
+            None => self.waker = Some(context.waker().clone()),
+        }
+        self.waits.store(true, Ordering::Release);
+    }
+
+    /// Something has come for the task; it is to be woken once the lock is free.
+    pub(crate) fn take(&mut self) -> Option<Waker> {
+        // Before it is woken, so that it does not wait on then.
+        self.waits.store(false, Ordering::Release);
+        self.waker.take()
     }
 }

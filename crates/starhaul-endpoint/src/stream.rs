@@ -169,8 +169,8 @@ impl RecvStream {
 
     /// The next whole block; `None` when the stream or session ended. Cancelling loses nothing.
     ///
-    /// Blocks wait here up to 16 MiB or 1024 per stream and `max_receive_bytes` per session, with more of these also more per
-    /// stream; then the oldest is dropped.
+    /// Blocks wait here up to 16 MiB or 4096 per stream and `max_receive_bytes` per session, with more of these also more per
+    /// stream, and with less fewer; then the oldest is dropped.
     pub async fn recv_block(&mut self) -> Option<Block> {
         self.blocks.pop().await
     }

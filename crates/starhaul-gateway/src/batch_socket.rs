@@ -18,8 +18,9 @@ const MOST_BYTES: usize = 65_000;
 /// The longest UDP datagram.
 const LONGEST: usize = 65_535;
 
-/// Receive calls before other tasks get a turn.
+/// Receive calls before other tasks get a turn, and datagrams: the kernel joins up to 64 to one message, of which a call takes several.
 const RECEIVE_TURNS: usize = 8;
+const MANY_DATAGRAMS: usize = 64;
 
 thread_local! {
     /// All are used only between two points of suspension, so that one of each is enough for a thread.
@@ -85,10 +86,11 @@ impl BatchSocket {
     }
 
     /// Receives what has arrived, up to a few hundred datagrams, and calls `take` for each with its sender and the address of
-    /// this host that it was sent to, if the socket has several. If nothing has, it clears the readiness for which
-    /// [`BatchSocket::readable`] waits.
-    pub(crate) fn try_recv(&self, mut take: impl FnMut(SocketAddr, Option<IpAddr>, &[u8])) {
+    /// this host that it was sent to, if the socket has several. If no more has, it clears the readiness for which
+    /// [`BatchSocket::readable`] waits, and otherwise returns `true`: the tasks that `take` passes datagrams to must have a turn first.
+    pub(crate) fn try_recv(&self, mut take: impl FnMut(SocketAddr, Option<IpAddr>, &[u8])) -> bool {
         RECEIVED.with_borrow_mut(|buffer| {
+            let mut taken = 0;
             // An error is an ICMP message about an earlier datagram; it says nothing about the socket.
             for _ in 0..RECEIVE_TURNS {
                 let mut has_received = false;
@@ -111,13 +113,15 @@ impl BatchSocket {
                         take(message.remote, local, &[]);
                     }
                     let datagrams = message.contents.chunks(message.stride);
+                    taken += datagrams.len();
                     datagrams.for_each(|datagram| take(message.remote, local, datagram));
                 }
-                if !is_ready {
-                    return;
+                if !is_ready || taken >= MANY_DATAGRAMS {
+                    return is_ready;
                 }
             }
-        });
+            true
+        })
     }
 
     /// Sends datagrams, equally long ones in one call, from an address of this host if one is given; waits while the socket is full.
@@ -306,6 +310,36 @@ mod tests {
             for socket in [&receiver, &other] {
                 socket.try_recv(|_, _, _| panic!("received twice"));
             }
+        }
+    }
+
+    /// Whoever queues them for other tasks has room for some only.
+    #[tokio::test]
+    async fn of_many_that_wait_only_some_are_passed_on_at_once() {
+        let ((sender, _), (receiver, to)) = (bind().await, bind().await);
+        // As many as the kernel's buffer holds, of which it joins those of one length.
+        let alike = match sender.most_at_once(100) {
+            1 => 130,
+            _ => 1000,
+        };
+        for lengths in [vec![100; alike], (1..=130).collect()] {
+            let sent = lengths.iter().map(|length| Bytes::from(vec![7; *length]));
+            let sent: Vec<_> = sent.collect();
+            sender.send(to, None, &sent).await;
+            let (mut received, mut calls) = (Vec::new(), 0);
+            while received.len() < sent.len() {
+                let readable = tokio::time::timeout(HANG, receiver.readable()).await;
+                readable.expect("a datagram is missing");
+                let before = received.len();
+                let goes_on = receiver.try_recv(|_, _, payload| received.push(payload.len()));
+                let taken = received.len() - before;
+                // Eight messages of one system call are passed on together.
+                assert!(taken < MANY_DATAGRAMS + 8 * 64, "{taken}");
+                assert!(!goes_on || taken >= MANY_DATAGRAMS, "{taken}");
+                calls += 1;
+            }
+            assert!(calls > 1, "all at once");
+            assert_eq!(received, lengths);
         }
     }
 

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use starhaul_endpoint::{Endpoint, EndpointConfig, SessionConfig};
+use starhaul_endpoint::{Chain, Endpoint, EndpointConfig, SessionConfig};
 use tokio::task::JoinSet;
 
 use crate::{
@@ -362,22 +362,34 @@ async fn measure(endpoint: Endpoint, shared: Arc<Shared>, mut release: memory::R
         let limits = &shared.seen.outlet.limits;
         limits.note_sessions(endpoint.refused_sessions());
         limits.note_handshakes(endpoint.refused_handshakes());
+        let mut carried = shared.chain.as_ref().map_or(0, carried_by);
         for peer in shared.seen.peers() {
             peer.sessions()
                 .iter()
                 .for_each(|session| session.note_dropped());
-            peer.path_totals();
+            let paths = peer.path_totals();
+            let bytes = paths
+                .values()
+                .map(|path| path.bytes_sent + path.bytes_received);
+            carried += bytes.sum::<u64>();
             peer.enforce_limits();
             peer.leave_silent_session();
         }
         shared
             .rates
             .sample(Instant::now(), status::counters(&shared));
-        if release.is_due(Instant::now(), memory::ended()) {
+        if release.is_due(Instant::now(), memory::ended(), carried) {
             memory::release(&endpoint).await;
         }
         tokio::time::sleep(status::INTERVAL).await;
     }
+}
+
+/// About how many bytes a chain has carried: of what came it counts packets.
+fn carried_by(chain: &Chain) -> u64 {
+    const PACKET_BYTES: u64 = 1200;
+    let node = chain.status().node;
+    node.bytes_sent + node.data_received * PACKET_BYTES
 }
 
 /// A gateway that began without a folder of state has none until a restart, and a quota in memory alone would be none.

@@ -47,16 +47,15 @@ pub(crate) struct Ledger {
 }
 
 impl<'s> Grouped<'s> {
-    /// All streams of a session that this side opened, or the peer.
-    fn all(streams: &'s [StreamStats], opened_by_us: bool) -> Vec<Self> {
-        let streams = streams.iter();
+    /// Streams of a session that this side opened, or the peer.
+    fn all(streams: impl Iterator<Item = &'s StreamStats>, opened_by_us: bool) -> Vec<Self> {
         streams.map(|stats| Self::of(stats, opened_by_us)).collect()
     }
 
     /// A stream in a session that this side opened, or the peer. It reads the label, which takes a while: keep it.
     fn of(stats: &'s StreamStats, opened_by_us: bool) -> Self {
         let label = Label::parse(&stats.label).ok();
-        let ours = (stats.stream.0 & 1 == 0) == opened_by_us;
+        let ours = is_ours(stats, opened_by_us);
         let replies = label
             .as_ref()
             .is_some_and(|label| matches!(label.flow, Flow::Reply { .. }));
@@ -72,6 +71,11 @@ impl<'s> Grouped<'s> {
             invented: !ours || replies,
         }
     }
+}
+
+/// Whether this side opened the stream, in a session that it opened, or the peer.
+const fn is_ours(stats: &StreamStats, opened_by_us: bool) -> bool {
+    (stats.stream.0 & 1 == 0) == opened_by_us
 }
 
 impl Totals {
@@ -96,9 +100,11 @@ impl Ledger {
     /// Adds the streams of a session that ended since the last call; returns its present streams.
     pub(crate) fn collect(&mut self, session: &Session, opened_by_us: bool) -> Vec<StreamStats> {
         let (ended, now) = session.collect_stream_stats();
-        let ended = Grouped::all(&ended, opened_by_us);
+        let ended = Grouped::all(ended.iter(), opened_by_us);
         self.make_room(&ended);
-        self.make_room(&Grouped::all(&now, opened_by_us));
+        // The others need none, and their labels are not read: they may be thousands, each time.
+        let ours = now.iter().filter(|stats| is_ours(stats, opened_by_us));
+        self.make_room(&Grouped::all(ours, opened_by_us));
         for stream in ended {
             self.add(stream, false);
         }

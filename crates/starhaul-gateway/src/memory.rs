@@ -16,8 +16,11 @@ use starhaul_endpoint::Endpoint;
 use starhaul_net::release_memory;
 use tokio::{runtime::Handle, task::JoinSet};
 
-/// A burst of connections has ended when none has for so long.
+/// A burst of connections has ended when none has for so long, and little was carried: giving memory back takes milliseconds of all threads
+/// that carry, and what they need next must be fetched anew.
 const QUIET: Duration = Duration::from_millis(1500);
+/// Little is less than so many bytes from one look to the next: some Mbit/s.
+const LITTLE_BYTES: u64 = 512 << 10;
 /// What fewer connections leave behind waits until memory was not given back for [`SELDOM`].
 const MANY: u64 = 64;
 const SELDOM: Duration = Duration::from_secs(30);
@@ -54,8 +57,10 @@ pub(crate) fn releases() -> u64 {
 /// Tells when memory is to be given back.
 #[derive(Debug)]
 pub(crate) struct Release {
-    /// Connections that had ended at the last look, and since when there are so many.
+    /// Connections that had ended at the last look, and since when there are so many and little is carried.
     seen: (u64, Instant),
+    /// Bytes that were carried by then.
+    carried: u64,
     /// Those of them at the time when memory was given back last.
     released: (u64, Instant),
 }
@@ -65,13 +70,16 @@ impl Release {
     pub(crate) const fn new(now: Instant, ended: u64) -> Self {
         Self {
             seen: (ended, now),
+            carried: 0,
             released: (ended, now),
         }
     }
 
-    /// Whether memory is to be given back when so many connections have ended: ask a few times a second.
-    pub(crate) fn is_due(&mut self, now: Instant, ended: u64) -> bool {
-        if self.seen.0 != ended {
+    /// Whether memory is to be given back when so many connections have ended, and so many bytes were carried by all that there is: ask
+    /// twice a second.
+    pub(crate) fn is_due(&mut self, now: Instant, ended: u64, carried: u64) -> bool {
+        let lately = carried.saturating_sub(std::mem::replace(&mut self.carried, carried));
+        if self.seen.0 != ended || lately >= LITTLE_BYTES {
             self.seen = (ended, now);
         }
         let age = |at| now.saturating_duration_since(at);
@@ -115,9 +123,16 @@ mod tests {
 
     /// After how much time memory is given back when so many connections have ended at each tick.
     fn due_after(ended: impl Fn(u32) -> u64) -> Vec<Duration> {
+        due_beside(ended, |_| 0)
+    }
+
+    /// The same where so many bytes were carried by then.
+    fn due_beside(ended: impl Fn(u32) -> u64, carried: impl Fn(u32) -> u64) -> Vec<Duration> {
         let start = Instant::now();
         let mut release = Release::new(start, 7);
-        let ticks = (1..=120).filter(|tick| release.is_due(start + TICK * *tick, 7 + ended(*tick)));
+        let mut is_due =
+            |tick: u32| release.is_due(start + TICK * tick, 7 + ended(tick), carried(tick));
+        let ticks = (1..=120).filter(|tick| is_due(*tick));
         ticks.map(|tick| TICK * tick).collect()
     }
 
@@ -133,5 +148,18 @@ mod tests {
         assert!(due_after(|tick| u64::from(tick) * 10).is_empty(), "busy");
         // One in ten seconds.
         assert_eq!(due_after(|tick| u64::from(tick / 20)).len(), 1);
+    }
+
+    #[test]
+    fn what_else_is_carried_is_not_held_up() {
+        let burst = |tick: u32| u64::from(tick.min(10)) * 100;
+        // A call beside it is little; a video of 20 Mbit/s until the end of the first half minute is not.
+        let call = |tick: u32| u64::from(tick) * 100_000;
+        assert_eq!(due_beside(burst, call), [TICK * 10 + QUIET]);
+        let video = |tick: u32| u64::from(tick.min(60)) * 1_250_000;
+        assert_eq!(due_beside(burst, video), [TICK * 60 + QUIET]);
+        // Counters of a peer that is gone are gone, too.
+        let gone = |tick: u32| if tick < 12 { 1 << 40 } else { 0 };
+        assert_eq!(due_beside(burst, gone), [TICK * 10 + QUIET]);
     }
 }

@@ -33,14 +33,12 @@ async fn follow_patiently(path: PathBuf, feed: RateFeed, patience: Duration) {
     let mut complained = false;
     let mut silent_since = None;
     loop {
-        let said = read_once(&path, &feed).await;
-        if matches!(said, Ok(true)) {
-            silent_since = None;
-        } else if silent_since.get_or_insert_with(Instant::now).elapsed() >= patience {
+        let read = read_once(&path, &feed, &mut silent_since).await;
+        if silent_since.get_or_insert_with(Instant::now).elapsed() >= patience {
             feed.set_bit_error_rate(None);
         }
-        match said {
-            Ok(_) => complained = false,
+        match read {
+            Ok(()) => complained = false,
             Err(error) if !complained => {
                 tracing::warn!(feed = %path.display(), %error, "the rate stays as it is");
                 complained = true;
@@ -51,23 +49,26 @@ async fn follow_patiently(path: PathBuf, feed: RateFeed, patience: Duration) {
     }
 }
 
-/// Reads a file once, or a socket until it ends. Whether either said anything.
-async fn read_once(path: &Path, feed: &RateFeed) -> io::Result<bool> {
+/// Reads a file once, or a socket until it ends. Each word ends the silence: that of a socket may have begun long before it was heard of.
+async fn read_once(
+    path: &Path,
+    feed: &RateFeed,
+    silent_since: &mut Option<Instant>,
+) -> io::Result<()> {
     use std::os::unix::fs::FileTypeExt as _;
     // One byte more shows that it is too long.
     const MOST: u64 = MAX_TEXT_BYTES as u64 + 1;
     let kind = std::fs::metadata(path)?.file_type();
     if kind.is_socket() {
         let mut lines = BufReader::new(UnixStream::connect(path).await?);
-        let mut has_said = false;
         loop {
             let mut line = String::new();
             let length = (&mut lines).take(MOST).read_line(&mut line).await?;
             if length == 0 {
-                return Ok(has_said);
+                return Ok(());
             }
             set(feed, &line)?;
-            has_said = true;
+            *silent_since = None;
         }
     }
     if !kind.is_file() {
@@ -79,7 +80,8 @@ async fn read_once(path: &Path, feed: &RateFeed) -> io::Result<bool> {
         .take(MOST)
         .read_to_string(&mut text)?;
     set(feed, &text)?;
-    Ok(true)
+    *silent_since = None;
+    Ok(())
 }
 
 fn set(feed: &RateFeed, text: &str) -> io::Result<()> {
@@ -147,7 +149,10 @@ mod tests {
         }
         for wrong in ["fast", "", &"1".repeat(1000)] {
             std::fs::write(&file, wrong).unwrap();
-            assert!(read_once(&file, &feed).await.is_err(), "{wrong:?}");
+            assert!(
+                read_once(&file, &feed, &mut None).await.is_err(),
+                "{wrong:?}"
+            );
             assert_eq!(feed.rate(), Bandwidth::from_mbit(7));
         }
         following.abort();
@@ -187,6 +192,26 @@ mod tests {
         until_bit_errors(&feed, None).await;
         assert_eq!(feed.rate(), Bandwidth::from_mbit(8), "it stays");
         following.abort();
+    }
+
+    /// The feed was absent for long before the driver came; then its last line is none.
+    #[tokio::test]
+    async fn a_word_is_the_end_of_silence_though_nonsense_follows_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("modem.sock");
+        let feed = RateFeed::new(Bandwidth::from_mbit(1));
+        let modem = UnixListener::bind(&path).unwrap();
+        let mut silent_since = Some(Instant::now());
+        let read = read_once(&path, &feed, &mut silent_since);
+        let write = async {
+            let (client, _) = modem.accept().await.unwrap();
+            let mut client = client.into_std().unwrap();
+            client.write_all(b"5mbit ber=1e-7\nnonsense\n").unwrap();
+        };
+        let (read, ()) = tokio::join!(read, write);
+        assert!(read.is_err());
+        assert_eq!(feed.bit_error_rate(), Some(1e-7));
+        assert!(silent_since.is_none(), "it would be forgotten at once");
     }
 
     proptest! {

@@ -27,35 +27,52 @@ struct Known {
     at: Instant,
     /// Bytes of UDP payload, if the kernel says so.
     most: Option<usize>,
+    /// Batches of datagrams of so many bytes or more are refused.
+    refused: usize,
 }
 
 impl Mtus {
-    /// Whether datagrams of so many bytes of UDP payload leave whole toward a host. Where the kernel does not say, they are taken to.
+    /// Whether a batch of datagrams of so many bytes of UDP payload leaves toward a host: each whole. Where the kernel does not say, it is
+    /// taken to.
     pub(crate) fn carry(&mut self, now: Instant, to: SocketAddr, bytes: usize) -> bool {
-        self.known(now, to).is_none_or(|most| bytes <= most)
+        let known = self.known(now, to);
+        bytes < known.refused && known.most.is_none_or(|most| bytes <= most)
     }
 
     /// Bytes of an IP packet that leaves whole toward a host, if the kernel says so.
     #[cfg(feature = "ltp")]
     pub(crate) fn toward(&mut self, now: Instant, to: SocketAddr) -> Option<usize> {
-        Some(self.known(now, to)? + headers(to))
+        Some(self.known(now, to).most? + headers(to))
     }
 
-    /// Bytes of UDP payload.
-    fn known(&mut self, now: Instant, to: SocketAddr) -> Option<usize> {
-        let is_recent = |known: &&Known| now.saturating_duration_since(known.at) < KNOWN;
-        if let Some(known) = self.0.get(&to.ip()).filter(is_recent) {
-            return known.most;
+    fn known(&mut self, now: Instant, to: SocketAddr) -> Known {
+        if let Some(known) = self.recent(now, to) {
+            return known;
         }
-        let most = most_toward(to);
-        self.remember(to.ip(), Known { at: now, most });
-        most
+        let known = Known {
+            at: now,
+            most: most_toward(to),
+            refused: usize::MAX,
+        };
+        self.remember(to.ip(), known);
+        known
     }
 
-    /// A batch of datagrams of so many bytes was refused though they were taken to leave whole: the route has changed since.
+    fn recent(&self, now: Instant, to: SocketAddr) -> Option<Known> {
+        let known = self.0.get(&to.ip()).copied();
+        known.filter(|known| now.saturating_duration_since(known.at) < KNOWN)
+    }
+
+    /// A batch of datagrams of so many bytes was refused though they were taken to leave whole: the route has changed since, so that the kernel
+    /// is asked again, or it takes no batches. What the path carries does not follow from it.
     pub(crate) fn note_refused(&mut self, now: Instant, to: SocketAddr, bytes: usize) {
-        let most = Some(bytes.saturating_sub(1));
-        self.remember(to.ip(), Known { at: now, most });
+        let before = self.recent(now, to).map(|known| known.refused);
+        let known = Known {
+            at: now,
+            most: most_toward(to),
+            refused: before.map_or(bytes, |before| before.min(bytes)),
+        };
+        self.remember(to.ip(), known);
     }
 
     fn remember(&mut self, host: IpAddr, known: Known) {
@@ -98,6 +115,7 @@ mod tests {
         let known = Known {
             at: now,
             most: Some(1372),
+            refused: usize::MAX,
         };
         mtus.0.insert(tunnel.ip(), known);
         assert!(mtus.carry(now, tunnel, 1372) && !mtus.carry(now, tunnel, 1373));
@@ -113,5 +131,20 @@ mod tests {
             mtus.carry(now, SocketAddr::from((host.to_be_bytes(), 9)), 1472);
         }
         assert!(mtus.0.len() <= MOST);
+    }
+
+    /// A route through IPsec takes no batches at all: sizes that follow the MTU would shrink with each batch, and grow with each question.
+    #[cfg(feature = "ltp")]
+    #[test]
+    fn batches_that_are_refused_say_nothing_of_the_path() {
+        let (now, near) = (Instant::now(), SocketAddr::from(([127, 0, 0, 1], 9)));
+        let mut mtus = Mtus::default();
+        let mtu = mtus.toward(now, near);
+        assert!(mtu.is_some());
+        for bytes in [1420, 1000, 1200] {
+            mtus.note_refused(now, near, bytes);
+            assert_eq!(mtus.toward(now, near), mtu, "{bytes}");
+        }
+        assert!(mtus.carry(now, near, 999) && !mtus.carry(now, near, 1000));
     }
 }

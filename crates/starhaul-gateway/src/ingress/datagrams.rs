@@ -15,7 +15,7 @@ use tokio::{
         mpsc::{self, error::TrySendError},
         watch,
     },
-    task::JoinSet,
+    task::{JoinSet, yield_now},
 };
 
 use super::{
@@ -61,10 +61,15 @@ impl Service for DatagramService {
             tokio::select! {
                 () = socket.readable() => {
                     let now = Instant::now();
-                    // An empty batch clears the readiness that the loop waits for.
-                    socket.try_recv(|client, local, datagram| {
+                    // A batch that is not full clears the readiness that the loop waits for.
+                    let goes_on = socket.try_recv(|client, local, datagram| {
                         ingress.take(now, Ends { client, local }, datagram);
                     });
+                    if goes_on {
+                        // The clients' tasks take what is queued for them: they wait for this thread, and this task would fill their queues
+                        // beyond their bounds first, as after a moment without a processor.
+                        yield_now().await;
+                    }
                 }
                 Some(_) = ingress.tasks.join_next() => {
                     while ingress.tasks.try_join_next().is_some() {}

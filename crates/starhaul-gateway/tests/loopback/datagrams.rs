@@ -19,7 +19,8 @@ use tokio::{
 };
 
 use super::gateways::{
-    ALLOW_LOOPBACK, Pair, head, pair, pair_with, pattern, run, session, start, udp_echo, until,
+    ALLOW_LOOPBACK, Pair, head, pair, pair_with, pattern, run, run_on_one_thread, session, start,
+    udp_echo, until,
 };
 
 async fn client(pair: &Pair, rule: &str) -> UdpSocket {
@@ -92,6 +93,32 @@ fn datagrams_of_every_size_come_back_each_to_its_client() {
                 .iter()
                 .all(|stream| stream.blocks.blocks_sent == 6 && stream.rule.as_deref() == Some("r"))
         );
+        pair.end().await;
+    });
+}
+
+/// A gateway that had no processor for a moment finds more in its socket than may wait for the session.
+#[test]
+fn what_waited_in_the_socket_is_passed_on_as_the_session_takes_it() {
+    const SENT: u64 = 300;
+    run_on_one_thread(async {
+        let sink = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let rule = rule("udp", sink.local_addr().unwrap(), "max_queued = 64");
+        let pair = pair(&rule, ALLOW_LOOPBACK).await;
+        let client = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let ingress = pair.near.ingress_address("r").unwrap();
+        client.connect(ingress).unwrap();
+        for number in 0..SENT {
+            client.send(&number.to_be_bytes()).unwrap();
+        }
+        until(|| pair.near.report().ingress[0].datagrams_in == SENT).await;
+        assert_eq!(pair.near.report().ingress[0].dropped.refused, 0);
+        let taken = || {
+            let report = pair.near.report();
+            let streams = report.sessions[0].streams.iter();
+            streams.map(|stream| stream.blocks.blocks_sent).sum::<u64>()
+        };
+        until(|| taken() == SENT).await;
         pair.end().await;
     });
 }

@@ -7,6 +7,7 @@ use starhaul_quic::Identity;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, TcpSocket, TcpStream, UdpSocket},
+    runtime::Builder,
 };
 use tracing_subscriber::{
     Layer as _, filter::Targets, layer::SubscriberExt as _, util::SubscriberInitExt as _,
@@ -25,17 +26,22 @@ pub(crate) struct Pair {
 
 /// Runs a test on a runtime of its own and fails it when it hangs. `STARHAUL_LOG=debug` shows what the gateways say.
 pub(crate) fn run(test: impl Future<Output = ()>) {
+    run_on(Builder::new_multi_thread().worker_threads(2), test);
+}
+
+/// The same with all tasks on this thread: none of them runs while the test does not wait.
+pub(crate) fn run_on_one_thread(test: impl Future<Output = ()>) {
+    run_on(&mut Builder::new_current_thread(), test);
+}
+
+fn run_on(runtime: &mut Builder, test: impl Future<Output = ()>) {
     let rules = std::env::var("STARHAUL_LOG").unwrap_or_else(|_| "error".to_owned());
     let rules: Targets = rules.parse().expect("rules in STARHAUL_LOG");
     let lines = tracing_subscriber::fmt::layer().with_test_writer();
     let _ = tracing_subscriber::registry()
         .with(lines.with_filter(rules))
         .try_init();
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .unwrap();
+    let runtime = runtime.enable_all().build().unwrap();
     runtime.block_on(async {
         tokio::time::timeout(HANG, test)
             .await

@@ -241,7 +241,17 @@ impl SendBlock {
             self.largest_fragment = self.largest_fragment.max(code.fragment_length);
             self.codes.push(code);
         }
+        self.pass_needless_redundancy();
         Ok(())
+    }
+
+    /// Bytes of redundancy of the code that has most: what of a long block leaves with its last retransmissions, for other codes are complete
+    /// by then.
+    pub(super) fn most_redundancy_bytes(&self) -> usize {
+        let codes = self.codes.iter();
+        let redundancy =
+            codes.map(|code| usize::from(code.redundancy_count) * code.fragment_length);
+        redundancy.max().unwrap_or_default()
     }
 
     /// About the bytes of memory that it takes.
@@ -263,6 +273,17 @@ impl SendBlock {
             0
         };
         self.fresh.left_bytes + urgent + (self.retransmit.len() + self.copies.len()) * fragment
+    }
+
+    /// Those of them without which it is of no use to send the others. Redundancy that leaves with what is sent again helps as far as it arrives.
+    pub(crate) fn needed_bytes(&self) -> usize {
+        let leaves_again = self.redundancy_is_urgent && self.retransmitted && !self.has_fresh();
+        let beside = if leaves_again {
+            self.redundancy.left_bytes
+        } else {
+            0
+        };
+        self.waiting_bytes().saturating_sub(beside)
     }
 
     /// Redundancy waits that need not go out with the data.
@@ -459,11 +480,20 @@ impl SendBlock {
             .left_bytes
             .saturating_sub(code.fragment_length);
         self.redundancy.index += 1;
-        while let Some(code) = self.codes.get(self.redundancy.code)
-            && self.redundancy.index >= usize::from(code.redundancy_count)
-        {
-            self.redundancy.code += 1;
-            self.redundancy.index = 0;
+        self.pass_needless_redundancy();
+    }
+
+    /// Goes on to the next code that has redundancy left and needs it still: the first may have none where a longer one has.
+    fn pass_needless_redundancy(&mut self) {
+        let next = &mut self.redundancy;
+        while let Some(code) = self.codes.get(next.code) {
+            let left = usize::from(code.redundancy_count).saturating_sub(next.index);
+            if left > 0 && !code.is_complete() {
+                break;
+            }
+            next.left_bytes = next.left_bytes.saturating_sub(left * code.fragment_length);
+            next.code += 1;
+            next.index = 0;
         }
     }
 
@@ -488,6 +518,7 @@ impl SendBlock {
         if !self.retransmit.is_empty() {
             self.forget_needless(id);
         }
+        self.pass_needless_redundancy();
         !self.codes.is_empty() && self.codes.iter().all(Code::is_complete)
     }
 

@@ -305,8 +305,6 @@ impl BlocksOut {
         let coding_rate = planned.map_or(block.max_coding_rate, |planned| {
             planned.rate.min(block.max_coding_rate)
         });
-        let in_time =
-            |path: &Path| path.monitor.predict_arrival(now, 0, cargo.fragment) <= cargo.deadline;
         let repairs = block.mode.retransmits() && may_repair;
         let plan = starhaul_fec::plan(block.data.len(), capacity, block.max_coding_rate);
         let codes = plan.map_or(1, |plan| plan.codes().len());
@@ -317,7 +315,7 @@ impl BlocksOut {
             (coding_rate, codes),
             is_overloaded,
             repairs,
-            in_time,
+            (now, cargo),
         );
         // Where the paths carry less than is asked for, redundancy takes the place of other blocks.
         let rounds = if is_overloaded { 1 } else { ROUNDS_TO_SPARE };

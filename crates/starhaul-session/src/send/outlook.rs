@@ -269,7 +269,7 @@ impl<'a> Outlook<'a> {
             return false;
         }
         let mut time = block.deadline.saturating_duration_since(self.now);
-        let mut bytes = block.waiting_bytes() as u64;
+        let mut bytes = block.needed_bytes() as u64;
         if self.asks_too_much(block) && block.is_untouched() {
             time = time.saturating_sub(self.margin(block));
             bytes = bytes.saturating_add(ahead);

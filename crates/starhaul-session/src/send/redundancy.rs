@@ -12,7 +12,8 @@ use self::last_round::{Lossy, redundancy_for_last_round};
 use super::{
     BlocksOut,
     block::{SHORT_BLOCK, SendBlock},
-    carriers::Carriers,
+    carriers::{Cargo, Carriers},
+    chances::MARGIN,
     fragment_bytes,
 };
 use crate::{
@@ -28,6 +29,8 @@ pub(super) const EPSILON: f64 = 1e-3;
 pub(super) const ROUNDS_TO_SPARE: u32 = 2;
 /// The greatest share lost in any of many windows is about so many times the mean, by chance alone.
 const WINDOW_OVER_MEAN: f64 = 2.0;
+/// After so many tries next to nothing is missing still.
+const MOST_TRIES: i32 = 16;
 
 impl BlocksOut {
     /// A fragment was sent again over the path of `view`. If it cannot be sent once more in time, and the path is likelier to lose it than
@@ -53,7 +56,7 @@ impl BlocksOut {
 }
 
 /// How much redundancy a code gets whose data leave over these, most of them or the first over `path` (DMTP: by the greatest loss seen in a moving window; the
-/// redundancy goes on another path, `in_time` if there is one). For short blocks no less than over ten seconds: see [`Loss::feared`]. Where it
+/// redundancy goes on another path, if one brings it in time). For short blocks no less than over ten seconds: see [`Loss::feared`]. Where it
 /// takes the place of other blocks, no more than brings most of them. What losses in a row leave `may_repair` by being sent again; so may the losses of
 /// longer blocks, and where redundancy would cost something they have only what the last of that may lose.
 pub(super) fn redundancy_rule(
@@ -63,8 +66,10 @@ pub(super) fn redundancy_rule(
     (max_coding_rate, codes): (f64, usize),
     is_overloaded: bool,
     may_repair: bool,
-    in_time: impl Fn(&Path) -> bool,
+    (now, cargo): (Instant, Cargo),
 ) -> impl Fn(u8) -> u8 {
+    let in_time =
+        |path: &Path| path.monitor.predict_arrival(now, 0, cargo.fragment) <= cargo.deadline;
     let others = others_that_take(paths, path, in_time);
     let figures = |share: fn(&Loss) -> f64| {
         let others_share = others.iter().map(|(_, other)| share(&other.monitor.loss()));
@@ -77,7 +82,7 @@ pub(super) fn redundancy_rule(
     let (short, long) = (figures(Loss::feared), figures(|loss| loss.window_max));
     let burst_length = worst_burst_length(paths, carriers);
     let is_repaired = may_repair && !is_overloaded && !is_free(paths, path, &others);
-    let last_round = is_repaired.then(|| LastRound::of(paths, path, carriers, &others));
+    let last_round = is_repaired.then(|| LastRound::of(now, paths, carriers, cargo));
     // One of its codes that falls short fails the block.
     let epsilon = EPSILON / codes.max(1) as f64;
     move |data_count| {
@@ -132,36 +137,84 @@ struct LastRound {
 }
 
 impl LastRound {
-    /// Of data that leave over these, the first over `path`. The last try goes where it is least likely to be lost (`Rules::takes_retransmission`); `None`
-    /// if there is no path.
-    fn of(
-        paths: &Paths,
-        path: PathId,
-        carriers: &Carriers,
-        others: &[(PathId, &Path)],
-    ) -> Option<Self> {
-        let main = paths.get(path).map(|main| (path, main));
-        let takes = main.into_iter().chain(others.iter().copied());
+    /// Of data that leave over these. The last try goes where it is least likely to be lost (`Rules::takes_retransmission`), of the paths that are in
+    /// time then; `None` if there is none.
+    fn of(now: Instant, paths: &Paths, carriers: &Carriers, cargo: Cargo) -> Option<Self> {
+        let tries = Tries::of(now, paths, carriers, cargo)?;
+        let in_time = paths
+            .carrying(cargo.fragment)
+            .filter(|(_, path)| path.monitor.one_way_delay() <= tries.last);
         let risk = |id: PathId| loss_of(paths, id, Loss::feared);
-        let (id, again) = takes.min_by(|(a, path), (b, other)| {
+        let (id, again) = in_time.min_by(|(a, path), (b, other)| {
+            let is_spared = [path, other].map(|path| is_last_resort(path));
             let is_known = [path, other].map(|path| path.monitor.loss_is_known());
             let by_risk = risk(*a).total_cmp(&risk(*b));
-            by_risk.then(is_known[0].cmp(&is_known[1]))
+            let by_cost = is_spared[0].cmp(&is_spared[1]);
+            by_cost.then(by_risk).then(is_known[0].cmp(&is_known[1]))
         })?;
         // Of a path that has shown nothing only the means count: what is feared of both would be paid for at every loss until it has.
         let share: fn(&Loss) -> f64 = match again.monitor.loss_is_known() {
             true => |loss: &Loss| loss.rate.max(loss.window_max / WINDOW_OVER_MEAN),
             false => |loss: &Loss| loss.rate,
         };
+        let lost = lost_by(paths, carriers, share);
+        let lost_before = lost.max(loss_of(paths, tries.fastest, share));
         Some(Self {
             first: Lossy {
-                share: lost_by(paths, carriers, share),
+                share: lost * lost_before.powi(tries.before),
                 burst_length: worst_burst_length(paths, carriers).unwrap_or(1.0),
             },
             again: Lossy {
                 share: loss_of(paths, id, |loss| loss.rate),
                 burst_length: again.monitor.loss().burst_length,
             },
+        })
+    }
+}
+
+/// How often what is lost of a block leaves again, and when for the last time.
+#[derive(Clone, Copy, Debug)]
+struct Tries {
+    /// So often at least before the last time, where it arrives first.
+    before: i32,
+    fastest: PathId,
+    /// The least time that is left to the last.
+    last: Duration,
+}
+
+impl Tries {
+    /// Of data that leave over these and are sent again as soon as their loss is known; `None` if there is no path.
+    fn of(now: Instant, paths: &Paths, carriers: &Carriers, cargo: Cargo) -> Option<Self> {
+        let left = cargo.deadline.saturating_duration_since(now);
+        let carrying = || paths.carrying(cargo.fragment);
+        let carriers = || carriers.iter().filter_map(|(id, _)| paths.get(id));
+        let soonest = carriers()
+            .map(|path| path.monitor.loss_known_after())
+            .min()?;
+        let latest = carriers().map(|path| path.monitor.overdue_after()).max()?;
+        let once_more = carrying()
+            .map(|(_, path)| path.monitor.overdue_after())
+            .min()?;
+        let (fastest, path) = carrying().min_by_key(|(_, path)| path.monitor.one_way_delay())?;
+        let delay = path.monitor.one_way_delay();
+        let sent = time_to_leave(paths, left, cargo.bytes);
+        if soonest.saturating_add(once_more).saturating_add(delay) > left {
+            // Each try is the last (`rules::is_last_try`).
+            return Some(Self {
+                before: 0,
+                fastest,
+                last: left.saturating_sub(sent.saturating_add(latest)),
+            });
+        }
+        let round = latest.max(path.monitor.overdue_after());
+        let rounds =
+            left.saturating_sub(sent.saturating_add(delay)).as_nanos() / round.as_nanos().max(1);
+        let rounds = i32::try_from(rounds).unwrap_or(i32::MAX).min(MOST_TRIES);
+        // The last may leave at any time until it would be late over the fastest path.
+        Some(Self {
+            before: (rounds - 1).max(0),
+            fastest,
+            last: delay.saturating_add(MARGIN),
         })
     }
 }
@@ -241,7 +294,7 @@ fn loss_of(paths: &Paths, id: PathId, share: fn(&Loss) -> f64) -> f64 {
 }
 
 /// A lost fragment could be sent again so often before the deadline, whichever of these paths lost it. What is lost of a longer block shows
-/// mostly by what arrives after it, and once is enough: what may be lost of that is made up for by what leaves with it.
+/// mostly by what arrives after it, and once is enough: what may be lost of that is made up for by what leaves with it, which takes time, too.
 pub(super) fn has_time_for_rounds(
     rounds: u32,
     block: &SendBlock,
@@ -250,11 +303,13 @@ pub(super) fn has_time_for_rounds(
     carriers: &Carriers,
 ) -> bool {
     // Before a block is cut, nothing is known of its length.
-    let is_long = block.is_split() && !block.is_short();
+    let is_short = block.is_split() && block.is_short();
+    let is_long = block.is_split() && !is_short;
     let rounds = if is_long { rounds.min(1) } else { rounds };
+    let is_sure = is_long && last_chance_is_sure(now, paths, block);
     let known_after = carriers.iter().filter_map(|(id, _)| {
         let path = paths.get(id)?;
-        Some(match is_long {
+        Some(match is_sure {
             true => most_known_after(path),
             false => path.monitor.overdue_after(),
         })
@@ -262,24 +317,64 @@ pub(super) fn has_time_for_rounds(
     let Some(known_after) = known_after.max() else {
         return false;
     };
-    // Slower paths than that carry nothing of it in time.
     let left = block.deadline.saturating_duration_since(now);
-    let useful = paths
-        .usable()
-        .filter(|(_, path)| path.monitor.present_delay() <= left);
-    let bandwidth: Bandwidth = useful.map(|(_, path)| path.monitor.bandwidth()).sum();
-    let sent = bandwidth.time_to_send(block.data.len() as u64);
+    let beside = if is_long {
+        block.most_redundancy_bytes()
+    } else {
+        0
+    };
+    let sent = time_to_leave(paths, left, (block.data.len() + beside) as u64);
+    // A single round has no other to spare if what is sent again is late.
+    let arrives_after = if is_short {
+        paths.least_delay()
+    } else {
+        surest_delay(paths)
+    };
     let rounds = known_after.saturating_mul(rounds);
-    let needed = sent
-        .saturating_add(rounds)
-        .saturating_add(paths.least_delay());
+    let needed = sent.saturating_add(rounds).saturating_add(arrives_after);
     now.checked_add(needed)
         .is_some_and(|arrival| arrival <= block.deadline)
 }
 
-/// Time from sending until losses are noticed, but for those at the end of a block: these are sent again at its [last chance](super::chances), at which
-/// acknowledgements are late by their mean.
-fn most_known_after(path: &Path) -> Duration {
-    let known_after = path.monitor.loss_known_after();
-    known_after.max(path.monitor.acknowledged_after())
+/// In how much time so many bytes leave over the paths that bring something within the time that is `left`.
+fn time_to_leave(paths: &Paths, left: Duration, bytes: u64) -> Duration {
+    let useful = paths
+        .usable()
+        .filter(|(_, path)| path.monitor.present_delay() <= left);
+    let bandwidth: Bandwidth = useful.map(|(_, path)| path.monitor.bandwidth()).sum();
+    bandwidth.time_to_send(bytes)
 }
+
+/// In how much time what leaves arrives, however much that varies, over the path where it is least.
+fn surest_delay(paths: &Paths) -> Duration {
+    let delays = paths.usable().map(|(_, path)| {
+        let monitor = &path.monitor;
+        monitor
+            .one_way_delay()
+            .saturating_add(monitor.arrival_margin())
+    });
+    delays.min().unwrap_or_default()
+}
+
+/// At its [last chance](super::chances) a fragment leaves alone, for redundancy with it would be late: there is a path that brings it all the same.
+fn last_chance_is_sure(now: Instant, paths: &Paths, block: &SendBlock) -> bool {
+    let bytes = fragment_bytes(block, paths.fragment_capacity());
+    let due = now + paths.least_delay() + MARGIN;
+    paths.carrying(bytes).any(|(id, path)| {
+        path.monitor.predict_arrival(now, 0, bytes) <= due
+            && path.monitor.arrival_margin() <= MARGIN
+            && loss_of(paths, id, Loss::feared) <= EPSILON
+    })
+}
+
+/// Time from sending until losses are noticed, but for those at the end of a block: these are sent again at its [last chance](super::chances), if
+/// acknowledgements are late by their mean then, which is a little before it would be too late.
+fn most_known_after(path: &Path) -> Duration {
+    let monitor = &path.monitor;
+    let missed_after = monitor.acknowledged_after().saturating_add(MARGIN);
+    let missed_after = missed_after.min(monitor.overdue_after());
+    monitor.loss_known_after().max(missed_after)
+}
+
+#[cfg(test)]
+mod tests;

@@ -37,6 +37,8 @@ const BULK_MEMORY: Duration = Duration::from_millis(50);
 const BYTES_SHARE: usize = 16;
 /// Control bytes waiting beyond which no stream is opened.
 const MAX_OPENING_BYTES: usize = super::MAX_CONTROL_BYTES / 2;
+/// Room for so many blocks that end together is kept for the next ones.
+const MOST_ENDED_ROOM: usize = 128;
 /// Longer deadlines of single blocks count as this, as long as a stream's may be.
 const MAX_DEADLINE: Duration = Duration::from_millis(u32::MAX as u64);
 
@@ -563,7 +565,8 @@ impl Session {
 
     /// Hands out what has ended, and tells the peer of blocks it need not wait for.
     pub(super) fn settle(&mut self) {
-        for (block, outcome) in std::mem::take(&mut self.blocks_out.ended) {
+        let mut ended = std::mem::take(&mut self.blocks_out.ended);
+        for (block, outcome) in ended.drain(..) {
             let (stream, number) = block.key;
             if let Some(entry) = self.streams.get_mut(&stream) {
                 entry.stats.count(outcome);
@@ -588,6 +591,10 @@ impl Session {
                 outcome,
             });
             self.forget_if_done(stream);
+        }
+        // Blocks end with each acknowledgement.
+        if self.blocks_out.ended.is_empty() && ended.capacity() <= MOST_ENDED_ROOM {
+            self.blocks_out.ended = ended;
         }
         self.wake_starved_writers();
         self.warn_of_overload();
