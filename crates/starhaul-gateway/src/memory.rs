@@ -54,7 +54,7 @@ pub(crate) fn releases() -> u64 {
 /// Tells when memory is to be given back.
 #[derive(Debug)]
 pub(crate) struct Release {
-    /// Connections that had ended at the last look, and since when there are so many.
+    /// Connections that had ended when that was last checked, and since when there are so many.
     seen: (u64, Instant),
     /// Those of them at the time when memory was given back last.
     released: (u64, Instant),
