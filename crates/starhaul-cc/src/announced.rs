@@ -14,7 +14,7 @@ use crate::{
     timetable::{OVER_AFTER, last_and_next},
 };
 
-/// A day of changes each 100 ms, and more than anybody writes.
+/// A day of changes each 100 ms, and more than any announcement holds.
 const MOST_TIMES: usize = 1 << 20;
 /// 2100-01-01 00:00:00 UTC: what is later is written in another unit, such as milliseconds.
 const END: Duration = Duration::from_secs(4_102_444_800);
@@ -42,7 +42,7 @@ pub enum ParseTimesError {
     Line {
         /// Counted from 1.
         line: usize,
-        /// What is there.
+        /// Text of the line.
         text: String,
     },
     /// It has comments at most.

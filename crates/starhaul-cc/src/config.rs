@@ -20,7 +20,7 @@ pub enum ControllerConfig {
     Bbr,
     /// BBR version 3 (draft-ietf-ccwg-bbr-06).
     Bbr3,
-    /// Vegas (1995).
+    /// Vegas (1995): keeps a few packets in the queue.
     Vegas,
     /// Hybla (2004): growth independent of the RTT.
     Hybla,

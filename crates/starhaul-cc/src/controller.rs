@@ -28,7 +28,7 @@ pub struct AckedPacket {
 pub struct LostPacket {
     /// When the loss was declared.
     pub now: Instant,
-    /// Packet number.
+    /// Packet number, increasing in order of sending.
     pub packet_number: u64,
     /// Size in bytes.
     pub bytes: u64,
@@ -37,7 +37,7 @@ pub struct LostPacket {
 /// A group of losses (or an ECN mark) that a controller should treat as one signal.
 #[derive(Clone, Copy, Debug)]
 pub struct CongestionEvent {
-    /// When it was declared.
+    /// When the loss or the mark was declared.
     pub now: Instant,
     /// When the newest packet of the group was sent.
     pub sent: Instant,

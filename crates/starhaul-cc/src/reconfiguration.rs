@@ -50,9 +50,9 @@ impl ReconfigurationSource {
 /// An end of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PathEnd {
-    /// This host's.
+    /// The end at this host.
     Local,
-    /// The peer's.
+    /// The end at the peer.
     Remote,
 }
 
@@ -65,7 +65,7 @@ pub enum PathSignal {
     SegmentRtt {
         /// The end with the terminal.
         end: PathEnd,
-        /// The RTT.
+        /// RTT from the terminal to the PoP.
         rtt: Duration,
     },
     /// The path carried a train of packets at this rate (the gap model, DMTP §V).

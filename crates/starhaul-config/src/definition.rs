@@ -30,17 +30,17 @@ pub struct Example {
 /// A key of a table.
 #[derive(Debug, PartialEq)]
 pub struct Key {
-    /// Its name.
+    /// Name of the key.
     pub name: &'static str,
-    /// What it may hold.
+    /// The kind and range of its values.
     pub kind: Kind,
-    /// What holds without it.
+    /// The value that holds without the key.
     pub default: Preset,
     /// A value in TOML, for the sample and for error messages, where the default is none.
     pub example: &'static str,
     /// What it does, in Markdown. The first sentence is its comment in the sample.
     pub meaning: &'static str,
-    /// Where it is possible.
+    /// The tables and programs in which the key is possible.
     pub when: When,
 }
 
@@ -59,7 +59,7 @@ pub enum Kind {
     Number(RangeInclusive<f64>),
     /// `true` or `false`.
     Flag,
-    /// One of these words.
+    /// One of these values.
     Words(&'static [&'static str]),
     /// A text of another kind, as it is called in the reference; the reader knows what it may be.
     Text(&'static str),
@@ -78,15 +78,15 @@ pub enum Preset {
     Required,
     /// No value of its own; in Markdown, what holds then.
     None(&'static str),
-    /// This duration.
+    /// A default that is a duration.
     Duration(Duration),
     /// So many, or so many bytes.
     Count(u64),
-    /// This number.
+    /// A default that is a number.
     Number(f64),
-    /// This truth.
+    /// A default that is `true` or `false`.
     Flag(bool),
-    /// This text.
+    /// A default that is a text.
     Text(&'static str),
     /// What another key of the table decides: the default for each of its values in TOML, the last one for all others.
     By(&'static str, &'static [(&'static str, Preset)]),
@@ -97,18 +97,18 @@ pub enum Preset {
 /// Where a key is possible.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum When {
-    /// Everywhere.
+    /// In every table of this kind.
     Always,
     /// Beside these keys with these values in TOML; the first one is told.
     With(&'static [(&'static str, &'static str)]),
     /// In place of another key.
     InsteadOf(&'static str),
-    /// In such programs alone.
+    /// In the programs that this text names alone.
     In(&'static str),
 }
 
 impl Definition {
-    /// All keys.
+    /// Keys of the table, in order.
     pub fn keys(&self) -> impl Iterator<Item = &'static Key> + use<> {
         self.keys.iter().copied().flatten()
     }
@@ -163,7 +163,7 @@ pub struct Place {
     pub path: String,
     /// Whether there is one at most.
     pub is_one: bool,
-    /// What it may hold.
+    /// Keys and tables that it may hold.
     pub definition: &'static Definition,
 }
 
@@ -220,7 +220,7 @@ impl Key {
         Self::new(name, Kind::Flag)
     }
 
-    /// One of these words.
+    /// One of these values.
     pub const fn words(name: &'static str, words: &'static [&'static str]) -> Self {
         Self::new(name, Kind::Words(words))
     }
@@ -370,7 +370,7 @@ pub fn rate(text: &str) -> Result<Bandwidth, String> {
     }
 }
 
-/// The names of a list of choices, as words of a key.
+/// The names of a list of choices, as values of a key.
 pub const fn names<T: Copy, const N: usize>(choices: &[(&'static str, T); N]) -> [&'static str; N] {
     let mut names = [""; N];
     let mut index = 0;

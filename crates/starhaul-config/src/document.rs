@@ -18,7 +18,7 @@ use crate::{Error, quotes};
 
 /// The key of a file that names further files.
 pub(crate) const INCLUDE: &str = "include";
-/// More files, and bytes of them together, than anyone writes; a mistaken pattern must not read a whole disk.
+/// More files, and bytes of them together, than any configuration needs; a mistaken pattern must not read a whole disk.
 const MOST_FILES: usize = 64;
 const MOST_BYTES: usize = 1 << 20;
 

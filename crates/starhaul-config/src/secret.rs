@@ -16,7 +16,7 @@ pub enum SecretError {
     /// It cannot be read.
     #[error("{}: {source}", file.display())]
     File {
-        /// The file.
+        /// Path of the file.
         file: PathBuf,
         /// The system's error.
         source: io::Error,

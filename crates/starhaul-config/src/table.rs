@@ -122,7 +122,7 @@ impl<'d> Table<'d> {
         read.map_err(|error| self.key_problem(key, error))
     }
 
-    /// One of the choices, whose names are the words of the key.
+    /// One of the choices, whose names are the values of the key.
     pub fn choice<T: Copy>(&self, key: &str, choices: &[(&str, T)]) -> Result<T, Error> {
         self.text(key, |text| choice(text, choices))
     }

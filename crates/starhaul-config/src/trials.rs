@@ -14,7 +14,7 @@ use crate::{
 /// A document with one mistake.
 #[derive(Debug)]
 pub struct Mistake {
-    /// The document.
+    /// Text of the document.
     pub text: String,
     /// What the error says: line, table and key, and what would be right.
     pub says: [String; 2],
@@ -29,7 +29,7 @@ pub struct InVariable {
     pub text: String,
     /// The variable's name, without the prefix of the program.
     pub name: String,
-    /// Its value.
+    /// Value of the variable.
     pub value: String,
     /// What the error says behind the prefix: variable, table and key, and what would be right.
     pub says: [String; 2],

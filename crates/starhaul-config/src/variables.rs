@@ -113,7 +113,7 @@ pub(crate) fn variable_of(top: &'static Definition, path: &str, key: &Key) -> Op
     known.find(|name| *name == wanted && !path.contains('.'))
 }
 
-/// What is wrong with the names of variables themselves: two keys with one, or one that nobody would be heard by.
+/// What is wrong with the names of variables themselves: two keys with one, or one that the program would not read.
 pub(crate) fn unsound(top: &'static Definition) -> Vec<String> {
     let known = known(top);
     let names = known.iter().map(|(name, _)| name);

@@ -69,7 +69,7 @@ impl CatalogueKey {
     }
 }
 
-/// One question: what a name means.
+/// A query for what a name means.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Question {
     slot: u64,
@@ -93,7 +93,7 @@ impl Question {
         })
     }
 
-    /// Where the answer begins.
+    /// Offset in the catalogue at which the answer begins.
     pub(crate) fn start(self) -> u64 {
         self.slot * SLOT_BYTES
     }

@@ -9,7 +9,7 @@ use starhaul_leotp::{ContentId, ContentSecret, NodeConfig};
 pub struct Entry {
     /// Its name: a path below the folder that is served, with `/`.
     pub name: String,
-    /// Its length.
+    /// Length of the file in bytes.
     pub bytes: u64,
     /// Its SHA-256 in hexadecimal digits.
     pub sha256: String,

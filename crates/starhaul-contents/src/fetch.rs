@@ -31,7 +31,7 @@ const CACHE_BYTES: usize = 0;
 /// What to fetch, and from where.
 #[derive(Clone, Debug)]
 pub struct Fetching {
-    /// The name.
+    /// Name of the file at its server.
     pub name: String,
     /// The next relay or the server. Of several addresses, that which answers first; they are asked in this order, and each has
     /// the same part of `patience` for it.
@@ -49,13 +49,13 @@ pub struct Fetching {
 /// A file that has arrived.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fetched {
-    /// Where it is.
+    /// Path of the file.
     pub path: PathBuf,
     /// Its length and hash.
     pub entry: Entry,
     /// How much of it an earlier try had brought.
     pub resumed_from: u64,
-    /// From the question what the name means to the last byte.
+    /// From the query for the name to the last byte.
     pub took: Duration,
     /// The longest time between two arrivals of bytes in order.
     pub longest_pause: Duration,
@@ -66,7 +66,7 @@ pub struct Fetched {
 pub struct Progress {
     /// Bytes in order.
     pub bytes: u64,
-    /// Of how many.
+    /// Length of the file in bytes.
     pub length: u64,
 }
 
@@ -313,7 +313,7 @@ fn beginning(target: &Path) -> String {
     format!(".{}.", name.get(..end).unwrap_or_default())
 }
 
-/// Removes parts of what had this name before, which nobody will go on with. One that another program writes stays.
+/// Removes parts of what had this name before, which no program will go on with. One that another program writes stays.
 fn remove_other_parts(target: &Path) -> io::Result<()> {
     let folder = target
         .parent()
@@ -415,7 +415,7 @@ fn hash_of(path: &Path) -> io::Result<String> {
 mod tests {
     use super::*;
 
-    /// What lies beside the target is as it was left only if nobody changed it.
+    /// What lies beside the target is as it was left only if no program changed it.
     #[test]
     fn a_part_whose_bytes_changed_does_not_become_the_file() {
         let folder = tempfile::tempdir().unwrap();

@@ -27,7 +27,7 @@ pub enum Error {
     /// A local file cannot be read or written.
     #[error("{}: {source}", .file.display())]
     File {
-        /// The file.
+        /// Path of the file.
         file: PathBuf,
         /// The system's error.
         source: io::Error,
@@ -41,9 +41,9 @@ pub enum Error {
     /// The address of a neighbour cannot be found.
     #[error("{address}: {reason}; write it as host:port")]
     Address {
-        /// As it was given.
+        /// The address as the configuration or the command line gives it.
         address: String,
-        /// Why not.
+        /// Why it is none, or the error of the name's resolution.
         reason: String,
     },
     /// A transparent relay answers under its neighbour's address, and so at its port.
@@ -54,7 +54,7 @@ pub enum Error {
     Transparent {
         /// The relay's address.
         listen: SocketAddr,
-        /// The neighbour's.
+        /// Address of the neighbour.
         address: SocketAddr,
     },
     /// A transparent relay has nothing to take.
@@ -71,7 +71,7 @@ pub enum Error {
     /// Two requesters with one key would take the server from each other.
     #[error("keys {0} and {1} are the same: give each requester one of its own")]
     SameKeys(usize, usize),
-    /// Nobody on the way has the file.
+    /// No server on the way has the file.
     #[error(
         "no server on the way has {0:?}: check the name, the secret, and the upstream neighbours of the relays"
     )]

@@ -1,5 +1,5 @@
 //! The figures of a relay for Prometheus. The relay's own thread takes them between two turns, when an HTTP client asks: so they
-//! are of one moment, and cost nothing while nobody asks.
+//! are of one moment, and cost nothing without requests.
 
 use std::{
     fmt,
@@ -36,13 +36,13 @@ pub struct Traffic {
 pub struct Figures {
     /// Seconds since it began.
     pub uptime_s: f64,
-    /// What it has carried.
+    /// Counters of packets and bytes since the start.
     pub traffic: Traffic,
     /// Greatest number of bytes in the cache.
     pub cache_max_bytes: usize,
     /// Its neighbours, and whether each has been heard since the start.
     pub neighbours: Vec<(String, bool)>,
-    /// What the process uses.
+    /// Memory, processor time and files of the process.
     pub process: Process,
 }
 
@@ -54,7 +54,7 @@ pub(crate) struct Asked {
 }
 
 impl Asked {
-    /// Serves metrics at this address; a question wakes the relay.
+    /// Serves metrics at this address; a request wakes the relay.
     pub(crate) fn start(address: SocketAddr, waker: Waker) -> Result<Self, Error> {
         let (ask, questions) = channel();
         let site = Scrapes::new(move || question(&ask, &waker).map(Figures::text));
@@ -67,7 +67,7 @@ impl Asked {
         self.server.address()
     }
 
-    /// Whoever asked and has no answer yet.
+    /// The next request without an answer.
     pub(crate) fn next(&self) -> Option<SyncSender<Figures>> {
         self.questions.try_recv().ok()
     }
@@ -81,7 +81,7 @@ fn question(ask: &Sender<SyncSender<Figures>>, waker: &Waker) -> Option<Figures>
 }
 
 impl Figures {
-    /// In OpenMetrics text.
+    /// Returns the figures as OpenMetrics text.
     pub fn text(self) -> String {
         starhaul_metrics::encode(&Arc::new(self))
     }

@@ -105,7 +105,7 @@ impl Relay {
         self.driver.local_addr()
     }
 
-    /// What it has carried.
+    /// Returns the counters of packets and bytes since the start.
     pub fn traffic(&mut self) -> Traffic {
         let strangers = self.driver.strangers();
         let node = self.driver.node();

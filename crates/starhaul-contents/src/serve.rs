@@ -31,7 +31,7 @@ const COMPARED: Duration = Duration::from_secs(2);
 /// Segments are read from files, which the system keeps: no cache beside.
 const CACHE_BYTES: usize = 0;
 
-/// What to serve, and to whom.
+/// What to serve, and the keys and secret of those that may ask.
 #[derive(Debug)]
 pub struct ServeOptions {
     /// A folder, or one file.
@@ -71,8 +71,8 @@ enum Change {
 }
 
 impl Server {
-    /// Reads all files, and calls `read` after each. Each is served from then on, while others are still read; questions for those are
-    /// not answered before.
+    /// Reads all files, and calls `read` after each. Each is served from then on, while others are still read; queries for those are not
+    /// answered before.
     ///
     /// # Errors
     /// [`Error::File`] for the root, and errors of the socket. A file that cannot be read is left out with a warning.
@@ -260,7 +260,7 @@ impl Compared {
         }
     }
 
-    /// What is there at first, which is taken to be complete. Questions for it wait until it is read.
+    /// What is there at first, which is taken to be complete. Queries for it wait until it is read.
     fn begin(&mut self) -> Result<Unread, Error> {
         let listed = Listed::below(&self.root).map_err(file_error(&self.root))?;
         let first = self.compare(listed, None);
@@ -306,7 +306,7 @@ impl Compared {
         for name in found.gone {
             self.forget(&name);
         }
-        // Nobody learns of the former bytes while there are others.
+        // The former bytes are not announced while the file has others.
         for (name, _, stamp) in &found.changed {
             let is_same = |known: &Stamp| stamp.may_have_the_bytes_of(known);
             if !self.known.get(name).is_some_and(is_same) {
@@ -327,7 +327,7 @@ impl Compared {
         self.warn(unread.failed, unread.surplus);
     }
 
-    /// Reads the next file; `false`: there is none, or nobody is left to serve it.
+    /// Reads the next file; `false`: there is none, or the server has ended.
     fn read_next(&mut self, unread: &mut Unread, read: &mut impl FnMut(&Entry)) -> bool {
         let Some((name, path, stamp)) = unread.files.pop_front() else {
             return false;
@@ -352,7 +352,7 @@ impl Compared {
         is_heard
     }
 
-    /// A file was read. Returns whether there is somebody to serve it.
+    /// A file was read. Returns whether the server is there to serve it.
     fn found(&mut self, mut served: Served, stamp: Stamp, read: &mut impl FnMut(&Entry)) -> bool {
         served.entry = served.entry.in_segments(self.segment_bytes);
         let name = served.entry.name.clone();
@@ -373,7 +373,7 @@ impl Compared {
         self.index.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// As [`Compared::tell`].
+    /// Forgets a file; returns as [`Compared::tell`].
     fn forget(&mut self, name: &str) -> bool {
         if !self.known.remove(name) {
             return true;

@@ -317,7 +317,7 @@ mod tests {
         assert_eq!(chunks.lock().reads, READERS);
     }
 
-    /// Whoever may write to the folder could have the thread that serves wait for a pipe, and files of others be served.
+    /// A program that may write to the folder could have the thread that serves wait for a pipe, and files of others be served.
     #[test]
     fn what_became_a_pipe_or_a_link_is_not_read() {
         let folder = tempfile::tempdir().unwrap();

@@ -175,7 +175,7 @@ fn a_scrape_gives_what_the_relay_has_carried() {
     assert_eq!(told, lasting(&kept));
 }
 
-/// A packet of nobody, and one with a neighbour's address and no key.
+/// A packet from an unknown address, and one with a neighbour's address and no key.
 #[test]
 fn forged_packets_are_counted_and_add_no_series() {
     let folder = tempfile::tempdir().unwrap();

@@ -41,7 +41,7 @@ fn a_content_comes_from_a_server_with_a_name_while_another_name_does_not_resolve
     let mut relay = Relay::open(config, false).unwrap();
     let from = relay.local_addr();
     thread::spawn(move || relay.run());
-    // The first address of a name with several may be one that nobody answers at.
+    // The first address of a name with several may be one at which no host answers.
     let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
     let fetching = Fetching {
         name: "content".into(),

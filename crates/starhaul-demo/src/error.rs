@@ -7,9 +7,9 @@ pub enum Error {
     /// The operating system refused.
     #[error("{what}: {source}")]
     Io {
-        /// What was tried.
+        /// The operation that failed.
         what: String,
-        /// Why it failed.
+        /// The system's error.
         source: std::io::Error,
     },
     /// A setting makes no sense.

@@ -20,11 +20,11 @@ pub enum Class {
 /// A value for each class.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Classes<T> {
-    /// Of [`Class::Text`].
+    /// The value of [`Class::Text`].
     pub text: T,
-    /// Of [`Class::Audio`].
+    /// The value of [`Class::Audio`].
     pub audio: T,
-    /// Of [`Class::Video`].
+    /// The value of [`Class::Video`].
     pub video: T,
 }
 
@@ -60,7 +60,7 @@ impl<T> Classes<T> {
 /// One block of an application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockSpec {
-    /// Its class.
+    /// Class of the block.
     pub class: Class,
     /// Its number within the class, from 0.
     pub sequence: u32,

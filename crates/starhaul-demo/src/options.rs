@@ -67,7 +67,7 @@ impl DemoOptions {
         Ok(Paths { leo, geo })
     }
 
-    /// The links in words.
+    /// Describes the links, as text for people.
     pub fn describe_links(&self) -> String {
         let leo = match &self.leo_trace[..] {
             [] => format!("a synthetic LEO path (seed {})", self.seed),

@@ -1,4 +1,4 @@
-//! What the demo found: the figures that `--json` prints, and the course of the run from which the report is drawn.
+//! What the demo found: the figures that `--json` prints, and the time series of the run from which the report is drawn.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ pub struct DemoResult {
     pub seconds: u64,
     /// The baseline's congestion control.
     pub baseline: Controller,
-    /// Both systems.
+    /// Figures of both systems.
     pub systems: Systems<SystemResult>,
     /// What makes the figures doubtful, for people; empty when all is well.
     pub warnings: Vec<String>,
@@ -31,7 +31,7 @@ pub struct DemoResult {
 pub struct Systems<T> {
     /// Two gateways of this project.
     pub starhaul: T,
-    /// The baseline.
+    /// The baseline: blocks over noq's own multipath QUIC.
     pub mpquic: T,
 }
 
@@ -51,7 +51,7 @@ pub struct SystemResult {
     pub classes: Classes<ClassScore>,
     /// Σ blocks on time × weight {3, 2, 1}/3.
     pub qoe: f64,
-    /// What each path carried.
+    /// Figures of each path.
     pub paths: Paths<PathResult>,
     /// The TCP download.
     pub download: DownloadScore,
@@ -68,7 +68,7 @@ pub struct PathResult {
     pub reconfigurations: Option<u64>,
 }
 
-/// The course of one system's run.
+/// Time series of one system's run.
 #[derive(Clone, Debug)]
 pub struct Course {
     /// Every block of each class.

@@ -42,7 +42,7 @@ pub struct Progress {
     pub elapsed: Duration,
     /// Everything is sent; what is still under way may arrive.
     pub draining: bool,
-    /// Both systems.
+    /// How far each system is.
     pub systems: Systems<SystemProgress>,
 }
 
@@ -57,12 +57,12 @@ pub struct SystemProgress {
     pub download_mbit: f64,
 }
 
-/// What a run gives.
+/// The outcome of a run.
 #[derive(Clone, Debug)]
 pub struct DemoRun {
-    /// The figures.
+    /// Figures of both systems.
     pub result: DemoResult,
-    /// The course of each system.
+    /// Time series of each system.
     pub courses: Systems<Course>,
 }
 

@@ -30,7 +30,7 @@ pub struct ClassLog {
 /// How a class fares, for display.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Blocks sent.
+    /// Blocks that the application sent.
     pub sent: u64,
     /// Arrived whole within the deadline.
     pub on_time: u64,
@@ -48,7 +48,7 @@ pub struct BlockLog {
 /// The result of one class.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ClassScore {
-    /// Blocks sent.
+    /// Blocks that the application sent.
     pub sent: u64,
     /// Arrived whole within the deadline.
     pub on_time: u64,
@@ -77,7 +77,7 @@ impl ClassLog {
         }
     }
 
-    /// The class.
+    /// The class of the blocks.
     pub const fn class(&self) -> Class {
         self.class
     }

@@ -21,7 +21,7 @@ const BOLD: &str = "\x1b[1m";
 const DIM: &str = "\x1b[2m";
 const PLAIN: &str = "\x1b[0m";
 
-/// Shows the course of a run: redrawn in place on a terminal, one line each five seconds elsewhere.
+/// Shows the figures of a run while it goes on: redrawn in place on a terminal, one line each five seconds elsewhere.
 #[derive(Debug)]
 pub struct Live<W> {
     out: W,
@@ -92,7 +92,7 @@ fn ratio(ours: f64, theirs: f64) -> String {
     }
 }
 
-/// The text in lines of at most so many columns, as far as its words allow.
+/// The text in lines of at most so many columns, cut between words.
 fn wrapped(text: &str, columns: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-/// Lines are made for the columns of a terminal that nobody has widened.
+/// Lines are made for the columns that a terminal usually has.
 pub(crate) const COLUMNS: usize = 80;
 
 /// A narrower terminal cuts lines off: one that wraps would be two, of which the next drawing erased one.
@@ -20,7 +20,7 @@ impl InPlace {
     pub(crate) fn draw(&mut self, out: &mut impl Write, text: &str) -> io::Result<()> {
         let erase = self.erasure();
         self.lines = text.lines().count();
-        // In one piece, so that a program that is ended leaves a terminal that wraps.
+        // In one write, so that a program that is ended leaves a terminal that wraps.
         out.write_all(format!("{erase}{NO_WRAP}{text}{WRAP}").as_bytes())?;
         out.flush()
     }

@@ -16,8 +16,8 @@ use starhaul_demo::{
 use starhaul_gateway::QlogFolder;
 use starhaul_link::Loss;
 
-/// Short and without loss: it ends by itself, every block of both arrives, both downloads are intact, and the course is there
-/// for the report.
+/// Short and without loss: it ends by itself, every block of both arrives, both downloads are intact, and the time series are there for the
+/// report.
 ///
 /// A host that stands still for longer than a deadline makes the stack drop blocks, as it is meant to: the run with all of them may be the
 /// second one.

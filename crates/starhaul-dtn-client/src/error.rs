@@ -8,9 +8,9 @@ pub enum Error {
     /// The control socket cannot be made, or does not answer.
     #[error("control socket {}: {reason}; is the node running? --socket names its socket", path.display())]
     Control {
-        /// Its path.
+        /// Path of the socket.
         path: PathBuf,
-        /// What failed.
+        /// The system's error.
         reason: io::Error,
     },
     /// The node has no room for a bundle: it may have later.

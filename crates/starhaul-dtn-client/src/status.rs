@@ -5,13 +5,13 @@ use serde::{Deserialize, Serialize};
 /// A node at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Status {
-    /// The node.
+    /// Number or name of the node.
     pub node: String,
     /// When this was told (RFC 3339).
     pub time: String,
     /// Seconds since it started.
     pub uptime_s: f64,
-    /// What is stored.
+    /// Bundles in the store, and the limits.
     pub storage: StorageStatus,
     /// What is stored for each node, and how it will travel; for more than 1000 nodes those with most, and last all `others` together.
     pub stored: Vec<StoredFor>,
@@ -28,7 +28,7 @@ pub struct Status {
 pub struct StorageStatus {
     /// `memory`, or the folder.
     pub place: String,
-    /// Bundles.
+    /// Number of bundles.
     pub bundles: u64,
     /// Bytes that they and what is known of them take up.
     pub bytes: u64,
@@ -43,9 +43,9 @@ pub struct StorageStatus {
 /// What is stored for one node.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StoredFor {
-    /// The destination.
+    /// Number or name of the destination node.
     pub node: String,
-    /// Bundles.
+    /// Number of bundles.
     pub bundles: u64,
     /// Bytes that they and what is known of them take up.
     pub bytes: u64,
@@ -60,7 +60,7 @@ pub struct StoredFor {
 /// The link to a neighbour.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct NeighbourStatus {
-    /// The neighbour.
+    /// Number or name of the neighbour.
     pub node: String,
     /// `ltp` or `tcp`.
     pub by: String,

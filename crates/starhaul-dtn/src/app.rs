@@ -71,7 +71,7 @@ pub struct Desk {
 }
 
 impl Desk {
-    /// Without applications.
+    /// A desk at which no application is registered yet.
     pub(crate) fn new(keys: Arc<Keys>, journal: Journal, stock: Arc<Stock>) -> Self {
         let shared = Semaphore::new(SHARED);
         Self {
@@ -90,7 +90,7 @@ impl Desk {
 pub struct Delivery {
     /// The bundle's name, unique among all bundles.
     pub id: String,
-    /// Who sent it.
+    /// The endpoint that sent it.
     pub source: Eid,
     /// Its payload, verified and decrypted.
     pub payload: Bytes,
@@ -214,7 +214,7 @@ impl App {
         let changes = &self.desk.stock.changes;
         let permit = self.own.try_acquire();
         let Ok(permit) = permit.or_else(|_| self.desk.shared.try_acquire()) else {
-            // Before it is noted that one waits: whoever sees that takes this back.
+            // Before it is noted that one waits: the delivery that sees that takes this back.
             self.set_full(true);
             let delivering = self.delivering.load(Ordering::SeqCst);
             self.refused_at
@@ -247,7 +247,7 @@ impl App {
         taken
     }
 
-    /// Notes why a bundle can be delivered to nobody.
+    /// Notes why a bundle cannot be delivered to any application.
     fn set_unusable(&self, data: &Bytes, error: &Refused) {
         let reason = self.desk.keys.reason(error);
         // The agent has parsed it without keys, too.
@@ -304,7 +304,7 @@ impl App {
         payload: &[u8],
         expiry: OffsetDateTime,
     ) -> services::Result<()> {
-        // Two that answer each other would never end; others that echo end with the lifetime of the first question.
+        // Two that answer each other would never end; others that echo end with the lifetime of the first request.
         let left = expiry - OffsetDateTime::now_utc();
         let left =
             u64::try_from(left.whole_milliseconds()).map_or(Duration::ZERO, Duration::from_millis);

@@ -40,7 +40,7 @@ impl BundleFiles {
     }
 }
 
-/// The same without tasks.
+/// The store without its tasks: each call works on the medium at once.
 pub(crate) struct Files {
     medium: Box<dyn Medium>,
     is_synced: bool,
@@ -133,13 +133,13 @@ impl Files {
         }
     }
 
-    /// Removes data, if they are there. A crash may bring them back: nobody knows them then.
+    /// Removes data, if they are there. A crash may bring them back: no bundle refers to them then.
     pub(crate) fn delete(&self, name: &str) -> io::Result<()> {
         self.medium.remove(name)
     }
 }
 
-/// A number that nobody has had.
+/// A random number, which no other file has.
 fn number() -> io::Result<u128> {
     let bytes = random::bytes().map_err(|error| io::Error::other(error.to_string()))?;
     Ok(u128::from_be_bytes(bytes))

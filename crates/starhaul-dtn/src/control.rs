@@ -62,7 +62,7 @@ impl Server {
         Ok(Self { file, task })
     }
 
-    /// Where it is.
+    /// Path of the socket.
     pub fn path(&self) -> &Path {
         self.file.path()
     }
@@ -108,7 +108,7 @@ async fn accept(listener: UnixListener, node: Handle) {
                     let reply = Reply::NotNow { reason };
                     tokio::spawn(tokio::time::timeout(SAY_NO, async move {
                         let _ = write(&mut stream, &reply, &[]).await;
-                        // Whoever asks into a connection that has ended does not read the reason.
+                        // A client that writes its request to a connection that has ended gets an error, and does not read the reason.
                         let _ = stream.readable().await;
                     }));
                     continue;
@@ -199,7 +199,7 @@ impl Connection {
             kept_until,
             acknowledged,
         } = delivery;
-        // Whoever waited for this application has given up: it comes again.
+        // The task that waited for this application's acknowledgement has given up: the bundle comes again.
         if acknowledged.is_closed() {
             return Ok(());
         }
@@ -294,7 +294,7 @@ async fn skip(reader: &mut BufReader<OwnedReadHalf>, bytes: u64) -> io::Result<(
     }
 }
 
-/// Reads requests; ends with the connection, or when nobody wants them any more.
+/// Reads requests; ends with the connection, or when the task that answers them has ended.
 async fn read_all(
     mut reader: BufReader<OwnedReadHalf>,
     most_bytes: u64,

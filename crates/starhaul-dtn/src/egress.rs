@@ -35,7 +35,7 @@ tokio::task_local! {
     static IS_REFUSED: Cell<bool>;
 }
 
-/// Tells the agent of a neighbour; the controller that it asks for meanwhile knows whom its bundles go to.
+/// Tells the agent of a neighbour; the controller that it asks for meanwhile knows the neighbour to which its bundles go.
 pub(crate) async fn to<T>(neighbour: NodeId, adding: impl Future<Output = T>) -> T {
     NEIGHBOUR.scope(neighbour, adding).await
 }
@@ -376,7 +376,7 @@ mod tests {
                     controller.forward(None, bundle(&[7; 3500])).await;
                 }
             });
-            // Until it has taken what it may: nobody else does anything meanwhile.
+            // Until it has taken what it may: no other task works meanwhile.
             for _ in 0..1000 {
                 tokio::task::yield_now().await;
             }
@@ -415,7 +415,7 @@ mod tests {
         // Its link may tell more than it says itself.
         bundle.metadata.read_only.ingress_peer_node = Some("ipn:3.0".parse().unwrap());
         assert_eq!(passed(&bundle), ["ipn:1.0", "ipn:2.0", "ipn:3.0"]);
-        // Its destination is to have it, whoever gave it.
+        // Its destination is to have it, whichever neighbour gave it.
         bundle.bundle.previous_node = Some("ipn:4.0".parse().unwrap());
         assert_eq!(passed(&bundle), ["ipn:1.0", "ipn:3.0"]);
     }

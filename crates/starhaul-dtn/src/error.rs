@@ -13,7 +13,7 @@ pub enum Error {
     /// The configuration, or a file that it names, cannot be read.
     #[error("cannot read {}: {reason}", file.display())]
     Read {
-        /// The file.
+        /// Path of the file.
         file: PathBuf,
         /// The system's error.
         reason: io::Error,
@@ -32,7 +32,7 @@ pub enum Error {
     /// An address of the configuration cannot be served.
     #[error("cannot listen on {address}: {reason}")]
     Listen {
-        /// The address.
+        /// The address that was to be bound.
         address: std::net::SocketAddr,
         /// The system's error.
         reason: String,
@@ -50,7 +50,7 @@ pub enum Error {
     Control {
         /// Path of the socket.
         path: PathBuf,
-        /// What failed.
+        /// The system's error.
         reason: io::Error,
     },
     /// The bundle agent refused something.
@@ -71,9 +71,9 @@ pub enum Error {
     /// A file that cannot be sent.
     #[error("{}: {reason}", file.display())]
     Unusable {
-        /// The file.
+        /// Path of the file.
         file: PathBuf,
-        /// Why.
+        /// Why it cannot be sent, as text for people.
         reason: &'static str,
     },
 }

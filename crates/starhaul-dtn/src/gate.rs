@@ -42,7 +42,7 @@ pub(crate) struct Gate {
 
 /// What the gate and the layer's sink share.
 struct Door {
-    /// This node.
+    /// Number or name of this node.
     own: NodeId,
     /// What it leaves in the bundles that it sends on.
     mark: Mark,
@@ -67,7 +67,7 @@ struct Door {
     dropped: AtomicU64,
     /// How many neighbours have come.
     came: AtomicU64,
-    /// Of what strangers send.
+    /// Limits the log lines on what strangers send.
     log: Seldom,
     /// Of strangers that connect under a name that is kept for another layer.
     names: Seldom,
@@ -84,14 +84,14 @@ struct Door {
 /// Which nodes may be neighbours.
 #[derive(Clone, Debug)]
 pub(crate) enum Guests {
-    /// These alone.
+    /// These nodes alone.
     Only(Vec<NodeId>),
     /// Any but these, who prove over another layer who they are.
     AllBut(Vec<NodeId>),
 }
 
 impl Guests {
-    /// Who may be a neighbour over TCPCLv4, which authenticates nobody.
+    /// Who may be a neighbour over TCPCLv4, which authenticates no peer.
     pub(crate) fn over_tcp(tcp: &TcpConfig, ltp: Option<&LtpConfig>) -> Self {
         let named: Vec<NodeId> = tcp.peers.iter().map(|peer| peer.node.clone()).collect();
         if !tcp.accepts_unknown {
@@ -141,7 +141,7 @@ fn latest(neighbours: &BTreeMap<ClaAddress, Neighbour>) -> BTreeMap<NodeId, Neig
     latest
 }
 
-/// What passed a gate.
+/// Bundles that passed a gate, in either direction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Passed {
     /// Bundles that a neighbour took.
@@ -225,7 +225,7 @@ impl Gate {
         self.door.update(now).await;
     }
 
-    /// What passed.
+    /// Returns what passed this gate.
     pub(crate) fn passed(&self) -> Passed {
         let neighbours = latest(&self.door.neighbours());
         Passed {
@@ -247,7 +247,7 @@ impl Gate {
             .any(|neighbour| neighbour.node == *node)
     }
 
-    /// Whether anyone is connected at an address, under whatever name.
+    /// Whether a node is connected at an address, under any name.
     pub(crate) fn is_connected(&self, address: &ClaAddress) -> bool {
         self.door.neighbours().contains_key(address) || self.door.strangers().contains(address)
     }
@@ -519,7 +519,7 @@ impl Cla for Gate {
         address: &ClaAddress,
         bundle: Bytes,
     ) -> Result<ForwardBundleResult> {
-        // If it has left: who answers there now, if anyone, is not this neighbour.
+        // If it has left: a node that answers there now is not this neighbour.
         let Some((node, turn)) = self.turn(address).await else {
             self.door.stock.changes.again();
             return Ok(ForwardBundleResult::NoNeighbour);

@@ -1,8 +1,8 @@
 //! Large payloads pass the agent by on their way to a neighbour.
 //!
-//! The agent has a bundle in one piece of memory: it copies all of it to change the blocks before the payload, and whoever adds one more
-//! block would copy it again. So it gets what is before the block of a large payload, and is told that this has no bytes. What it makes
-//! of that it would have made of the whole; the gate has both halves, and LTP sends from where they are.
+//! The agent has a bundle in one buffer: it copies all of it to change the blocks before the payload, and to add one more block would copy it
+//! again. So it gets what is before the block of a large payload, and is told that this has no bytes. What it makes of that it would have made
+//! of the whole; the gate has both halves, and LTP sends from where they are.
 
 use std::{cell::RefCell, future::Future, ops::Range, sync::Arc};
 
@@ -101,7 +101,7 @@ fn keep(data: Bytes) -> Bytes {
     kept.ok().flatten().unwrap_or(data)
 }
 
-/// A bundle for a neighbour, in one piece of memory or in two.
+/// A bundle for a neighbour, in one buffer or in two.
 #[derive(Clone, Debug)]
 pub(crate) struct Halves {
     /// All of it, or a bundle without the payload's block.
@@ -111,7 +111,7 @@ pub(crate) struct Halves {
 }
 
 impl Halves {
-    /// A bundle in one piece.
+    /// A bundle in one buffer.
     pub(crate) fn whole(bundle: Bytes) -> Self {
         Self {
             made: bundle,
@@ -149,7 +149,7 @@ impl Halves {
         }
     }
 
-    /// The bundle, one piece behind the other; no copy.
+    /// The two buffers of the bundle, in order; no copy.
     pub(crate) fn into_parts(self) -> (Bytes, Bytes) {
         let Self { mut made, rest } = self;
         if !rest.bytes.is_empty() {
@@ -165,7 +165,7 @@ impl Halves {
         Some(combined_checksum(crc32c::crc32c(before), sum, bytes))
     }
 
-    /// The bundle in one piece; a copy, if it is in two.
+    /// The bundle in one buffer; a copy, if it is in two.
     pub(crate) fn join(self) -> Bytes {
         let (head, rest) = self.into_parts();
         match rest.is_empty() {
@@ -175,10 +175,10 @@ impl Halves {
     }
 }
 
-/// A convergence layer that may send from two pieces of memory.
+/// A convergence layer that may send from two buffers.
 #[async_trait]
 pub(crate) trait Carrier: Cla {
-    /// Sends a bundle as [`Cla::forward`] does, which gets it in one piece if the layer knows nothing better.
+    /// Sends a bundle as [`Cla::forward`] does, which gets it in one buffer if the layer does not override this.
     async fn carry(
         &self,
         queue: Option<u32>,

@@ -20,7 +20,7 @@ const NEW: &str = "delivered.new";
 
 /// The acknowledged bundles that have not expired; in a file, if there is a folder for it.
 pub struct Journal {
-    /// When each expires: from then on the agent hands it out no more. Whoever asks does not wait for the medium.
+    /// When each expires: from then on the agent hands it out no more. To ask for this does not wait for the medium.
     until: Mutex<HashMap<String, Moment>>,
     held: Mutex<Held>,
     medium: Option<Box<dyn Medium>>,
@@ -97,8 +97,8 @@ impl Journal {
         })
     }
 
-    /// Knows at most so many bundles, and an eighth more for a while: those that expire first are forgotten. Whoever sends bundles says how
-    /// long they live.
+    /// Knows at most so many bundles, and an eighth more for a while: those that expire first are forgotten. The sender of a bundle chooses
+    /// its lifetime.
     #[must_use]
     pub fn of_at_most(mut self, most: usize) -> Self {
         self.most = most;
@@ -110,7 +110,7 @@ impl Journal {
         self.until().get(id).is_some_and(|until| *until > now)
     }
 
-    /// Notes that a bundle was acknowledged: whoever calls this waits for the medium.
+    /// Notes that a bundle was acknowledged: the call returns when the medium has it.
     ///
     /// # Errors
     /// The file cannot be written: the application must not be told that its acknowledgement counts.
@@ -137,7 +137,7 @@ impl Journal {
         let known = {
             let mut all = self.until();
             all.insert(id.to_owned(), until);
-            // Each time costs a look at all.
+            // Each time costs a search of all.
             if all.len() > self.most.saturating_add(self.most / 8) {
                 all.retain(|_, until| *until > now);
                 forget_first(&mut all, self.most);

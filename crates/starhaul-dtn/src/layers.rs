@@ -13,9 +13,9 @@ use crate::{
 /// A convergence layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Layer {
-    /// LTP.
+    /// LTP (RFC 5326).
     Ltp,
-    /// TCPCLv4.
+    /// TCPCLv4 (RFC 9174).
     Tcp,
 }
 

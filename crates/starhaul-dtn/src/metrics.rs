@@ -1,4 +1,4 @@
-//! The figures of a node for Prometheus: those of its status. Labels hold the configured neighbours alone, whoever else connects.
+//! The figures of a node for Prometheus: those of its status. Labels hold the configured neighbours alone, also when other nodes connect.
 
 use std::{collections::BTreeSet, fmt, sync::Arc};
 
@@ -9,18 +9,18 @@ use starhaul_dtn_client::status::{Counters, NeighbourStatus, Status, StorageStat
 /// What is told of a node at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct Figures {
-    /// Its status; the lists of what is stored for whom are not used.
+    /// Its status; the lists of what is stored for each destination are not used.
     pub status: Status,
     /// The neighbours of the configuration.
     pub neighbours: Vec<Configured>,
-    /// What the process uses.
+    /// Memory, processor time and files of the process.
     pub process: Process,
 }
 
 /// A neighbour of the configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Configured {
-    /// The neighbour.
+    /// Number or name of the neighbour.
     pub node: String,
     /// `ltp` or `tcp`.
     pub by: String,
@@ -29,7 +29,7 @@ pub struct Configured {
 }
 
 impl Figures {
-    /// In OpenMetrics text.
+    /// Returns the figures as OpenMetrics text.
     pub fn text(self) -> String {
         starhaul_metrics::encode(&Arc::new(self))
     }

@@ -72,7 +72,7 @@ const CONNECT_WAYS: u32 = 6;
 const MOST_DELAY: Duration = Duration::from_secs(60);
 /// All that waits is tried again this often: each time costs a search of the store.
 const LOOK_AT_ALL: Duration = Duration::from_secs(300);
-/// The system's clock may be set: the plan is looked at this often even if nothing should change.
+/// The system's clock may be set: the plan is evaluated this often even if nothing should change.
 const LOOK_AT_CLOCK: Duration = Duration::from_secs(60);
 /// The service number of the echo, and its name.
 pub const ECHO: (u32, &str) = (7, "echo");
@@ -97,7 +97,7 @@ struct Parts {
     routes: Arc<Routes>,
     ltp: Option<(Arc<LtpLayer>, Arc<Gate>)>,
     tcp: Option<(Arc<hardy_tcpclv4::Cla>, Arc<Gate>)>,
-    /// Only one at a time looks at the plan: an older look must not count after a newer one.
+    /// Only one at a time looks at the plan: an older evaluation must not overwrite a newer one.
     updating: tokio::sync::Mutex<()>,
     started: Instant,
 }

@@ -16,7 +16,7 @@ const PIECE: usize = 64 << 10;
 /// A chunk of a file, of 1 MiB and what tells of it, fits.
 const MOST_ANNOUNCED: u64 = (1 << 20) + (64 << 10);
 
-/// A payload.
+/// The bytes of a payload, with room for the blocks before it.
 #[derive(Default)]
 pub(crate) struct Payload {
     /// The room and the payload; nothing at all once a bundle was made here.
@@ -50,7 +50,7 @@ impl Payload {
         payload
     }
 
-    /// A copy of these bytes that an application has made before: nobody has looked at them yet.
+    /// A copy of these bytes that an application has made before: no checksum of them is known yet.
     pub(crate) fn prepared(bytes: &[u8]) -> Self {
         let mut payload = Self::with_capacity(bytes.len());
         payload.buffer.extend_from_slice(bytes);
@@ -87,7 +87,7 @@ impl Payload {
         }
     }
 
-    /// Its bytes.
+    /// The bytes of the payload.
     pub(crate) fn bytes(&self) -> &[u8] {
         match self.buffer.get(ROOM..) {
             Some(bytes) => bytes,

@@ -54,7 +54,7 @@ impl Routes {
         let mut planned = self.planned.lock().await;
         // Computed under the lock: the last one that tells the agent has the newest bookings.
         let mut wanted = self.schedule.look(now);
-        // The agent knows the way to whom it is shown.
+        // The agent knows the way to the neighbours that it is shown.
         wanted.retain(|to, via| to != via);
         let _change = (*planned != wanted).then(|| self.stock.changes.begin());
         for (to, via) in planned
@@ -109,7 +109,7 @@ const NOWHERE: &str = "dtn://starhaul.invalid/nowhere";
 #[async_trait]
 impl RoutingAgent for Routes {
     async fn on_register(&self, sink: Box<dyn RoutingSink>, _: &[NodeId]) {
-        // Reports go to it where nobody is to have them, as reports of reports. It is always a pattern.
+        // Reports go to it where no endpoint is to have them, as reports of reports. It is always a pattern.
         if let Ok(nobody) = NOBODY.parse::<EidPattern>()
             && let Err(error) = sink
                 .add_route(nobody, RouteAction::Drop(None), PLANNED)

@@ -1,4 +1,4 @@
-//! The contact plan as the node follows it: which neighbours can be talked to now, and over whom each node is reached first.
+//! The contact plan as the node follows it: which neighbours can be reached now, and over which of them each node is reached first.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -34,11 +34,11 @@ pub(crate) struct Schedule {
     /// The nodes to which the configuration sends bundles, whatever the plan says.
     configured: BTreeSet<NodeId>,
     bookings: Mutex<Bookings>,
-    /// Of the neighbours.
+    /// The neighbours that did not answer.
     silent: Mutex<Silent>,
     /// Over which layers neighbours are there and answer.
     layers: Mutex<Layers>,
-    /// The neighbours over which any node is reached first, at the last look.
+    /// The neighbours over which any node is reached first, when the plan was last evaluated.
     firsts: Mutex<BTreeSet<NodeId>>,
 }
 
@@ -85,7 +85,7 @@ struct Way {
 struct Begun<'a> {
     ways: &'a Ways,
     now: Moment,
-    /// How many have begun.
+    /// Spans that have begun.
     count: usize,
     /// Spans that may hold some: the place in the tree, the first one, and how many.
     spans: Vec<(usize, usize, usize)>,
@@ -232,7 +232,7 @@ impl Schedule {
         SystemTime::now().into()
     }
 
-    /// The plan.
+    /// Returns the contact plan.
     pub(crate) fn plan(&self) -> &ContactPlan {
         &self.plan
     }
@@ -717,9 +717,9 @@ mod tests {
         assert_eq!(fit(6100, 400_000), Fit::Later);
         schedule.give_back(&booking, second(6100));
         assert_eq!(fit(6100, 400_000), Fit::Now);
-        // After the last one nobody knows whether it was too large.
+        // After the last one it is not known whether it was too large.
         assert_eq!(fit(6480, 500_000), Fit::Later);
-        // Whom the plan does not name takes any.
+        // A neighbour that the plan does not name takes any.
         assert_eq!(schedule.fit(&node(7), second(0), u64::MAX), Fit::Now);
     }
 }

@@ -1,7 +1,7 @@
 //! BPSec (RFC 9172, RFC 9173): signatures and encryption of payloads, with keys that two applications' nodes share.
 //!
 //! Only the ends have them: the agent is given none. Version 0.6 of its library, where it has the keys, rewrites a bundle that is
-//! signed and encrypted into one that nobody accepts.
+//! signed and encrypted into one that its destination refuses.
 
 use std::fmt;
 

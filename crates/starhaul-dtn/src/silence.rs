@@ -6,7 +6,7 @@ use crate::plan::{Moment, NodeId};
 
 /// How long a neighbour is left out at first: LTP gives up only after minutes, in which bundles wait.
 const FIRST: Duration = Duration::from_secs(60);
-/// The same at most.
+/// How long a neighbour is left out at most.
 const MOST: Duration = Duration::from_secs(1800);
 /// Refusals in a row after which a neighbour counts as silent: one may be due to a bundle, as one that is too large there.
 const MOST_REFUSALS: u32 = 8;
@@ -81,7 +81,7 @@ impl Silent {
         self.0.values().any(|silence| silence.ends(now) > now)
     }
 
-    /// When the next of those that did not answer is tried again. Whoever is not connected is looked for anyway.
+    /// When the next of those that did not answer is tried again. One that is not connected is looked for anyway.
     pub(crate) fn next(&self, now: Moment) -> Option<Moment> {
         let all = self.0.values().map(|silence| silence.until);
         all.filter(|until| (now..=now.plus(MOST)).contains(until) && *until > now)

@@ -70,7 +70,7 @@ pub(crate) enum Fault {
     /// It could not be stored.
     #[error("{0}")]
     NotStored(String),
-    /// It was here before and has left: whoever sends it has perhaps the only copy.
+    /// It was here before and has left: the neighbour that sends it may have the only copy.
     #[error("the bundle was here before and comes back")]
     CameBack,
 }
@@ -246,7 +246,7 @@ pub(crate) struct SteadyBundles {
 
 /// Where the data of bundles are.
 pub(crate) enum Place {
-    /// In memory.
+    /// In memory, without a file.
     Memory,
     /// In files of this folder.
     Folder(PathBuf),
@@ -255,7 +255,7 @@ pub(crate) enum Place {
 }
 
 impl SteadyBundles {
-    /// What `store` keeps.
+    /// Wraps a store, whose data are in `place`.
     pub(crate) fn new(store: Arc<dyn BundleStorage>, place: Place) -> Arc<Self> {
         Self::with_patience(store, place, PATIENCE)
     }
@@ -414,7 +414,7 @@ mod tests {
         let store = BundleFiles::new(Box::new(Folder::of(&path)), false);
         let place = Place::Folder(path.clone());
         let (bundles, all) = (SteadyBundles::new(store, place), Found::default());
-        // Nobody can look into this.
+        // The store cannot list this folder.
         fs::rename(&path, &away).unwrap();
         std::os::unix::fs::symlink("data", &path).unwrap();
         let recovering = bundles.recover(&all);

@@ -1,4 +1,4 @@
-//! What the node holds: how many bundles for whom, whether there is room for more, and which of them are on their way.
+//! What the node holds: how many bundles for each destination, whether there is room for more, and which of them are on their way.
 //!
 //! The agent's stores are wrapped, so that all that is inserted and removed is counted, and so that bundles whose transmission
 //! has begun are not handed out again: their acknowledgement may take minutes, or the next contact. Nor are those that an
@@ -53,13 +53,13 @@ pub(crate) fn grace(id: &Id, lifetime: Duration) -> Duration {
 /// Bundles and the bytes that they take up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Amount {
-    /// How many.
+    /// Number of bundles.
     pub bundles: u64,
     /// Bytes of all their blocks, and of what is known of them.
     pub bytes: u64,
 }
 
-/// What a node holds.
+/// The bundles that a node holds, and the room for more.
 #[derive(Debug)]
 pub struct Stock {
     own: NodeId,
@@ -112,7 +112,7 @@ struct Item {
     expiry: OffsetDateTime,
     /// When it was last handed to the agent.
     seen: Seen,
-    /// How it came.
+    /// How the bundle reached this node.
     trace: Trace,
     /// Whether a neighbour may have it.
     may_have_left: bool,
@@ -538,7 +538,7 @@ const FIRST_REST: Duration = Duration::from_secs(1);
 const REST_DOUBLINGS: u32 = 6;
 /// How many bundles that have left are remembered for each that may be here: about as many as the stores remember.
 const MOST_PASSED: usize = 4;
-/// How long a bundle without room waits until it is tried again at the latest.
+/// How long a bundle without room waits at most until its timer tries it again.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 /// What a bundle's blocks may add to its payload.
 const OVERHEAD: u64 = 64 << 10;

@@ -1,11 +1,12 @@
 //! CRC32C of large bundles in memory, as it was computed when they came or were made.
 //!
-//! LTP computes it of each block that comes, the log of bundles of each record that it reads, and whoever makes a bundle of its payload.
-//! The checksum that the payload carries, that of the block in which the bundle goes on and that of its record follow from it without
-//! another look at all bytes. The agent hands on nothing but the bytes, so it is noted here where they are, for as long as they are there.
+//! LTP computes it of each block that comes, the log of bundles of each record that it reads, and the code that makes a bundle, of its
+//! payload. The checksum that the payload carries, that of the block in which the bundle goes on and that of its record follow from it
+//! without reading all bytes again. The agent hands on nothing but the bytes, so it is noted here where they are, for as long as they are
+//! there.
 //!
-//! Whoever looked again would find what has changed in this process's memory meanwhile, and nothing else: nobody can write to such bytes, for
-//! who wants to gets a copy, of which nothing is noted. What comes over a link or from a medium is other bytes, and is looked at.
+//! To read them again would find only what has changed in this process's memory meanwhile: such bytes are never written to, since code that
+//! wants to write gets a copy, of which nothing is noted. What comes over a link or from a medium is other bytes, and is read.
 
 use std::{collections::HashMap, sync::LazyLock};
 

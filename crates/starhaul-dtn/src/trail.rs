@@ -70,7 +70,7 @@ impl Mark {
             let block = block(found.free, &self.0);
             return [head, &block, tail].concat().into();
         };
-        // Without a copy, if nobody else has it.
+        // Without a copy, if there is no other reference to it.
         let mut bundle = BytesMut::from(bundle);
         if let Some(marks) = bundle.get_mut(at) {
             let both = marks.iter_mut().zip(self.0);
@@ -131,9 +131,9 @@ fn whole_number(number: u64) -> Vec<u8> {
     [&[major][..], bytes].concat()
 }
 
-/// What a bundle has.
+/// What was found in a bundle.
 struct Found {
-    /// Where its marks are.
+    /// The bytes of its marks.
     marks: Option<Range<usize>>,
     /// Where a block may be inserted.
     place: usize,
@@ -309,7 +309,7 @@ mod tests {
             assert_eq!(mark(2).leave_in(part.clone()), part);
             assert_eq!(mark(1).is_in(&part), None);
         }
-        // Someone else's block of this type.
+        // A block of this type that another program made.
         let builder = Builder::new("ipn:1.5".parse().unwrap(), "ipn:2.5".parse().unwrap());
         let block = builder
             .add_extension_block(Type::Unrecognised(BLOCK))

@@ -27,7 +27,7 @@ pub(crate) const REST: Duration = Duration::from_secs(60);
 const TRY_AGAIN: Duration = Duration::from_secs(1);
 /// How long a task is remembered that has not removed its bundle, or puts one together of parts.
 const KEPT: Duration = Duration::from_secs(3600);
-/// Tasks that are remembered without a look at which of them are too old.
+/// Tasks that are remembered without a check which of them are too old.
 const FEW: usize = 64;
 
 /// Tasks that could not read the data of a bundle, of all nodes of the process: no two tasks have the same name.
@@ -56,7 +56,7 @@ pub(crate) fn end() {
 #[derive(Default)]
 struct Tasks {
     noted: HashMap<task::Id, Instant>,
-    /// How many there are when those that are too old are looked for, which costs a look at all.
+    /// How many there are when those that are too old are looked for, which costs a search of all.
     many: usize,
 }
 

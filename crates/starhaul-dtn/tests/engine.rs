@@ -22,7 +22,7 @@ use starhaul_net::{IoMode, ltp::LtpDriver};
 const PATIENCE: Duration = Duration::from_secs(60);
 const NODE: EngineId = EngineId(2);
 
-/// What became of blocks.
+/// Blocks that were acknowledged and cancelled.
 #[derive(Debug, Default)]
 struct Outcome {
     acknowledged: usize,

@@ -358,7 +358,7 @@ impl Driver {
     }
 }
 
-/// What one look at the stack brought.
+/// The outcome of one round of work on the stack.
 struct Round {
     now: Instant,
     /// Transmits that left.

@@ -109,7 +109,7 @@ pub enum Error {
     /// A path's local and remote address are of different families.
     #[error("path {path:?} cannot go from {local} to {remote}: use two IPv4 or two IPv6 addresses")]
     AddressFamily {
-        /// The path.
+        /// Name of the path.
         path: String,
         /// The local address.
         local: SocketAddr,

@@ -85,7 +85,7 @@ impl QlogFolder {
             let opened = OpenOptions::new()
                 .write(true)
                 .create_new(true)
-                // They tell who talked to whom, when and how much.
+                // They tell which hosts exchanged data, when and how much.
                 .mode(0o600)
                 .open(self.folder.join(name));
             match opened {
@@ -139,7 +139,7 @@ impl Write for Bounded {
     }
 }
 
-/// What the records in a folder count, whoever wrote them.
+/// Bytes of all records in a folder, also of those that other processes wrote.
 fn bytes_in(folder: &Path) -> io::Result<u64> {
     let mut bytes = 0_u64;
     for entry in fs::read_dir(folder)? {

@@ -78,7 +78,7 @@ pub enum FecError {
     /// Too many fragments were lost: wait for more.
     #[error("{given} fragments cannot recover {needed} data fragments: wait for more")]
     TooFew {
-        /// Fragments given.
+        /// Number of fragments that were given.
         given: usize,
         /// Data fragments of the code, which is the number needed.
         needed: usize,

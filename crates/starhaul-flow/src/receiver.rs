@@ -7,7 +7,7 @@ use crate::{Ack, DataPacket, Ranges};
 /// Greatest number of ranges in one acknowledgement.
 const MAX_ACK_RANGES: usize = 32;
 
-/// When a receiver acknowledges.
+/// The rule by which a receiver sends acknowledgements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AckPolicy {
     /// Acknowledge after this many packets; at once when one is missing (RFC 9000 §13.2.1).

@@ -21,7 +21,7 @@ const MAX_BACKOFF: u32 = 10;
 /// Counters of a sender's packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecoveryStats {
-    /// Packets sent.
+    /// Packets that were sent.
     pub sent: u64,
     /// Packets acknowledged before they were declared lost.
     pub acked: u64,
@@ -144,7 +144,7 @@ impl Recovery {
         self.get(self.oldest_in_flight).map(|sent| sent.chunk)
     }
 
-    /// When [`Recovery::on_timeout`] is due.
+    /// The time at which [`Recovery::on_timeout`] is due.
     pub(crate) fn timeout(&self) -> Option<Instant> {
         if self.in_flight == 0 {
             return None;

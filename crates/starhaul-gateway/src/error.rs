@@ -13,7 +13,7 @@ pub enum Error {
     /// The configuration, or a file that it names, cannot be read.
     #[error("cannot read {}: {reason}", file.display())]
     Read {
-        /// The file.
+        /// Path of the file.
         file: PathBuf,
         /// The system's error.
         reason: io::Error,
@@ -72,7 +72,7 @@ pub enum Error {
     Control {
         /// Path of the socket.
         path: PathBuf,
-        /// What failed.
+        /// The system's error.
         reason: io::Error,
     },
     /// The group that may read the control socket is unknown, or the socket cannot be given to it.
@@ -80,7 +80,7 @@ pub enum Error {
     ControlGroup {
         /// Value of the key `control_group`.
         group: String,
-        /// What is wrong.
+        /// Why the group cannot be used.
         reason: io::Error,
     },
     /// No gateway answers at any of the default places.

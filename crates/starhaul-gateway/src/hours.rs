@@ -13,7 +13,7 @@ const WEEK_MINUTES: i64 = 7 * 24 * 60;
 /// The hours of a path, by a calendar of a fixed distance from UTC.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hours {
-    /// At least one.
+    /// The windows of a week, at least one.
     windows: Vec<Window>,
     offset_s: i32,
 }
@@ -169,7 +169,7 @@ impl fmt::Display for Hours {
     }
 }
 
-/// `+02:00`.
+/// Shows an offset from UTC as `+02:00`.
 pub(crate) fn show_offset(offset_s: i32) -> String {
     let sign = if offset_s < 0 { '-' } else { '+' };
     let minutes = offset_s.unsigned_abs() / 60;

@@ -22,7 +22,7 @@ pub struct Label {
     version: u8,
     /// The ingress rule behind the stream, for people: 1 to 64 letters, digits, `-`, `_` and `.`.
     pub rule: String,
-    /// What the stream carries.
+    /// The kind of flow that the stream carries, and its target.
     pub flow: Flow,
 }
 

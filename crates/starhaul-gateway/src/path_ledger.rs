@@ -17,7 +17,7 @@ pub(crate) struct PathKey {
     pub(crate) name: String,
 }
 
-/// What a path counts.
+/// Counters of a path.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PathCounters {
     pub(crate) bytes_sent: u64,

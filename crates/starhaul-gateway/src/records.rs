@@ -96,7 +96,7 @@ impl PathRecords {
 }
 
 fn open(path: &Path) -> io::Result<File> {
-    // They tell who talked to whom, when and how much.
+    // They tell which hosts exchanged data, when and how much.
     OpenOptions::new()
         .append(true)
         .create(true)
@@ -203,7 +203,7 @@ mod tests {
         assert_eq!(read(&file), rows(2));
     }
 
-    /// A table without it would look as if nobody had recorded.
+    /// A table without it would look as if nothing had been recorded.
     #[test]
     fn a_path_out_of_service_has_a_row_and_one_that_the_peer_closed_has_none() {
         let mut status = status("lte");

@@ -29,7 +29,7 @@ use crate::{
 
 /// Bytes read at once from a TCP connection.
 const BUFFER_BYTES: usize = 64 << 10;
-/// Fewer bytes than this are copied out of the buffer that they were read into: whoever has them has its memory.
+/// Fewer bytes than this are copied out of the buffer that they were read into: a reference to them keeps all of its memory.
 const FEW_BYTES: usize = BUFFER_BYTES / 4 * 3;
 /// Code for the far side: our TCP connection was reset.
 const CODE_RESET: u32 = 1;
@@ -38,7 +38,7 @@ const KEEPALIVE_AFTER: Duration = Duration::from_secs(60);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 const KEEPALIVE_PROBES: u32 = 4;
 /// What still comes for an application that sent its end and then closed its connection is thrown away, up to so much: more is a stream
-/// that nobody reads.
+/// without a reader.
 const MOST_DISCARDED: usize = 1 << 20;
 /// Code for the far side: our TCP connection was idle for too long.
 const CODE_IDLE: u32 = 2;
@@ -243,7 +243,7 @@ pub(crate) async fn relay(
     result.map(|_| ())
 }
 
-/// Waits until a connection breaks: a reset, or keepalive that nobody answers. Its end in order is no error.
+/// Waits until a connection breaks: a reset, or keepalive probes without an answer. Its end in order is no error.
 pub(crate) async fn broken(tcp: &TcpStream) -> io::Error {
     loop {
         match tcp.ready(Interest::ERROR).await {
@@ -281,7 +281,7 @@ fn closed_behind_its_end(error: &io::Error) -> bool {
     )
 }
 
-/// Reads to the end what nobody takes.
+/// Reads a stream to its end, and throws its bytes away.
 async fn discard(reader: &mut Reader) -> io::Result<()> {
     let mut discarded = 0;
     loop {

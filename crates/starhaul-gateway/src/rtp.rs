@@ -25,9 +25,9 @@ pub enum Codec {
     None,
     /// Each packet is a frame of its own, so that it need not wait for the next one to know that it is whole.
     Audio,
-    /// RFC 6184.
+    /// H.264 (RFC 6184).
     H264,
-    /// RFC 7798.
+    /// H.265 (RFC 7798).
     H265,
 }
 
@@ -36,7 +36,7 @@ pub enum Codec {
 pub enum FrameKind {
     /// Other frames need it.
     Key,
-    /// From it on the picture is renewed piece by piece: the frames after it need no key frame before it.
+    /// From it on each frame renews a part of the picture: the frames after it need no key frame before it.
     Refresh,
     /// Useless without the last key frame of its source.
     Inter,
@@ -49,7 +49,7 @@ pub enum FrameKind {
 pub struct Frame {
     /// Its packets, each behind its length.
     pub block: Bytes,
-    /// Its dependency.
+    /// Whether other frames depend on it, or it on them.
     pub kind: FrameKind,
     /// Synchronisation source and timestamp; `None` for what is not RTP.
     pub source: Option<(u32, u32)>,
@@ -154,7 +154,7 @@ impl Assembler {
         self.ready.pop_front()
     }
 
-    /// When to call [`Assembler::handle_timeout`].
+    /// The time at which to call [`Assembler::handle_timeout`]; `None`: no frame is open.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.open
             .front()
@@ -232,7 +232,7 @@ pub enum Needs<B> {
 }
 
 impl<B: Copy> KeyFrames<B> {
-    /// None known.
+    /// Knows no key frame yet.
     pub fn new() -> Self {
         Self {
             last: HashMap::new(),

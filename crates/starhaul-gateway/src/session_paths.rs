@@ -155,7 +155,7 @@ fn controller(
                 feed.set(*rate);
             }
             if file.is_none() {
-                // Nobody is left to say that its bit errors have become fewer.
+                // Without the file, no modem will report that its bit errors have become fewer.
                 feed.set_bit_error_rate(None);
             }
             (

@@ -117,7 +117,7 @@ mod tests {
         assert!(refused.to_string().contains("another gateway"), "{refused}");
         assert_eq!(folder.read("figures", 10).unwrap(), None);
         folder.write("figures", b"old").unwrap();
-        // A file that a crash left half written is in no one's way.
+        // A file that a crash left half written does not prevent another write.
         std::fs::write(path.join("figures.new"), b"half").unwrap();
         folder.write("figures", b"new").unwrap();
         assert_eq!(folder.read("figures", 10).unwrap().unwrap(), b"new");

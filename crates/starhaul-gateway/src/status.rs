@@ -81,11 +81,11 @@ pub struct Tunnel {
     pub peer: String,
     /// Packets from the device.
     pub packets_in: u64,
-    /// Their bytes.
+    /// Bytes of these packets.
     pub bytes_in: u64,
     /// Packets to the device.
     pub packets_out: u64,
-    /// Their bytes.
+    /// Bytes of these packets.
     pub bytes_out: u64,
     /// Packets marked with "congestion experienced" instead of being dropped.
     pub marked: u64,
@@ -115,7 +115,7 @@ pub struct DroppedPackets {
 pub struct Leotp {
     /// Its UDP address, with the port that the kernel chose.
     pub listen: SocketAddr,
-    /// Its neighbours.
+    /// The nodes beside this one.
     pub neighbours: Vec<Neighbour>,
     /// Number of open streams.
     pub streams: u64,
@@ -258,7 +258,7 @@ pub struct Flow {
     pub rule: Option<String>,
     /// The side that has the rule: `us` or `peer`.
     pub rule_of: String,
-    /// Their totals.
+    /// Totals of these streams.
     #[serde(flatten)]
     pub totals: FlowTotals,
 }
@@ -266,7 +266,7 @@ pub struct Flow {
 /// The streams of one priority.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Class {
-    /// Their totals.
+    /// Totals of these streams.
     #[serde(flatten)]
     pub totals: FlowTotals,
 }
@@ -289,7 +289,7 @@ pub struct FlowTotals {
 /// An ingress rule.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Ingress {
-    /// Its name.
+    /// Name of the rule.
     pub rule: String,
     /// `udp`, `rtp`, `tcp` or `socks5`.
     pub kind: String,
@@ -365,7 +365,7 @@ pub struct Session {
     /// Who chooses the paths of what we send.
     #[serde(default)]
     pub scheduler: Scheduler,
-    /// Its paths.
+    /// The paths that the session has now.
     pub paths: Vec<Path>,
     /// Its open streams, and the last few that have ended.
     pub streams: Vec<Stream>,
@@ -397,7 +397,7 @@ pub struct PlannedClass {
     pub rate_bit_per_s: u64,
     /// Share of the data that the plan brings in time.
     pub quality: Option<f64>,
-    /// Where they leave.
+    /// The paths on which they leave, and the share of each.
     pub ways: Vec<PlannedWay>,
 }
 
@@ -420,7 +420,7 @@ pub struct PlannedWay {
 /// A path of a session; figures are absent until the path was up.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Path {
-    /// Its name.
+    /// Name of the path.
     pub name: String,
     /// The peer's address on it; as configured while its name has none.
     pub remote: String,
@@ -461,7 +461,7 @@ pub struct Path {
     /// Bytes since the session was opened, whether or not it is up.
     #[serde(default)]
     pub traffic: Traffic,
-    /// Measured figures.
+    /// Measured figures; absent until the path was up.
     #[serde(flatten)]
     pub figures: Option<PathFigures>,
 }
@@ -469,9 +469,9 @@ pub struct Path {
 /// A controller's model of its path (LeoCC's estimates).
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Model {
-    /// LeoCC's bBW_a.
+    /// LeoCC's aggressive bandwidth estimate, bBW_a, in bit/s.
     pub bandwidth_aggressive_bit_per_s: Option<u64>,
-    /// LeoCC's bBW_m.
+    /// LeoCC's moderate bandwidth estimate, bBW_m, in bit/s.
     pub bandwidth_moderate_bit_per_s: Option<u64>,
     /// Range of the RTT without a queue.
     pub rtt_band_ms: Option<[f64; 2]>,
@@ -482,7 +482,7 @@ pub struct Model {
 /// The reconfigurations signalled to a path's controller since its connection began.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Reconfigurations {
-    /// Their number.
+    /// Number of reconfigurations.
     pub count: u64,
     /// The last one.
     pub last: Option<Reconfiguration>,
@@ -506,13 +506,13 @@ pub struct Reconfiguration {
 pub struct PathFigures {
     /// Configured price per byte.
     pub cost: Option<f64>,
-    /// Smoothed RTT.
+    /// Smoothed round-trip time, in milliseconds.
     pub rtt_ms: Option<f64>,
     /// Lowest recent RTT.
     pub min_rtt_ms: Option<f64>,
     /// Estimated one-way delay to the peer.
     pub one_way_delay_ms: Option<f64>,
-    /// Estimated bandwidth.
+    /// Estimated bandwidth towards the peer, in bit/s.
     pub rate_bit_per_s: u64,
     /// Share of datagrams lost, 0 to 1.
     pub loss: Option<f64>,
@@ -539,7 +539,7 @@ pub struct PathFigures {
 /// A stream of a session.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Stream {
-    /// Its number.
+    /// Number of the stream in its session.
     pub stream: u32,
     /// The ingress rule behind it, on either side.
     pub rule: Option<String>,
@@ -573,9 +573,9 @@ pub struct Stream {
 /// Numbers of blocks by outcome.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Blocks {
-    /// Sent blocks.
+    /// Blocks given to the session for sending.
     pub blocks_sent: u64,
-    /// Received blocks.
+    /// Whole blocks handed to the application.
     pub blocks_received: u64,
     /// Sent blocks that arrived before their deadline.
     pub on_time: u64,
@@ -610,7 +610,7 @@ pub struct Expired {
 pub struct Recovered {
     /// Decoded with redundancy.
     pub redundancy: u64,
-    /// Retransmitted.
+    /// A fragment was retransmitted.
     pub retransmission: u64,
 }
 

@@ -93,7 +93,7 @@ pub struct Dialogue {
     pub server: SocketAddr,
     /// A controller of the kernel by its own name.
     pub controller: Option<String>,
-    /// For so long.
+    /// Time for which messages are sent.
     pub time: Duration,
 }
 

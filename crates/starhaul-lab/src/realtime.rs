@@ -48,14 +48,14 @@ pub struct Ends {
 pub struct Bench {
     /// This program, whose `lab flow` is started at both ends.
     pub program: PathBuf,
-    /// See [`ReplaySpec::supervisor`].
+    /// The command that supervises the run, as in [`ReplaySpec::supervisor`].
     pub supervisor: Vec<OsString>,
 }
 
-/// One run.
+/// A flow to run in real time.
 #[derive(Clone, Debug)]
 pub struct RealRun<'a> {
-    /// What sends.
+    /// The sender of the flow.
     pub sender: &'a dyn Sender,
     /// Whether the data come from the command's side or go to it.
     pub direction: Direction,
@@ -63,13 +63,13 @@ pub struct RealRun<'a> {
     pub forward: LinkSpec,
     /// The link of the acknowledgements.
     pub backward: LinkSpec,
-    /// For how long.
+    /// Length of the run in seconds.
     pub seconds: u32,
     /// Of the links: the same as in virtual time loses the same packets, counted as they leave.
     pub seed: u64,
 }
 
-/// What a run showed.
+/// The figures of a run, and whether they count.
 #[derive(Clone, Copy, Debug)]
 pub struct Measured<M = Metrics> {
     /// The figures of its seconds.
@@ -216,7 +216,7 @@ fn ended(what: &str, code: u8, text: &str) -> Error {
 /// Exit codes of SIGHUP, SIGINT, SIGQUIT and SIGTERM, and of programs that handle them.
 const INTERRUPTED: [u8; 4] = [129, 130, 131, 143];
 
-/// That all goes on, unless whoever started it wants it to end.
+/// Returns unless a signal asks the program to end.
 ///
 /// # Errors
 /// [`Error::Interrupted`].

@@ -42,9 +42,9 @@ pub struct NodeConfig {
     pub contents: usize,
     /// What was asked for upstream and did not come for this time is forgotten, unless more of its content comes.
     pub patience: Duration,
-    /// Who recovers losses.
+    /// Whether each hop or the requester alone recovers lost segments.
     pub recovery: Scope,
-    /// Who finds the rate.
+    /// Whether each hop or the requester alone finds the sending rate.
     pub control: Scope,
     /// How the rate of a hop is found.
     pub rate_rule: RateRule,

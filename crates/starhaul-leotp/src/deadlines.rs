@@ -1,4 +1,4 @@
-//! When each of many is due, so that the next of them is found without a look at all.
+//! When each of many is due, so that the next of them is found without a search of all.
 
 use std::{collections::BTreeSet, hash::Hash, time::Instant};
 

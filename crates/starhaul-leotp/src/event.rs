@@ -11,9 +11,9 @@ pub enum Event {
     Shared(NeighbourId),
     /// A segment arrived at its requester, the first time; only for a transfer that notes arrivals.
     Arrived {
-        /// The transfer.
+        /// Number of the transfer.
         fetch: FetchId,
-        /// Where in the content it begins.
+        /// Offset of its first byte in the content.
         offset: u64,
     },
     /// Data in order can be read.

@@ -1,4 +1,4 @@
-//! What has been asked for upstream and by whom: ranges of contents, so that many ask and one is asked.
+//! What has been asked for upstream, and the askers that wait for it: ranges of contents, so that many ask and one is asked.
 
 use std::{
     collections::{BTreeMap, btree_map::Entry},
@@ -14,7 +14,7 @@ use crate::{
     stream::StreamId,
 };
 
-/// Who asked.
+/// The origin of an Interest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Asker {
     /// A neighbour, which calls the content by this handle.
@@ -26,7 +26,7 @@ pub(crate) enum Asker {
 }
 
 /// Ranges and contents that a neighbour made the table hold are at most so many times those for which there is room: one alone has three
-/// quarters of the table, and whoever comes later always finds some.
+/// quarters of the table, and a neighbour that comes later always finds room.
 pub(crate) const SHARE: usize = 3;
 /// Each time that a range is asked for again upstream and nothing of it comes, it waits longer for the next time by this factor, as its requester does.
 /// Relays that ask each other in a ring would pass one Interest round for ever.
@@ -54,14 +54,14 @@ pub(crate) struct Pending {
     most_ranges: usize,
     most_contents: usize,
     patience: Duration,
-    /// Ranges that were forgotten for want of room since the last look.
+    /// Ranges that were forgotten for want of room and are not counted as expired yet.
     crowded_out: u64,
-    /// Ranges that were looked at for who asks, or for whom something is late.
+    /// Ranges that were searched for their askers, or for askers that wait too long.
     #[cfg(test)]
     pub(crate) looks: std::cell::Cell<usize>,
 }
 
-/// What is known of all contents together, so that nobody has to look at each of them.
+/// What is known of all contents together, so that no search goes through all of them.
 #[derive(Debug, Default)]
 struct Totals {
     ranges: usize,
@@ -117,7 +117,7 @@ struct Range {
 pub(crate) struct Asked {
     /// The parts that upstream is to be asked for.
     pub(crate) parts: Vec<(u64, u64)>,
-    /// Bytes that nobody had asked for.
+    /// Bytes that no asker waited for before.
     pub(crate) unasked: u64,
 }
 

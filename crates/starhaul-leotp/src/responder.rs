@@ -9,7 +9,7 @@ use crate::{
 
 /// The bytes of a content. They must never change.
 pub trait Source: Send {
-    /// How many there are.
+    /// Length of the content in bytes.
     fn length(&self) -> u64;
 
     /// Reads bytes from `offset` on; `false` if they cannot be had.

@@ -78,7 +78,7 @@ pub(crate) struct Hello {
 pub(crate) struct Numbered<'a> {
     pub(crate) head: Head,
     pub(crate) body: Body<'a>,
-    /// What [`Numbered::mac`] authenticates.
+    /// The bytes that [`Numbered::mac`] authenticates.
     pub(crate) authenticated: &'a [u8],
     pub(crate) mac: &'a [u8],
 }
@@ -109,7 +109,7 @@ pub(crate) struct Echo {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Body<'a> {
-    /// [`Frame`]s.
+    /// A sequence of [`Frame`]s.
     Control(&'a [u8]),
     Data(Data<'a>),
 }

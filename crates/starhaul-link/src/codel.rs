@@ -27,11 +27,11 @@ impl Default for Codel {
 /// A packet taken from the head of a queue.
 #[derive(Debug)]
 pub struct Head<T> {
-    /// When it was appended.
+    /// When the packet was appended to the queue.
     pub since: Instant,
     /// Bytes left in the queue behind it.
     pub bytes_left: usize,
-    /// The packet.
+    /// The packet itself.
     pub item: T,
 }
 
@@ -47,7 +47,7 @@ pub struct CodelState {
 }
 
 impl CodelState {
-    /// For an empty queue.
+    /// The state for an empty queue.
     pub const fn new(settings: Codel) -> Self {
         Self {
             settings,

@@ -68,9 +68,9 @@ pub struct Arrival<P> {
 /// A packet that the link dropped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dropped<P> {
-    /// When it was dropped.
+    /// When the link dropped the packet.
     pub at: Instant,
-    /// Why it was dropped.
+    /// The rule that dropped it.
     pub cause: Cause,
     /// The packet given to the link.
     pub packet: P,

@@ -70,7 +70,7 @@ pub enum Error {
     /// A trace file could not be read.
     #[error("cannot read trace {file}: {reason}")]
     Read {
-        /// The file.
+        /// Path of the file.
         file: String,
         /// The system's error text.
         reason: String,
@@ -78,7 +78,7 @@ pub enum Error {
     /// A line of a trace does not follow its format.
     #[error("{file}:{line}: {reason}")]
     Line {
-        /// The file.
+        /// Path of the file.
         file: String,
         /// Line number, counted from 1.
         line: usize,
@@ -88,7 +88,7 @@ pub enum Error {
     /// A trace with valid lines gives no usable link.
     #[error("{file}: {reason}")]
     Trace {
-        /// The file.
+        /// Path of the file.
         file: String,
         /// What is wrong with the trace.
         reason: String,

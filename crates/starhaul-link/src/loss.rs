@@ -27,7 +27,7 @@ enum Model {
 }
 
 impl Loss {
-    /// No loss.
+    /// No packet is lost.
     pub const NONE: Self = Self(Model::None);
 
     /// Independent losses with this probability, 0 to 1.

@@ -17,7 +17,7 @@ const ICMP_PACKETS: usize = 500;
 pub enum Band {
     /// TCP, UDP and all other packets.
     Data,
-    /// ICMP.
+    /// ICMP and ICMPv6 packets.
     Icmp,
 }
 

@@ -10,7 +10,7 @@ use crate::{
     text::{self, setting},
 };
 
-/// All settings.
+/// Keys of all settings.
 const KEYS: [&str; 15] = [
     "rate",
     "bw",

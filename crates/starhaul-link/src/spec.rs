@@ -72,7 +72,7 @@ pub struct Reorder {
 pub struct LinkSpec {
     /// The sending rate.
     pub rate: Rate,
-    /// One-way delay.
+    /// One-way delay of propagation.
     pub delay: Delay,
     /// Greatest random addition to the delay, evenly distributed; packets keep their order.
     pub jitter: Duration,
@@ -82,11 +82,11 @@ pub struct LinkSpec {
     pub codel: Option<Codel>,
     /// Whether ICMP has a band of its own, see [`crate::Band`]; otherwise it waits in the data queue.
     pub icmp_band: bool,
-    /// Random loss.
+    /// Random loss of packets.
     pub loss: Loss,
     /// Random loss over time, in addition.
     pub loss_trace: Option<Arc<LossSeries>>,
-    /// Reordering.
+    /// Packets that are delayed, so that later ones overtake them.
     pub reorder: Option<Reorder>,
     /// The share of packets that arrive twice, 0 to 1.
     pub duplicate: f64,

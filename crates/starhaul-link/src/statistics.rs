@@ -57,7 +57,7 @@ pub struct DelaySummary {
 /// Events at regular intervals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Comb {
-    /// The interval.
+    /// Time between two instants.
     pub period: Duration,
     /// The time of the first event; less than the period.
     pub offset: Duration,

@@ -11,7 +11,7 @@ use crate::{
 
 /// Tag of both extensions (RFC 5327 §5).
 const TAG: u8 = 0;
-/// HMAC-SHA1-80.
+/// Number of the cipher suite HMAC-SHA1-80.
 const SUITE: u8 = 0;
 const VALUE_BYTES: usize = 10;
 /// Tag, length and value of the trailer extension.
@@ -28,8 +28,8 @@ pub struct AuthKey {
 }
 
 impl AuthKey {
-    /// A key of any length but none, which anybody has; 20 bytes or more are recommended (RFC 2104 §3). `id`, at most 100 bytes, tells
-    /// the peer which key is meant; it may be empty. `None` where either is not so.
+    /// A key of any length above zero, as anybody knows the empty one; 20 bytes or more are recommended (RFC 2104 §3). `id`, at most 100
+    /// bytes, tells the peer which key is meant; it may be empty. `None` where either is not so.
     pub fn new(secret: &[u8], id: &[u8]) -> Option<Self> {
         if secret.is_empty() || id.len() > 100 {
             return None;

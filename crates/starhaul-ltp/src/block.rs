@@ -10,7 +10,7 @@ use crate::ranges::RangeSet;
 const PAGE_BYTES: u64 = 64 << 10;
 /// What a separate range of received bytes costs beside its data.
 const RANGE_COST: usize = 64;
-/// Longest block that is put together in one piece of memory: longer ones would ask the system for theirs each time.
+/// Longest block, in bytes, that is put together in one buffer: longer ones would ask the system for theirs each time.
 const MOST_WIDE: u64 = 16 << 20;
 /// The first page becomes at most so many times as long when it is full: a block that is shorter than those before it holds no more than this.
 const WIDER: u64 = 4;
@@ -48,7 +48,7 @@ impl Block {
         Self { checksum, ..self }
     }
 
-    /// Its bytes in one piece of memory; copies unless it has only one part.
+    /// The bytes of the block in one buffer; copies unless it has only one part.
     pub fn into_bytes(mut self) -> Bytes {
         match self.parts.len() {
             0 => Bytes::new(),
@@ -64,8 +64,8 @@ impl std::fmt::Debug for Block {
     }
 }
 
-/// The bytes of a red part received so far. Pages are allocated when their first byte arrives. A block like those before it lies in
-/// one piece of memory: its first page becomes as long as they were, once it is full and nothing is missing.
+/// The bytes of a red part received so far. Pages are allocated when their first byte arrives. A block like those before it lies in one
+/// buffer: its first page becomes as long as they were, once it is full and nothing is missing.
 #[derive(Debug, Default)]
 pub(crate) struct Assembly {
     pages: BTreeMap<u64, Vec<u8>>,
@@ -116,7 +116,7 @@ impl Assembly {
         own + others.sum::<usize>() + RANGE_COST
     }
 
-    /// Which bytes were received.
+    /// The ranges of bytes that were received.
     pub(crate) fn received(&self) -> &RangeSet {
         &self.received
     }
@@ -196,7 +196,7 @@ impl Assembly {
         let is_wide = self.widened > 0;
         let parts = self.pages.into_iter().map(|(page, mut bytes)| {
             bytes.truncate(narrow(length.saturating_sub(page * PAGE_BYTES)));
-            // Whoever keeps the block would keep memory of which a fifth or more is not used.
+            // A block that is kept would keep memory of which a fifth or more is not used.
             match is_wide && bytes.capacity() > bytes.len() + bytes.len() / 4 {
                 true => Bytes::copy_from_slice(&bytes),
                 false => Bytes::from(bytes),
@@ -397,7 +397,7 @@ mod tests {
         }
     }
 
-    /// Whoever needs it in one piece would copy all of it.
+    /// A reader that needs the block in one buffer need not copy it.
     #[test]
     fn a_block_like_those_before_it_lies_in_one_piece() {
         let pages = |length: u64| narrow(length.div_ceil(PAGE_BYTES));

@@ -1,8 +1,8 @@
-//! CRC32C of bytes from that of their parts, without a look at the bytes.
+//! CRC32C of bytes from that of their parts, without reading the bytes.
 //!
 //! A CRC is a remainder modulo a polynomial P, and each byte that follows multiplies it by x⁸. So the CRC of two texts one behind the other
 //! is that of the first, times x⁸ to the power of the second's length, plus that of the second (as in zlib's `crc32_combine` of Mark
-//! Adler). That is a product for each bit of the length, much less than a look at the bytes. The crate that computes the CRCs squares
+//! Adler). That is a product for each bit of the length, much less than reading the bytes. The crate that computes the CRCs squares
 //! matrices for each bit.
 
 /// P without its highest term. The lowest bit stands for the highest power, here and in all remainders.

@@ -14,8 +14,8 @@ use crate::{
 pub struct EngineConfig {
     /// The number of this engine.
     pub id: EngineId,
-    /// Determines session and serial numbers. From the system's randomness, so that nobody who does not see the segments
-    /// can guess the numbers (RFC 5326 §9.1), and so that a restarted engine does not use numbers of its former life.
+    /// Determines session and serial numbers. From the system's randomness, so that a host that does not see the segments cannot guess the
+    /// numbers (RFC 5326 §9.1), and so that a restarted engine does not use numbers of its former life.
     pub seed: [u8; 32],
     /// The width of session numbers.
     pub numbers: NumberWidth,
@@ -52,7 +52,7 @@ pub enum UnknownPeers {
     Accept {
         /// Greatest number of such peers at a time.
         most: usize,
-        /// Their configuration.
+        /// Configuration of each of these peers.
         config: Box<PeerConfig>,
     },
 }
@@ -298,10 +298,10 @@ fn narrow(number: u64) -> usize {
 /// A value of the configuration, for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Explained {
-    /// Its name.
+    /// Name of the value.
     pub name: &'static str,
     /// Its value with its unit.
     pub value: String,
-    /// Where it comes from.
+    /// Why it has this value: what it was set or computed from.
     pub reason: &'static str,
 }

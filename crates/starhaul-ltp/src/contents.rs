@@ -1,11 +1,11 @@
-//! A block to send, in one piece of memory or in two: whoever writes something before a large piece need not copy that.
+//! A block to send, in one buffer or in two: an application that puts a header before a large buffer need not copy that.
 
 use bytes::Bytes;
 
 /// Bytes that the processors of our time read from memory at once.
 const CACHE_LINE: usize = 64;
 
-/// A block whose first piece holds whole segments, unless it is all: then each segment lies in one of the two.
+/// A block whose first buffer holds whole segments, unless it is all: then each segment lies in one of the two.
 #[derive(Debug, Default)]
 pub(crate) struct Contents {
     head: Bytes,
@@ -30,7 +30,7 @@ impl Contents {
         (self.head.len() + self.rest.len()) as u64
     }
 
-    /// The end of the piece that holds this byte.
+    /// The end of the buffer that holds this byte, as an offset in the block.
     pub(crate) fn piece_end(&self, at: u64) -> u64 {
         match self.seam() {
             seam if at < seam => seam,
@@ -38,7 +38,7 @@ impl Contents {
         }
     }
 
-    /// The bytes from `from` to `to`, or as many of them as lie in the piece that holds the first.
+    /// The bytes from `from` to `to`, or as many of them as lie in the buffer that holds the first.
     pub(crate) fn piece(&self, from: u64, to: u64) -> &[u8] {
         let (piece, start) = match self.seam() {
             seam if from < seam => (&self.head, 0),
@@ -58,12 +58,12 @@ impl Contents {
     pub(crate) fn fetch(&self, from: u64, to: u64) {
         for piece in self.pieces(from, to) {
             let lines = piece.iter().step_by(CACHE_LINE);
-            // What nobody wants would not be read.
+            // The compiler would leave out reads whose result is not used.
             std::hint::black_box(lines.fold(0_u8, |all, byte| all ^ byte));
         }
     }
 
-    /// These bytes, as they lie in the two pieces.
+    /// These bytes, as they lie in the two buffers.
     fn pieces(&self, from: u64, to: u64) -> [&[u8]; 2] {
         let first = self.piece(from, to);
         let at = from + first.len() as u64;
@@ -74,7 +74,7 @@ impl Contents {
         [first, second]
     }
 
-    /// These bytes; no copy if they lie in one piece.
+    /// These bytes; no copy if they lie in one buffer.
     pub(crate) fn slice(&self, from: u64, to: u64) -> Bytes {
         let first = self.piece(from, to);
         let at = from + first.len() as u64;

@@ -1,5 +1,5 @@
 //! What may be sent to an engine that was not added as a peer and has not shown that it gets what is sent to it: little more than came
-//! from there. Whoever writes another host's address on datagrams must not have that host sent many times as much.
+//! from there. A host that forges another host's address on datagrams must not have that host sent many times as much.
 
 /// So many times the bytes that came may be sent.
 const TIMES: usize = 3;
@@ -16,7 +16,7 @@ pub(crate) struct Credit {
 }
 
 impl Credit {
-    /// For these bytes.
+    /// Credit for these bytes, which came.
     pub(crate) fn earned_by(bytes: usize) -> Self {
         Self {
             left: Some(bytes.saturating_mul(TIMES)),

@@ -36,7 +36,7 @@ pub struct LinkState {
     pub peer_transmits: bool,
 }
 
-/// Timeouts without a word after which a peer may have moved or gone, the first one twice.
+/// Timeouts without a segment after which a peer may have moved or gone, the first one twice.
 const TIMEOUTS_TO_MOVE: u32 = 5;
 
 /// An LTP engine (RFC 5326). After every call, drain [`Engine::poll_transmit`] and [`Engine::poll_event`], and return at
@@ -118,9 +118,9 @@ impl Engine {
         Some(self.peers.get(&id)?.config.longest_silence())
     }
 
-    /// How long a peer must not have been heard before it is believed to be elsewhere: some timeouts, of which it lets none pass without a
-    /// word while it has something to send. A key changes nothing: signatures do not tell when a segment was made, and whoever has seen
-    /// one can send it again from anywhere. `None` for one that is not known.
+    /// How long a peer must not have been heard before it is believed to be elsewhere: some timeouts, in each of which it sends a segment
+    /// while it has something to send. A key changes nothing: signatures do not tell when a segment was made, and a host that has seen one
+    /// can send it again from anywhere. `None` for one that is not known.
     pub fn moves_after(&self, id: EngineId) -> Option<Duration> {
         let peer = self.peers.get(&id)?;
         Some(peer.answer_time().silence(TIMEOUTS_TO_MOVE))
@@ -285,7 +285,7 @@ impl Engine {
         believed.unwrap_or(false)
     }
 
-    /// Fills `batch` with the next segments of equal size and returns whom they are for.
+    /// Fills `batch` with the next segments of equal size and returns the peer that they are for.
     pub fn poll_transmit(&mut self, now: Instant, batch: &mut Batch) -> Option<EngineId> {
         batch.clear();
         while let Some(id) = self.ready.pop_front() {
@@ -321,7 +321,7 @@ impl Engine {
         }
     }
 
-    /// Counters.
+    /// Returns the counters since the engine began.
     pub fn stats(&self) -> Stats {
         self.stats
     }

@@ -9,33 +9,33 @@ use crate::{Block, CancelReason, End, EngineId, SessionId};
 pub enum Event {
     /// All of a block has left for the first time (§7.7).
     Transmitted {
-        /// The session.
+        /// Number of the session.
         session: SessionId,
     },
     /// The receiver has the whole red part, and the rest was sent (§7.4). Ends the session.
     Sent {
-        /// The session.
+        /// Number of the session.
         session: SessionId,
     },
     /// A block being sent was given up (§7.5). Ends the session.
     SendCancelled {
-        /// The session.
+        /// Number of the session.
         session: SessionId,
-        /// Who gave it up.
+        /// The end that gave it up.
         by: End,
-        /// Why.
+        /// Why it was given up.
         reason: CancelReason,
     },
     /// The first segment of a block arrived (§7.1).
     Receiving {
-        /// The session.
+        /// Number of the session.
         session: SessionId,
         /// The client service it is for.
         service: u64,
     },
     /// A red part is complete, and matches its checksum if it had one (§7.3).
     RedPart {
-        /// The session.
+        /// Number of the session.
         session: SessionId,
         /// The client service it is for.
         service: u64,
@@ -48,29 +48,29 @@ pub enum Event {
     },
     /// A green segment arrived (§7.2).
     Green {
-        /// The session.
+        /// Number of the session.
         session: SessionId,
         /// The client service it is for.
         service: u64,
         /// Where in the block it begins.
         offset: u64,
-        /// Its data.
+        /// Data of the segment.
         data: Bytes,
         /// Whether the block ends with it.
         is_end: bool,
     },
     /// A block being received was given up before its red part was complete (§7.6). Ends the session.
     ReceiveCancelled {
-        /// The session.
+        /// Number of the session.
         session: SessionId,
-        /// Who gave it up.
+        /// The end that gave it up.
         by: End,
-        /// Why.
+        /// Why it was given up.
         reason: CancelReason,
     },
     /// A peer that was accepted although unknown has no sessions any more and is forgotten.
     PeerForgotten {
-        /// The peer.
+        /// Number of the peer.
         peer: EngineId,
     },
 }
@@ -78,7 +78,7 @@ pub enum Event {
 /// Counters of an engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Segments sent.
+    /// Segments of all types sent, repetitions included.
     pub segments_sent: u64,
     /// Data segments sent, repetitions included.
     pub data_segments_sent: u64,

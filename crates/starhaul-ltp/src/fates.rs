@@ -12,9 +12,9 @@ const MOST_RUNS: usize = 1024;
 pub(crate) struct Fate {
     /// Bytes of data in each.
     pub(crate) data: usize,
-    /// How many were sent.
+    /// Segments that were sent.
     pub(crate) sent: u64,
-    /// How many of them were not claimed.
+    /// Segments among them that the report did not claim.
     pub(crate) lost: u64,
 }
 

@@ -36,7 +36,7 @@ pub(crate) struct SendSession {
     /// The first byte that was never sent.
     next: u64,
     segments_since_checkpoint: u32,
-    /// CRC32C of the red part, if whoever sends it knows that.
+    /// CRC32C of the red part, if the application that sends it knows that.
     known: Option<u32>,
     /// If not, that of the red bytes before `checked`.
     crc: u32,
@@ -127,7 +127,7 @@ pub(crate) struct Plan {
 /// Why a segment is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
-    /// For the first time.
+    /// It was never sent.
     Fresh,
     /// A report left it out.
     Repair,
@@ -135,7 +135,7 @@ pub(crate) enum Source {
     Checkpoint,
 }
 
-/// What a report changed.
+/// The effect of a report on the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReportOutcome {
     /// Nothing, or fewer bytes are missing.

@@ -50,7 +50,7 @@ pub struct SegmentChoice {
     pub packets: u32,
     /// The path's MTU in bytes, if sizes follow it.
     pub path_mtu: Option<usize>,
-    /// Why it was chosen.
+    /// Why this size was chosen.
     pub reason: SizeReason,
     /// The share of packets that is lost, as reports tell; from 0 to 1.
     pub packet_loss: f64,
@@ -67,7 +67,7 @@ pub struct SegmentChoice {
 pub enum SizeReason {
     /// The configuration says so.
     Fixed,
-    /// Nobody has told the path's MTU.
+    /// The path's MTU is not known.
     UnknownMtu,
     /// It fills a packet of the path, or of Ethernet while larger ones were not reported.
     PathMtu,

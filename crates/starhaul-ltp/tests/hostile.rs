@@ -196,7 +196,8 @@ fn damage(segment: &mut [u8], at: u64) {
     }
 }
 
-/// Who sends a block may know its checksum: then nobody reads the block for it here, and what is damaged on the way is noticed all the same.
+/// Who sends a block may know its checksum: then the engine does not read the block for it, and what is damaged on the way is noticed all
+/// the same.
 #[test]
 fn a_block_of_a_known_checksum_arrives_as_it_was_sent_or_not_at_all() {
     let now = Instant::now();

@@ -379,7 +379,7 @@ impl Session {
         lost.map(|(_, bytes)| bytes).sum()
     }
 
-    /// What happened, for whoever looks for the reason of a failure.
+    /// What happened, to find the reason of a failure.
     fn story(&self) -> String {
         let (sender, receiver) = (self.sender(), self.receiver());
         format!(
@@ -441,7 +441,8 @@ impl Session {
         assert!(self.pair.sim.elapsed() < within, "{}", self.story());
     }
 
-    /// The sender found no answer up to the limit. The receiver has the red part, or gave it up for the same reason: whoever waits less.
+    /// The sender found no answer up to the limit. The receiver has the red part, or gave it up for the same reason: the end that waits
+    /// less gives up first.
     fn check_given_up(&self, has_red: bool) {
         self.check_data();
         let (limit, receiver) = (CancelReason::RetransmissionLimit, self.receiver());
@@ -529,7 +530,7 @@ fn any_segment_of_any_block_may_be_lost() {
         for one in clean.segments(0) {
             let session = Session::run(shape, None, move |node, number, _| (node, number) == one);
             assert_eq!(session.lost.len(), 1, "{}", session.story());
-            // Nobody sends green data again, for which the receiver waits in vain.
+            // The sender does not send green data again, for which the receiver waits in vain.
             session.check_completed(match session.lost_green() {
                 0 => LIGHT * 8,
                 _ => session.patience + LIGHT * 4,
@@ -620,7 +621,7 @@ fn each_kind_of_segment_of_a_cancellation_may_always_be_lost() {
     use Kind::*;
     let limit = CancelReason::RetransmissionLimit;
     for shape in LONG {
-        // Nobody waits for green data, nor gives them up.
+        // The receiver neither waits for green data nor gives them up.
         let unless_green = |told| if shape.red == 0 { vec![] } else { vec![told] };
         for (kind, by) in [
             (CancelBySender, End::Sender),

@@ -42,7 +42,7 @@ fn blocks_arrive_at_any_light_time_and_loss() {
     }
 }
 
-/// Whoever writes something before a large piece of memory need not copy that. On the wire nothing tells.
+/// An application that puts a header before a large buffer need not copy that. The segments on the wire are the same.
 #[test]
 fn a_block_in_two_pieces_arrives_in_the_segments_of_one() {
     let (seed, block) = (7, content(300_000, 3));
@@ -180,7 +180,7 @@ fn timers_stand_still_while_the_contact_plan_says_that_nobody_transmits() {
     assert!(pair.sender().count(Kind::RedEnd) <= 3);
 }
 
-/// A light time that nobody stated is learnt with the first report, so that later checkpoints are sent once.
+/// A light time that the configuration does not state is learnt with the first report, so that later checkpoints are sent once.
 #[test]
 fn an_unknown_light_time_costs_repetitions_once() {
     let config = PeerConfig::new(Duration::ZERO, None);
@@ -281,7 +281,7 @@ fn a_minute_of_light_time_is_learnt_at_either_end() {
     }
 }
 
-/// A segment takes 0.7 s, after which nobody may think that no more comes.
+/// A segment takes 0.7 s, after which the receiver must not take the block for ended.
 #[test]
 fn green_data_over_a_slow_link_all_arrive() {
     let config = PeerConfig::new(Duration::ZERO, None);

@@ -205,7 +205,7 @@ fn gaps_without_end_below_a_repair_symbol_cost_little_each() {
     assert_eq!(receiver.stats().red_bytes_recovered, 0);
 }
 
-/// Parities that were changed on their way give back what nobody sent: the checksum of the red part tells.
+/// Parities that were changed on their way give back bytes that were never sent: the checksum of the red part tells.
 #[test]
 fn changed_parities_deliver_nothing() {
     let now = Instant::now();
@@ -283,7 +283,7 @@ fn forged_parities_hold_and_cost_little() {
     assert_eq!(receiver.stats().red_bytes_recovered, 0);
 }
 
-/// Whoever writes another host's address on datagrams has it sent little more than they are.
+/// A host that forges another host's address on datagrams has it sent little more than they are.
 #[test]
 fn a_stranger_is_sent_at_most_three_times_what_came_from_there() {
     let mut now = Instant::now();
@@ -441,7 +441,7 @@ fn silent_strangers_make_room_for_others() {
     assert_eq!(receiver.timers(), 0);
 }
 
-/// The sender of a file learns why nobody tells it what became of it.
+/// The sender of a file learns why no peer reports what became of it.
 #[test]
 fn an_engine_of_another_number_than_its_peer_is_noticed() {
     let now = Instant::now();

@@ -1,4 +1,4 @@
-//! Segments played again by whoever has recorded them: nothing is delivered twice for as long as a session is remembered, and what they
+//! Segments played again by a host that has recorded them: nothing is delivered twice for as long as a session is remembered, and what they
 //! cost has an end.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
@@ -71,7 +71,7 @@ struct Recording {
     sender: Engine,
     receiver: Engine,
     block: Bytes,
-    /// When it ended.
+    /// When the session ended.
     at: Instant,
     /// How long its number is remembered at least; twice as long at most.
     lifetime: Duration,
@@ -380,7 +380,7 @@ fn what_is_played_again_after_a_session_is_forgotten_ends_by_itself() {
     }
 }
 
-/// Nor where nobody answers, and repair symbols gave back a part of it.
+/// Nor where the receiver cannot answer, and repair symbols gave back a part of it.
 #[test]
 fn what_is_played_again_without_a_return_channel_is_not_delivered_again() {
     let (now, coded) = (Instant::now(), CASES[2]);

@@ -253,7 +253,7 @@ fn a_path_that_drops_fragments_carries_what_single_packets_do() {
     assert!(choice.black_holes == 1 && choice.probes <= 16, "{choice:?}");
 }
 
-/// Nobody tells that long packets are dropped from now on: reports stay away.
+/// No ICMP message tells that long packets are dropped from now on: reports stay away.
 #[test]
 fn a_path_that_begins_to_drop_long_packets_carries_short_ones() {
     let seed = 4;

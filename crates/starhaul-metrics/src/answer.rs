@@ -15,7 +15,7 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; c
 
 pub(crate) type Body = Either<Full<Bytes>, Channel<Bytes>>;
 
-/// An answer.
+/// An answer to an HTTP request.
 #[derive(Debug)]
 pub struct Answer(Response<Body>);
 
@@ -33,7 +33,7 @@ impl Answer {
         whole(StatusCode::OK, kind, Bytes::from_static(text.as_bytes()))
     }
 
-    /// OpenMetrics text.
+    /// An answer with status 200 and OpenMetrics text.
     pub fn metrics(text: Bytes) -> Self {
         whole(StatusCode::OK, OPEN_METRICS, text)
     }

@@ -102,7 +102,7 @@ struct Client {
 }
 
 impl Clients {
-    /// Ends the oldest connection where there are as many as may be, so that those that stay for nothing shut nobody out.
+    /// Ends the oldest connection where there are as many as may be, so that idle clients do not shut others out.
     async fn make_room(&mut self) {
         // Those that have ended have no place any more.
         while self.tasks.try_join_next().is_some() {}

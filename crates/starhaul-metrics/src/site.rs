@@ -4,7 +4,7 @@ use std::io;
 
 use crate::Answer;
 
-/// What is served.
+/// The resources that a program serves over HTTP.
 pub trait Site: Send + Sync + 'static {
     /// The answer to `GET` of this path, if there is anything.
     fn answer(&self, path: &str) -> Option<Answer>;
@@ -12,7 +12,7 @@ pub trait Site: Send + Sync + 'static {
     /// Where there is something, for those who asked elsewhere.
     fn places(&self) -> &'static str;
 
-    /// Hears that nobody can connect for now.
+    /// Called when no connection can be accepted for now, with the system's error.
     fn note_refused(&self, error: &io::Error) {
         let _ = error;
     }

@@ -153,7 +153,7 @@ impl BulkSocket {
         self.too_large.swap(usize::MAX, Ordering::Relaxed) != usize::MAX
     }
 
-    /// As [`UdpSocket::believe_again`].
+    /// Sends batches again where they were given up, as [`UdpSocket::believe_again`].
     pub(crate) fn believe_again(&self) -> bool {
         self.socket.believe_again()
     }

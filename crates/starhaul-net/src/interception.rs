@@ -136,7 +136,7 @@ impl Interception {
     fn begin(is_ipv4: bool, rules: impl Fn(u32) -> String) -> Result<Self, Error> {
         reclaim();
         // Who has a number's name may just be removing what a killed process left there. Without it a number is taken only where none
-        // is left with it: anybody on this host can take all names.
+        // is left with it: any process on this host can take all names.
         for must_have_name in [true, false] {
             for number in NUMBERS {
                 match Self::try_begin(is_ipv4, &rules(number), number, must_have_name) {
@@ -237,12 +237,12 @@ fn take_name(number: u32, socket: &UnixStream) -> std::io::Result<bool> {
     }
 }
 
-/// Marks the table of an owner that has its name: only those are removed when nobody has it any more.
+/// Marks the table of an owner that has its name: only such tables are removed when no process has the name any more.
 fn held(number: u32) -> String {
     format!("create chain inet {TABLES}{number} {HELD}\n")
 }
 
-/// Removes the rules of those that were killed with all their processes: they go on taking what passes, and nobody has their names.
+/// Removes the rules of those that were killed with all their processes: they go on taking what passes, and no process has their names.
 fn reclaim() {
     let mut command = Command::new("nft");
     command
@@ -323,7 +323,7 @@ fn set(is_ipv4: bool, networks: &[Prefix]) -> String {
 fn connections(socket: SocketAddr, passing: &Passing<'_>, number: u32) -> String {
     let ip = version(socket.is_ipv4());
     // What belongs to no connection of ours, as an answer to a connection from elsewhere, is left alone. The flags are first, for they spare
-    // all packets of open connections the rest, the look at the routes above all.
+    // all packets of open connections the rest, the lookup of the routes above all.
     let mut matching = "tcp flags & (fin | syn | rst | ack) == syn ".to_owned();
     if let Some(interface) = passing.interface {
         let _ = write!(matching, "iifname \"{interface}\" ");
@@ -411,7 +411,7 @@ fn datagrams(socket: SocketAddr, targets: &[IpAddr], number: u32) -> String {
              tproxy {ip} to {to}:{port} meta mark set {number} counter accept"
         );
         if target.is_ipv6() {
-            // What the relay sends in the target's name no router cuts: the word that it is too long is the relay's.
+            // What the relay sends in the target's name no router cuts: the ICMPv6 error that it is too long is for the relay.
             let _ = writeln!(
                 text,
                 "add rule inet starhaul_{number} passing {ip} daddr {target} icmpv6 type packet-too-big \

@@ -92,14 +92,14 @@ struct Place {
     strangers: u64,
 }
 
-/// Where a neighbour is.
+/// Addresses of a neighbour, and when it was heard there.
 #[derive(Debug, Default)]
 struct Neighbour {
     /// From the intercepted address that it sends to, if any.
     way: Option<Way>,
     /// Where a hello came from last that may be a replay: one hello more goes there, and nothing else.
     unproven: Option<Way>,
-    /// Where it was before it moved last. Someone may have moved it who overtook it with its own packet: it is found there again, whatever else
+    /// Where it was before it moved last. A host that overtook it with its own packet may have moved it: it is found there again, whatever else
     /// comes.
     former: Option<SocketAddr>,
     /// When it was heard last, beyond hellos that may be replays, and when it was sought at another address.
@@ -184,7 +184,7 @@ impl LeotpDriver {
         self.options.address
     }
 
-    /// The node.
+    /// The node that this driver runs.
     pub fn node(&mut self) -> &mut Node {
         &mut self.place.node
     }

@@ -1,5 +1,5 @@
-//! Listening local stream sockets at a path: the place may be mistyped, so nothing is removed there but a socket that
-//! nobody serves any more.
+//! Listening local stream sockets at a path: the place may be mistyped, so nothing is removed there but a socket that no process serves any
+//! more.
 
 use std::{
     fs::{File, OpenOptions},
@@ -72,7 +72,7 @@ impl LocalSocketFile {
         }
     }
 
-    /// Where it is.
+    /// Path of the socket.
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -19,10 +19,10 @@ const KNOWN: Duration = Duration::from_secs(60);
 /// Stack of a lookup's thread; the resolver and its modules need little.
 const STACK_BYTES: usize = 512 << 10;
 
-/// Where a peer is.
+/// The address of a peer, or its name and port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PeerAddress {
-    /// At this address.
+    /// A fixed address and port.
     At(SocketAddr),
     /// Where the system's resolver says: host:port.
     Named(String),

@@ -40,7 +40,7 @@ pub enum LightChoice {
     Auto,
     /// ICMP, or an error.
     Icmp,
-    /// UDP echo.
+    /// UDP, which needs no privilege.
     Udp,
 }
 

@@ -78,7 +78,7 @@ pub struct Datagram<'a> {
 /// Datagrams of one sender that the kernel joined (GRO).
 #[derive(Clone, Copy, Debug)]
 pub struct Message<'a> {
-    /// Who sent them.
+    /// Address of the sender.
     pub remote: SocketAddr,
     /// To which of this host's addresses, if the kernel says so.
     pub local: Option<IpAddr>,
@@ -566,7 +566,7 @@ mod tests {
                 let late = std::time::Instant::now() + Duration::from_secs(20);
                 let ready = poller.wait(&[(&receiver, false)], Some(late)).unwrap();
                 assert!(ready[0].readable, "{} of {count} came", received.len());
-                // As long as the calls are full, nobody asks the poller.
+                // As long as the calls are full, the receiver does not ask the poller.
                 while receiver.try_recv(&mut buffer).unwrap() {
                     received.extend(buffer.datagrams().map(|d| (d.payload[0], d.payload.len())));
                     if !buffer.is_full() {

@@ -133,7 +133,7 @@ impl AsyncTun {
         Ok(())
     }
 
-    /// The device.
+    /// The device itself.
     pub fn get(&self) -> &Tun {
         self.0.get_ref()
     }

@@ -31,7 +31,7 @@ impl GroundStation {
         })
     }
 
-    /// The name.
+    /// Name of the station.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -41,7 +41,7 @@ impl GroundStation {
         (self.latitude_deg, self.longitude_deg)
     }
 
-    /// Where it is.
+    /// Position of the station on the ground.
     pub fn position(&self) -> Position {
         self.position
     }

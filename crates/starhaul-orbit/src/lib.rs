@@ -64,7 +64,7 @@ pub enum Error {
     /// A file could not be read.
     #[error("cannot read {file}: {reason}")]
     Read {
-        /// The file.
+        /// Path of the file.
         file: String,
         /// The system's error text.
         reason: String,
@@ -72,7 +72,7 @@ pub enum Error {
     /// A line of a TLE file does not follow its format.
     #[error("{file}:{line}: {reason}")]
     Line {
-        /// The file.
+        /// Path of the file.
         file: String,
         /// Line number, counted from 1.
         line: usize,
@@ -82,7 +82,7 @@ pub enum Error {
     /// A file with valid lines gives no constellation or path.
     #[error("{file}: {reason}")]
     File {
-        /// The file.
+        /// Path of the file.
         file: String,
         /// What is wrong with it.
         reason: String,
@@ -102,15 +102,15 @@ pub enum Error {
     Shell {
         /// The part of the text.
         text: String,
-        /// What is valid.
+        /// Values that are valid, as text for people.
         suggestion: String,
     },
     /// The text is no ground station.
     #[error("{text:?} is no ground station: {reason}")]
     Station {
-        /// The text.
+        /// The text that was given.
         text: String,
-        /// What is valid.
+        /// Why it is none, or what is valid.
         reason: String,
     },
 }

@@ -10,7 +10,7 @@ use crate::{
 /// Most ground stations of a network.
 const MAX_STATIONS: usize = 1_000;
 
-/// Which links there are.
+/// Rules for the links that exist.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rules {
     /// A station uses satellites from this elevation above its horizon on, degrees.
@@ -110,7 +110,7 @@ impl Network {
         })
     }
 
-    /// The satellites.
+    /// The satellites of the network.
     pub fn constellation(&self) -> &Constellation {
         &self.constellation
     }

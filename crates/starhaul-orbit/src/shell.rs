@@ -38,7 +38,7 @@ pub struct Shell {
     pub satellites: u16,
     /// Revolutions per day of the unperturbed orbit (Brouwer's mean motion).
     pub revolutions_per_day: f64,
-    /// Inclination, degrees.
+    /// Inclination of the orbits, in degrees.
     pub inclination_deg: f64,
     /// Distance of satellites in neighbouring planes.
     pub phasing: Phasing,

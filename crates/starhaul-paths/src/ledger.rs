@@ -50,11 +50,11 @@ impl<T> Record<T> {
 pub struct Fated<T> {
     /// Its number on the path.
     pub sequence: u64,
-    /// When it was sent.
+    /// When the datagram was sent.
     pub sent: Instant,
-    /// Its length.
+    /// Length of the datagram in bytes.
     pub bytes: usize,
-    /// What it carried.
+    /// What the sender noted with it.
     pub item: T,
     /// The peer acknowledges such a datagram.
     pub elicits_ack: bool,

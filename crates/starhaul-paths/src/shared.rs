@@ -1,4 +1,4 @@
-//! Whether two paths share a bottleneck: the question of RFC 8382, answered for the two paths of one sender, where more is known. Packets that
+//! Whether two paths share a bottleneck: what RFC 8382 asks, answered for the two paths of one sender, where more is known. Packets that
 //! left at one time wait in a common queue for equally long, so that the round trips of both paths vary by the same number of milliseconds,
 //! while queues apart from each other may at most look alike. It is a hint: nothing is decided by it.
 //!

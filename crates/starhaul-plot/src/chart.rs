@@ -4,9 +4,9 @@ mod labels;
 
 use std::fmt::Write;
 
-/// Width and height of a chart of the usual size.
+/// Width of a chart of the usual size, in pixels.
 pub const WIDTH: f64 = 420.0;
-/// See [`WIDTH`].
+/// Height of a chart of the usual size, in pixels.
 pub const HEIGHT: f64 = 230.0;
 const LEFT: f64 = 46.0;
 const RIGHT: f64 = 10.0;

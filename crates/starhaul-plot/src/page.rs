@@ -23,7 +23,7 @@ pub fn page(title: &str, style: &str, body: &Markup) -> String {
     page.into_string()
 }
 
-/// What the colours of a page stand for: class and words.
+/// What the colours of a page stand for: class of colour and text.
 pub fn keys<'a>(marks: impl IntoIterator<Item = (&'a str, &'a str)>) -> Markup {
     html! {
         @for (class, words) in marks {

@@ -18,7 +18,7 @@ const LARGE_CHARACTERS: usize = 116;
 /// What stands on the sheet; all text is as people read it, not yet escaped.
 #[derive(Clone, Debug, Default)]
 pub struct Sheet<'a> {
-    /// The headline.
+    /// Headline of the sheet.
     pub title: &'a str,
     /// Below the title, each from a line of its own.
     pub sentences: Vec<String>,
@@ -43,7 +43,7 @@ pub struct Panel {
     pub heading: Option<(String, String)>,
     /// Of the chart; [`LINE_WIDTH`] is its width.
     pub height: f64,
-    /// From [`crate::Chart::svg`].
+    /// The chart as SVG, from [`crate::Chart::svg`].
     pub chart: String,
 }
 

@@ -12,13 +12,13 @@ const LINE: f64 = 20.0;
 /// Charts of the usual size in rows, below a caption and what was found of each system; all text is as people read it.
 #[derive(Clone, Debug)]
 pub struct Tiles<'a> {
-    /// What was measured.
+    /// Caption: what was measured.
     pub caption: &'a str,
     /// Class of colour, name and figures of each system.
     pub legend: &'a [(&'a str, String)],
     /// Charts beside each other.
     pub columns: u32,
-    /// From [`crate::Chart::svg`].
+    /// The charts as SVG, from [`crate::Chart::svg`].
     pub charts: &'a [String],
 }
 

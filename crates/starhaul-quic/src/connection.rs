@@ -40,7 +40,7 @@ pub(crate) enum Stage {
     AwaitHello,
     /// Part of the session; carries datagrams once the handshake is confirmed on both sides.
     Joined,
-    /// Datagrams flow.
+    /// Up, and datagrams flow.
     Up,
     /// Closed by us or lost; only its last packets are left.
     Closed,

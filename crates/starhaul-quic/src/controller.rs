@@ -34,7 +34,7 @@ use outstanding::Outstanding;
 pub(crate) use train::TRAIN_PACKETS;
 use train::TrainFlight;
 
-/// Whoever waits for the pace asks again after this time.
+/// A connection that waits for the pacer asks it again after this time at the latest.
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 /// An acknowledgement that the pacer keeps waiting for less than this leaves with the data.
 const LEAST_PASSED: Duration = Duration::from_millis(2);
@@ -46,14 +46,14 @@ pub(crate) const PACKET_OVERHEAD: usize = 38;
 /// What became of a datagram.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum DatagramFate {
-    /// Acknowledged.
+    /// The peer acknowledged it.
     Acked { at: Instant, sequence: u32 },
-    /// Declared lost.
+    /// It was declared lost.
     Lost { at: Instant, sequence: u32 },
 }
 
 impl DatagramFate {
-    /// Of which datagram.
+    /// Sequence number of the datagram.
     pub(crate) fn sequence(&self) -> u32 {
         match *self {
             Self::Acked { sequence, .. } | Self::Lost { sequence, .. } => sequence,

@@ -195,7 +195,7 @@ pub enum SignalTarget {
 pub struct Transmit {
     /// The socket to send from.
     pub local: LocalId,
-    /// The destination.
+    /// The address to send to.
     pub remote: SocketAddr,
     /// The address of this host to send from, to which the peer sends; `None` lets the kernel choose.
     pub source: Option<IpAddr>,
@@ -214,14 +214,14 @@ pub enum NodeEvent {
     Connected(SessionHandle),
     /// A trusted peer opened a session.
     Accepted {
-        /// The session.
+        /// Handle of the session.
         session: SessionHandle,
-        /// Its peer.
+        /// The key of the peer that opened it.
         peer: PublicKey,
     },
     /// The session ended; `None` when closed in order. Its handle is not valid any more.
     Closed {
-        /// The session.
+        /// Handle of the session.
         session: SessionHandle,
         /// The reason, if it did not end in order.
         error: Option<Error>,
@@ -230,23 +230,23 @@ pub enum NodeEvent {
     },
     /// A path came up, for the first time or again.
     PathUp {
-        /// The session.
+        /// Handle of the session.
         session: SessionHandle,
-        /// The path.
+        /// Number of the path in the session.
         path: PathId,
-        /// Its name.
+        /// Name of the path.
         name: String,
     },
     /// A path was lost, or its first attempt failed; the side that opened the session tries it
     /// again while the session lives.
     PathDown {
-        /// The session.
+        /// Handle of the session.
         session: SessionHandle,
-        /// The path.
+        /// Number of the path in the session.
         path: PathId,
-        /// Its name.
+        /// Name of the path.
         name: String,
-        /// The reason.
+        /// Why it is down, as text for people.
         reason: String,
     },
     /// A peer tried to connect with a key that is not trusted, and was refused.
@@ -258,9 +258,9 @@ pub enum NodeEvent {
     },
     /// An event of the session's streams.
     Session {
-        /// The session.
+        /// Handle of the session.
         session: SessionHandle,
-        /// The event.
+        /// What happened to the streams.
         event: Event,
     },
 }
@@ -268,13 +268,13 @@ pub enum NodeEvent {
 /// Totals of a path over all its connections: session datagrams, without the headers of the layers below.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PathTotals {
-    /// Bytes sent.
+    /// Bytes of session datagrams sent.
     pub bytes_sent: u64,
-    /// Bytes received.
+    /// Bytes of session datagrams received.
     pub bytes_received: u64,
-    /// Datagrams sent.
+    /// Session datagrams sent.
     pub datagrams_sent: u64,
-    /// Datagrams sent and declared lost.
+    /// Session datagrams sent and declared lost.
     pub datagrams_lost: u64,
     /// Bytes sent in datagrams with data of streams, by priority.
     pub sent_by_class: ClassBytes,

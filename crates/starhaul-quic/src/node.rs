@@ -70,7 +70,7 @@ pub struct Node {
     responses: VecDeque<Transmit>,
     /// Work that waits until the connection taken out of `conns` is put back.
     deferred: VecDeque<Deferred>,
-    /// Reused buffers.
+    /// A buffer that each transmit uses again.
     buffer: Vec<u8>,
     /// Buffers of batches that were sent.
     spare: Vec<Vec<u8>>,
@@ -84,7 +84,7 @@ pub struct Node {
     now: Instant,
 }
 
-/// One socket.
+/// A socket's endpoint and its state.
 struct Socket {
     endpoint: Endpoint,
     /// Peers may open sessions here.
@@ -412,7 +412,7 @@ impl Node {
         Ok(())
     }
 
-    /// Sets the greatest rate at which we send on a path, whoever opened it: UDP payload counted, acknowledgements included.
+    /// Sets the greatest rate at which we send on a path, also on one that the peer opened: UDP payload counted, acknowledgements included.
     ///
     /// # Errors
     /// The session or path is unknown.

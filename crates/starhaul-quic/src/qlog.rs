@@ -31,7 +31,7 @@ pub trait QlogFiles: Debug + Send + Sync {
     fn create(&self, name: &str) -> Option<QlogWriter>;
 }
 
-/// One file.
+/// A qlog file that is being written.
 struct Record {
     out: Option<QlogWriter>,
     beginning: Instant,

@@ -114,7 +114,7 @@ enum State {
     Asking {
         cookie: Cookie,
         keys: Box<SessionKeys>,
-        /// When the challenge came.
+        /// When the server's challenge came.
         since: Instant,
         sent: Option<Instant>,
     },

@@ -37,7 +37,7 @@ pub struct Recording {
     pub begin: Begin,
     /// Capacity and one-way delay of the path.
     pub trace: Trace,
-    /// Random loss.
+    /// Random loss of the path.
     pub loss: LossEstimate,
     /// Start of the trace, by the client's clock.
     pub started: Duration,

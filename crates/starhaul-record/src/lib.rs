@@ -142,7 +142,7 @@ impl Transmit {
     }
 }
 
-/// Why a recording failed.
+/// The reasons for which a recording fails.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -169,7 +169,7 @@ pub enum Error {
     /// A journal is damaged before its last line.
     #[error("{file}:{line}: {reason}")]
     Journal {
-        /// The file.
+        /// Path of the file.
         file: String,
         /// Line number, counted from 1.
         line: usize,
@@ -179,9 +179,9 @@ pub enum Error {
     /// A journal holds too little for a trace.
     #[error("{file}: {reason}")]
     TooLittle {
-        /// The file.
+        /// Path of the file.
         file: String,
-        /// What is missing.
+        /// What the recording lacks, as text for people.
         reason: String,
     },
 }

@@ -17,7 +17,7 @@ const DEFAULT_QUEUE_US: i64 = 50_000;
 pub struct LossEstimate {
     /// Packets counted, lost ones included.
     pub packets: u64,
-    /// Packets lost.
+    /// Packets among them that were lost.
     pub lost: u64,
     /// Runs of lost packets.
     pub bursts: u64,

@@ -77,7 +77,7 @@ pub enum ServerEvent {
     Refused {
         /// The client's address.
         client: SocketAddr,
-        /// The reason.
+        /// Why the server refused it.
         reason: Refusal,
     },
     /// A recording ended.

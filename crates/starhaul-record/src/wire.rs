@@ -68,7 +68,7 @@ pub enum Refusal {
     RateBusy,
 }
 
-/// One message.
+/// A message between client and server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Message {
     Hello {

@@ -71,7 +71,7 @@ impl Clock {
         self.start + since.mul_f64(1.0 + self.ppm * 1e-6)
     }
 
-    /// When it shows this.
+    /// The true time at which the clock shows this.
     fn at(&self, shown: Instant) -> Instant {
         let since = shown.saturating_duration_since(self.start);
         // Rounded up: a timer is due then.

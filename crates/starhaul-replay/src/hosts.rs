@@ -22,9 +22,9 @@ const SENT_BYTES: usize = 8;
 /// One of the two hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Host {
-    /// From which `up` leads.
+    /// The host from which the direction `up` leads.
     Near,
-    /// To which `up` leads.
+    /// The host to which the direction `up` leads.
     Far,
 }
 

@@ -27,7 +27,7 @@ impl NetworkNamespace {
         })
     }
 
-    /// The same for whoever may: an ordinary user becomes root in a user namespace of this process, which is returned too.
+    /// The same with the rights that it needs: an ordinary user becomes root in a user namespace of this process, which is returned too.
     pub(crate) fn create_as_root() -> Result<(Self, bool), Error> {
         let refused = |source| Error::Namespace { source };
         match Self::create() {

@@ -14,7 +14,7 @@ pub struct Program(Option<Running>);
 
 /// How programs are started at the nodes of one network.
 pub(crate) struct Programs {
-    /// See [`ReplaySpec::supervisor`](crate::ReplaySpec::supervisor).
+    /// The command that starts and ends programs: [`ReplaySpec::supervisor`](crate::ReplaySpec::supervisor).
     pub(crate) supervisor: Vec<OsString>,
     pub(crate) environment: Vec<(String, String)>,
 }
@@ -33,7 +33,7 @@ impl Programs {
         Ok(Program(Some(server)))
     }
 
-    /// Starts a program that nothing is waited for, with ordinary priority: it may be anyone's, and one that spins with real-time
+    /// Starts a program that nothing is waited for, with ordinary priority: it may be any program, and one that spins with real-time
     /// priority takes the whole computer.
     pub(crate) fn start(
         &self,

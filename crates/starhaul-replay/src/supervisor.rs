@@ -48,7 +48,7 @@ const HANDED_ON: [i32; 7] = [
     libc::SIGUSR2,
     libc::SIGCONT,
 ];
-/// Those of them by which whoever started this process ends it.
+/// Those of them by which the program that started this process ends it.
 const ENDING: [i32; 4] = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM];
 /// The exit codes of a shell for a command that cannot be started.
 const NOT_FOUND: u8 = 127;
@@ -313,7 +313,7 @@ static PENDING: AtomicI32 = AtomicI32::new(0);
 /// A signal to end came to this process, for a command or since.
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
-/// The command has ended, and what remains may wait for a file that nobody reads.
+/// The command has ended, and what remains may wait for a reader of a file.
 static FINISHING: AtomicBool = AtomicBool::new(false);
 
 /// Whether signals end this process, as before its first command, while there is no other.

@@ -26,7 +26,7 @@ const QUEUED: [usize; 3] = [10, 1_000, 10_000];
 const ASKING: [(u32, usize); 4] = [(1, 1), (2, 1), (2, 44), (8, 44)];
 /// Polled in one iteration; so much less than waits that the queue stays as long as it is.
 const FRAGMENTS: u32 = 500;
-/// 100 fragments.
+/// Length of a block: 100 fragments.
 const BLOCK_BYTES: usize = 130_000;
 const ROUNDS: usize = 25;
 

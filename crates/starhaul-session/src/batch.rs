@@ -17,7 +17,7 @@ pub struct PathDatagram {
 /// What may leave on a path now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
-    /// Most datagrams.
+    /// Greatest number of datagrams in the batch.
     pub datagrams: usize,
     /// Bytes of packets that the path's window and pacer allow.
     pub bytes: u64,

@@ -6,7 +6,7 @@ const MOST: usize = 16;
 /// Bytes by priority.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClassBytes {
-    /// In order of priority.
+    /// Priority and its bytes, in order of priority.
     known: Vec<(u8, u64)>,
     others: u64,
 }

@@ -15,7 +15,7 @@ pub trait Observer: Debug + Send {
     fn on_fact(&mut self, now: Instant, fact: &Fact<'_>);
 }
 
-/// All who observe a session.
+/// All observers of a session.
 #[derive(Debug, Default)]
 pub(crate) struct Observers(Vec<Box<dyn Observer>>);
 
@@ -28,7 +28,7 @@ impl Observers {
         self.0.is_empty()
     }
 
-    /// Passes on the fact, which costs nothing where no one observes.
+    /// Passes the fact on; without observers it is not even made.
     pub(crate) fn note<'a>(&mut self, now: Instant, fact: impl FnOnce() -> Fact<'a>) {
         if self.0.is_empty() {
             return;
@@ -45,26 +45,26 @@ impl Observers {
 pub enum Fact<'a> {
     /// The price of a path changed.
     PathCost {
-        /// Its number.
+        /// Number of the path.
         path: PathId,
         /// Price per byte; only the order matters.
         cost: f64,
     },
     /// A path came up.
     PathUp {
-        /// Its number.
+        /// Number of the path.
         path: PathId,
         /// Price per byte; only the order matters.
         cost: f64,
     },
     /// A path fell silent: what it carried is sent again over the others.
     PathSilent {
-        /// Its number.
+        /// Number of the path.
         path: PathId,
     },
     /// A path is gone.
     PathDown {
-        /// Its number.
+        /// Number of the path.
         path: PathId,
     },
     /// Two paths were found to share a bottleneck or, after that, to have one each. It is a hint.
@@ -76,20 +76,20 @@ pub enum Fact<'a> {
     },
     /// A stream was opened.
     StreamOpened {
-        /// The stream.
+        /// Number of the stream.
         stream: StreamId,
-        /// By whom.
+        /// The side that opened it.
         opener: Side,
-        /// Its protection.
+        /// Protection of its blocks.
         mode: Mode,
     },
     /// The application gave the session a block.
     BlockQueued {
-        /// Its stream.
+        /// Stream of the block.
         stream: StreamId,
-        /// Its number.
+        /// Number of the block.
         block: BlockId,
-        /// Its length.
+        /// Length of the block in bytes.
         bytes: usize,
         /// Time until it must have arrived.
         deadline: Duration,
@@ -98,9 +98,9 @@ pub enum Fact<'a> {
     },
     /// The application changed a block.
     BlockUpdated {
-        /// Its stream.
+        /// Stream of the block.
         stream: StreamId,
-        /// Its number.
+        /// Number of the block.
         block: BlockId,
         /// Time from now until it must have arrived.
         deadline: Option<Duration>,
@@ -109,9 +109,9 @@ pub enum Fact<'a> {
     },
     /// A block was cut into fragments and coded, before its first fragment leaves or because paths became narrower.
     BlockCoded {
-        /// Its stream.
+        /// Stream of the block.
         stream: StreamId,
-        /// Its number.
+        /// Number of the block.
         block: BlockId,
         /// Fragments of data.
         data: usize,
@@ -122,15 +122,15 @@ pub enum Fact<'a> {
     },
     /// A fragment left on the path that the scheduler chose.
     FragmentSent {
-        /// Its stream.
+        /// Stream of the block.
         stream: StreamId,
-        /// Its block.
+        /// Block of the fragment.
         block: BlockId,
         /// Which code of the block, and which fragment of the code; redundancy counts on after the data.
         fragment: (u8, u8),
-        /// The number of its datagram.
+        /// Path and sequence number of the datagram that carries it.
         datagram: Datagram,
-        /// Why it is sent.
+        /// Why the fragment is sent.
         purpose: Purpose,
         /// In what time each usable path would have carried it there, as predicted with nothing ahead of it.
         arrivals: &'a [(PathId, Duration)],
@@ -143,14 +143,14 @@ pub enum Fact<'a> {
         start: u64,
         /// Offset after the last.
         end: u64,
-        /// The number of its datagram.
+        /// Path and sequence number of the datagram that carries them.
         datagram: Datagram,
         /// They left before: they were lost, or are repeated on a faster path.
         is_retransmission: bool,
     },
     /// A datagram was declared lost, or given up because its path fell silent or is gone.
     DatagramLost {
-        /// Its number.
+        /// Path and sequence number of the datagram.
         datagram: Datagram,
         /// The stream of which it carried a fragment or a frame.
         stream: Option<StreamId>,
@@ -159,20 +159,20 @@ pub enum Fact<'a> {
     },
     /// A block of ours ended: delivered, expired, cancelled or failed.
     BlockEnded {
-        /// Its stream.
+        /// Stream of the block.
         stream: StreamId,
-        /// Its number.
+        /// Number of the block.
         block: BlockId,
-        /// How.
+        /// Whether it was delivered, expired, cancelled or failed.
         outcome: Outcome,
     },
     /// A block of the peer is whole and goes to the application.
     BlockReceived {
-        /// Its stream.
+        /// Stream of the block.
         stream: StreamId,
-        /// Its number.
+        /// Number of the block.
         block: BlockId,
-        /// Its length.
+        /// Length of the block in bytes.
         bytes: usize,
         /// From sending until it was whole.
         latency: Duration,
@@ -184,9 +184,9 @@ pub enum Fact<'a> {
 /// A datagram on its path; the path's own qlog names it in the packet that carried it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Datagram {
-    /// The path.
+    /// The path that carries it.
     pub path: PathId,
-    /// Its number on the path.
+    /// Its sequence number on the path.
     pub sequence: u64,
 }
 

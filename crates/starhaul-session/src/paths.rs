@@ -237,7 +237,7 @@ impl Paths {
         self.table.iter_mut().map(|(id, path)| (*id, path))
     }
 
-    /// A path begins to be used: the others are probed at once, so that whoever needs them soon knows which of them live.
+    /// A path begins to be used: the others are probed at once, so that the scheduler soon knows which of them carry datagrams.
     pub(crate) fn wake(&mut self, now: Instant, used: PathId) {
         for (id, path) in &mut self.table {
             if *id != used && !path.monitor.is_suspect() {

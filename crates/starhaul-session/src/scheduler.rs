@@ -49,9 +49,9 @@ pub struct Class {
 /// A block that the application gave to the session.
 #[derive(Clone, Copy, Debug)]
 pub struct Offer {
-    /// Of its kind.
+    /// The class of the block.
     pub class: Class,
-    /// Its length.
+    /// Length of the block in bytes.
     pub bytes: usize,
     /// From now until it must have arrived.
     pub deadline: Duration,
@@ -77,7 +77,7 @@ pub struct Frame {
     pub backlog: u64,
     /// Bytes of the frame.
     pub bytes: u64,
-    /// What it may cost.
+    /// Whether it may take a dearer path to arrive sooner.
     pub thrift: Thrift,
 }
 
@@ -168,7 +168,7 @@ pub struct SchedulerStatus {
 /// How the blocks of one class are sent.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlannedClass {
-    /// Of its kind.
+    /// The class of the blocks.
     pub class: Class,
     /// The rate that was planned for, headers included.
     pub rate: Bandwidth,
@@ -181,15 +181,15 @@ pub struct PlannedClass {
 /// A path in a plan.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PlannedWay {
-    /// Where data leave first.
+    /// The path over which data leave first.
     pub path: PathId,
     /// The part of the class's data, 0 to 1.
     pub share: f64,
     /// Where they are sent again when lost, if they are.
     pub again: Option<PathId>,
-    /// Redundancy, for each data fragment, of those blocks that are coded, and the part of the way's data that is; 0 without.
+    /// Redundancy fragments for each data fragment of those blocks that are coded; 0 without redundancy.
     pub coding_rate: f64,
-    /// The same.
+    /// The part of the way's data that is coded, 0 to 1; 0 without redundancy.
     pub coded_share: f64,
 }
 
@@ -214,7 +214,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// The present.
+    /// The time of this decision.
     pub const fn now(&self) -> Instant {
         self.now
     }

@@ -20,11 +20,11 @@ const MAX_LATEST: usize = 256;
 /// Counters of one stream. For a stream of ours the outcomes of its blocks; for a peer's what arrived.
 #[derive(Clone, Debug)]
 pub struct StreamStats {
-    /// Its number.
+    /// Number of the stream.
     pub stream: StreamId,
     /// What it was opened with.
     pub label: Bytes,
-    /// Protection.
+    /// Protection of its blocks.
     pub mode: Mode,
     /// 0 is the most important.
     pub priority: u8,
@@ -187,13 +187,13 @@ impl EndedStreams {
 /// What a session knows of one path.
 #[derive(Clone, Debug)]
 pub struct PathStats {
-    /// Its number.
+    /// Number of the path.
     pub path: PathId,
     /// Price per byte.
     pub cost: f64,
     /// It has been silent for longer than an RTT; data go elsewhere.
     pub suspect: bool,
-    /// Smoothed RTT.
+    /// Smoothed round-trip time.
     pub smoothed_rtt: Duration,
     /// Lowest RTT lately.
     pub min_rtt: Duration,

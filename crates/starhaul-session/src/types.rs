@@ -13,9 +13,9 @@ pub const MAX_BLOCK_BYTES: usize = 256 * 127 * 1000;
 /// Client and server differ only in the parity of the stream numbers they open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// Opened the session.
+    /// The side that opened the session; its streams have even numbers.
     Client,
-    /// Accepted it.
+    /// The side that accepted the session; its streams have odd numbers.
     Server,
 }
 
@@ -46,11 +46,11 @@ pub enum Mode {
     /// Redundancy and retransmission.
     #[default]
     FecRetransmit,
-    /// Redundancy only.
+    /// Redundancy, without retransmission.
     Fec,
-    /// Retransmission only.
+    /// Retransmission, without redundancy.
     Retransmit,
-    /// Neither.
+    /// Neither redundancy nor retransmission.
     None,
     /// Every fragment on two paths; nothing is retransmitted.
     Duplicate,
@@ -83,7 +83,7 @@ impl Mode {
 /// What a stream is opened with.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StreamConfig {
-    /// Protection.
+    /// How lost fragments of its blocks are replaced.
     pub mode: Mode,
     /// Deadline of blocks that name none; at most about 49 days, in whole milliseconds.
     pub deadline: Duration,
@@ -132,7 +132,7 @@ pub struct BlockOptions {
 /// How a block ended; each block ends in exactly one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Arrived whole.
+    /// All of it arrived.
     Delivered {
         /// From `send_block` to complete at the receiver.
         latency: Duration,
@@ -170,36 +170,36 @@ pub enum ExpiredCause {
 pub enum Event {
     /// The peer opened a stream.
     StreamOpened {
-        /// Its number.
+        /// Number of the stream.
         stream: StreamId,
         /// What it was opened with.
         config: StreamConfig,
     },
     /// A whole block arrived.
     BlockReceived {
-        /// Its stream.
+        /// Stream of the block.
         stream: StreamId,
-        /// Its number.
+        /// Number of the block.
         block: BlockId,
-        /// Its bytes.
+        /// The bytes of the block.
         data: Bytes,
         /// From the peer's `send_block` until complete here, by the estimated clock offset.
         latency: Duration,
     },
     /// The sender gave up a block, or an ordered stream had to go on without it; only the opener's number is known of it.
     BlockMissing {
-        /// Its stream.
+        /// Stream of the block.
         stream: StreamId,
-        /// Its number.
+        /// Number of the block.
         block: BlockId,
     },
     /// A block of ours ended.
     BlockOutcome {
-        /// Its stream.
+        /// Stream of the block.
         stream: StreamId,
-        /// Its number.
+        /// Number of the block.
         block: BlockId,
-        /// How.
+        /// Whether it was delivered, expired, cancelled or failed.
         outcome: Outcome,
     },
     /// A reliable stream has bytes, or its end, to read.
@@ -208,16 +208,16 @@ pub enum Event {
     Writable(StreamId),
     /// The peer abandoned its direction of a reliable stream.
     Reset {
-        /// The stream.
+        /// Number of the stream.
         stream: StreamId,
-        /// The application's code.
+        /// The error code that the peer's application gave.
         code: u32,
     },
     /// The peer no longer reads our direction of a reliable stream.
     Stopped {
-        /// The stream.
+        /// Number of the stream.
         stream: StreamId,
-        /// The application's code.
+        /// The error code that the peer's application gave.
         code: u32,
     },
     /// The peer finished a deadline stream and every block of it has ended.
@@ -249,15 +249,15 @@ pub enum StreamError {
     /// The peer reset its direction.
     #[error("the peer reset stream {} with code {code}", .stream.0)]
     Reset {
-        /// The stream.
+        /// Number of the stream.
         stream: StreamId,
-        /// The peer's code.
+        /// The error code that the peer's application gave.
         code: u32,
     },
     /// Too much waits already; wait for outcomes, or send less.
     #[error("the session holds {held} of {limit} bytes; wait for outcomes before sending more")]
     QueueFull {
-        /// Bytes held.
+        /// Bytes of blocks and streams that the session holds for sending.
         held: usize,
         /// The bound, `SessionConfig::max_send_bytes`.
         limit: usize,
@@ -299,9 +299,9 @@ pub enum ProtocolError {
     /// It acted on a stream in a way that the stream's kind or state does not allow.
     #[error("the peer misused stream {}: {what}", .stream.0)]
     StreamState {
-        /// The stream.
+        /// Number of the stream.
         stream: StreamId,
-        /// What was wrong.
+        /// The misuse, as the message shows it.
         what: &'static str,
     },
 }

@@ -31,7 +31,7 @@ pub(crate) struct Header {
     pub(crate) sent_micros: u32,
 }
 
-/// What a datagram carries.
+/// The content of a datagram, by its type.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Body {
     Fragment(Fragment),

@@ -23,7 +23,7 @@ pub trait Node {
     /// Puts the next packets to send into `out`; called after every input until it puts none.
     fn poll_transmit(&mut self, now: Instant, out: &mut VecDeque<Packet<Self::Load>>);
 
-    /// When [`Node::handle_timeout`] is due.
+    /// The time at which [`Node::handle_timeout`] is due.
     fn poll_timeout(&mut self) -> Option<Instant>;
 
     /// Handles the timer returned by [`Node::poll_timeout`].

@@ -21,28 +21,28 @@ use starhaul_net::{BulkSocket, IoMode, Poller, RecvBuffer, ltp::LtpDriver};
 pub use self::alone::{Alone, alone};
 use crate::Error;
 
-/// What to measure.
+/// Sizes and system calls of a measurement.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Bytes of block data per segment, or that they adapt.
     pub segment: SegmentSize,
     /// Bytes of the block.
     pub block_bytes: usize,
-    /// Which system calls.
+    /// The kinds of system calls that are measured one after the other.
     pub modes: Vec<IoMode>,
     /// How often each is measured after a first transfer that is not counted; the median counts.
     pub repeats: usize,
 }
 
-/// What was measured.
+/// The figures of a measurement.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// Bytes of the largest IP packet that leaves whole over loopback, if the kernel says so: larger segments are fragmented.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mtu: Option<usize>,
-    /// Raw UDP.
+    /// Rates of raw UDP, which bound those of LTP.
     pub ceilings: Vec<Ceiling>,
-    /// LTP.
+    /// Rates of LTP over the same sockets.
     pub rows: Vec<Row>,
 }
 

@@ -18,7 +18,7 @@ pub enum Error {
     /// A local file cannot be read or written.
     #[error("{}: {source}", .file.display())]
     File {
-        /// The file.
+        /// Path of the file.
         file: PathBuf,
         /// The system's error.
         source: io::Error,

@@ -36,11 +36,11 @@ const LOOK_EVERY: Duration = Duration::from_secs(60);
 pub struct Received {
     /// The engine that sent it.
     pub from: EngineId,
-    /// Where it was stored.
+    /// Path under which it was stored.
     pub path: PathBuf,
-    /// Its bytes.
+    /// Length of the file in bytes.
     pub length: u64,
-    /// Its SHA-256.
+    /// SHA-256 of the file.
     pub hash: [u8; 32],
 }
 
@@ -93,8 +93,8 @@ impl FileReceiver {
         self
     }
 
-    /// Handles what the engine tells, and returns a file that is complete now. What is wrong with a file is told to its sender; one to whom
-    /// nothing can be told has patience of its own.
+    /// Handles what the engine tells, and returns a file that is complete now. What is wrong with a file is told to its sender; a sender
+    /// that cannot be told gives up after a time of its own.
     pub fn handle(&mut self, driver: &mut LtpDriver, event: Event) -> Option<Received> {
         let Event::RedPart { session, block, .. } = event else {
             return None;
@@ -106,7 +106,7 @@ impl FileReceiver {
         };
         let transfer = chunk.transfer;
         let mut stored = self.store(from, &chunk);
-        // What nobody continues makes room for what comes.
+        // Files whose senders are gone make room for what comes.
         if stored.as_ref().is_err_and(is_full) && self.drop_gone(driver, GONE_IF_FULL) > 0 {
             stored = self.store(from, &chunk);
         }
@@ -285,7 +285,7 @@ fn is_part(name: &str) -> bool {
 }
 
 impl Drop for FileReceiver {
-    /// Nobody continues what is unfinished.
+    /// Removes unfinished files, which no other receiver continues.
     fn drop(&mut self) {
         for file in self.unfinished.values() {
             // As above.
@@ -439,7 +439,7 @@ mod tests {
         names
     }
 
-    /// A power cut left parts that nobody ever removed.
+    /// Parts that a power cut left were never removed.
     #[test]
     fn what_a_crash_left_goes_and_what_another_receiver_has_stays() {
         let folder = tempfile::tempdir().unwrap();

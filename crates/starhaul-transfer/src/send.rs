@@ -32,11 +32,11 @@ const TRY_ADDRESS: Duration = Duration::from_secs(1);
 /// Bytes of the file that are sent before one of several addresses has answered: the others lose no more, and the answer comes at once
 /// also over a slow link.
 const PROBE_BYTES: u64 = 1000;
-/// How long after the last acknowledgement the far side's word is awaited at least, and in addition so many times as long as it takes to
-/// answer, before an engine of another number counts as the far side.
+/// How long after the last acknowledgement the far side's verdict on the file is awaited at least, and in addition so many times as long as
+/// it takes to answer, before an engine of another number counts as the far side.
 const AWAIT_WORD: Duration = Duration::from_secs(2);
 const AWAIT_WORD_ANSWERS: u32 = 3;
-/// So much later such an engine must have been heard again: it repeats what nobody acknowledges.
+/// So much later such an engine must have been heard again: it repeats segments that are not acknowledged.
 const HEARD_AGAIN: Duration = Duration::from_millis(50);
 /// How often progress is told.
 const TELL_EVERY: Duration = Duration::from_millis(100);
@@ -285,7 +285,7 @@ impl Progress {
 }
 
 /// The engine of another number that tells what became of the file, from where the named one acknowledged all of it. A datagram alone says
-/// nothing: anybody may have sent it.
+/// nothing: any host may have sent it.
 #[derive(Debug, Default)]
 struct Other {
     has_looked: bool,
@@ -296,7 +296,7 @@ struct Other {
 }
 
 impl Other {
-    /// Takes note of who was heard since the last look; what was heard before the first does not count.
+    /// Notes the engine of another number that was heard since the last call; what was heard before the first does not count.
     fn look(&mut self, now: Instant, engine: &mut Engine, named: EngineId) {
         let spoke = engine.take_other_engine(named);
         let is_first = !std::mem::replace(&mut self.has_looked, true);
@@ -315,7 +315,7 @@ impl Other {
     }
 }
 
-/// Why nobody tells what became of the file, if an engine of another number has spoken.
+/// Why the outcome of the file is not known, if an engine of another number has sent something.
 fn other_engine(driver: &mut LtpDriver, named: EngineId) -> Option<Error> {
     let answers = driver.engine().other_engine(named)?;
     Some(Error::OtherEngine { answers, named })
@@ -477,7 +477,7 @@ mod tests {
         }
     }
 
-    /// A second of data at the rate of the link went to each address where nobody is.
+    /// A second of data at the rate of the link went to each address at which no engine is.
     #[test]
     fn little_is_sent_to_an_address_that_has_not_answered() {
         let unused = UdpSocket::bind("127.0.0.1:0").unwrap();

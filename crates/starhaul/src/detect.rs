@@ -38,7 +38,7 @@ pub(crate) struct Arguments {
     /// there, and UDP echo goes to its port
     #[arg(long, value_name = "HOST", env = "STARHAUL_SERVER", default_value = ANYWHERE)]
     toward: String,
-    /// How to probe
+    /// Kind of probes that are sent
     #[arg(long, value_enum, default_value_t = Method::Auto)]
     by: Method,
     /// Time between two probes
@@ -72,7 +72,7 @@ pub(crate) struct Arguments {
 enum Method {
     /// ICMP where it is permitted and answered, else UDP
     Auto,
-    /// ICMP echo
+    /// ICMP echo requests to the target
     Icmp,
     /// UDP echo to the far end
     Udp,

@@ -63,7 +63,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     runtime.block_on(check_peer(arguments, config.as_ref()))?;
     let findings = runtime.block_on(examine(arguments, config.as_ref()));
     let findings = finding::settle(findings);
-    // A silent resolver may hold a thread of the runtime for longer than anyone wants to wait.
+    // A silent resolver may hold a thread of the runtime for longer than the user wants to wait.
     runtime.shutdown_background();
     let problems = findings
         .iter()

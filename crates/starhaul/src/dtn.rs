@@ -62,7 +62,7 @@ enum Action {
     Receive(ReceiveArguments),
     /// Ask a node for answers over bundles, and print how long each took
     Ping(PingArguments),
-    /// Show what a node holds, and when it talks to whom
+    /// Show what a node holds, and when its contacts with neighbours begin and end
     Status(StatusArguments),
     /// Measure how many bundles this host carries over loopback, beside LTP alone in the same run
     Bench(bench::Arguments),
@@ -116,10 +116,10 @@ struct ReceiveArguments {
 struct PingArguments {
     /// The node, as ipn:3.0 or dtn://station/, or an endpoint that answers
     eid: String,
-    /// How often to ask
+    /// Number of requests
     #[arg(long, value_name = "N", default_value_t = 1)]
     count: u32,
-    /// Time between two questions
+    /// Time between two requests
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_duration)]
     interval: Duration,
     /// How long to wait for each answer
@@ -358,7 +358,7 @@ async fn ping(arguments: PingArguments) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether this answer comes in time; late ones of earlier questions are passed over.
+/// Whether this answer comes in time; late ones of earlier requests are passed over.
 async fn answer(client: &mut Client, question: &[u8], until: Instant) -> anyhow::Result<bool> {
     loop {
         let patience = until.saturating_duration_since(Instant::now());

@@ -83,7 +83,7 @@ struct Link {
     #[arg(long, value_name = "SHARE", value_parser = starhaul_units::parse_share)]
     repair: Option<f64>,
     /// Nothing comes back over this link: nothing is acknowledged or sent again. To send, --rate and --repair are needed, and
-    /// nobody can tell whether the file arrives
+    /// the sender does not learn whether the file arrives
     #[arg(long)]
     one_way: bool,
     /// System calls that carry the segments
@@ -99,7 +99,7 @@ struct Link {
 
 #[derive(clap::Args)]
 struct SendArguments {
-    /// The file
+    /// File to send
     file: PathBuf,
     /// The receiver, as host or host:port [default port: 1113]
     #[arg(long, value_name = "ADDR")]
@@ -288,7 +288,7 @@ fn send(arguments: &SendArguments) -> anyhow::Result<ExitCode> {
     );
     match printed {
         Err(error) if !error.is::<Closed>() => Err(error),
-        // Whoever reads the output, the exit code says that nobody knows.
+        // Whether or not the output is read, the exit code says that the outcome is unknown.
         _ => Ok(ExitCode::from(UNKNOWN)),
     }
 }
@@ -340,7 +340,7 @@ fn receiver_config(link: &Link, config: &PeerConfig) -> anyhow::Result<EngineCon
         most: MOST_PEERS,
         config: Box::new(config.clone()),
     };
-    // Whoever sends may begin blocks without end.
+    // A sender may begin blocks without end.
     let most = memory_share().unwrap_or(usize::MAX);
     engine_config.receive_memory = engine_config.receive_memory.min(most);
     Ok(engine_config)
@@ -392,7 +392,7 @@ fn receive(arguments: &ReceiveArguments) -> anyhow::Result<()> {
             if let Some(file) = files.handle(&mut driver, event) {
                 let path = file.path.display().to_string();
                 let printed = print(format!("{}  {}\n", hex(&file.hash), printable(&path)));
-                // The sender learns what became of its file whoever reads this.
+                // The sender learns what became of its file, whether or not this output is read.
                 is_done |= arguments.once || printed.is_err();
                 told = told.and(printed);
             }

@@ -62,7 +62,7 @@ struct Arguments {
     /// [default: info; warn for the demo, error for `dtn bench`]
     #[arg(long, value_name = "LEVEL", env = "STARHAUL_LOG")]
     log: Option<String>,
-    /// How to write it
+    /// Format of the log
     #[arg(
         long,
         value_name = "FORMAT",
@@ -149,7 +149,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// What the words of the command line say; ends the program where they are wrong.
+/// Parses the arguments of the command line; ends the program where they are wrong.
 fn matches(words: &[OsString]) -> ArgMatches {
     match command().try_get_matches_from(words) {
         Ok(matches) => matches,

@@ -16,13 +16,13 @@ use self::reference::File;
 
 #[derive(clap::Args)]
 pub(crate) struct CompletionsArguments {
-    /// For which shell
+    /// Shell that the script is for
     shell: clap_complete::Shell,
 }
 
 #[derive(clap::Args)]
 pub(crate) struct ManpagesArguments {
-    /// Where to write them
+    /// Folder that the pages are written into
     directory: PathBuf,
 }
 
@@ -227,7 +227,7 @@ pub(crate) fn completions(arguments: &CompletionsArguments) -> anyhow::Result<()
     print(script)
 }
 
-/// The command line without the commands that nobody types: scripts would offer hidden ones, too.
+/// The command line without hidden commands, which scripts would offer, too.
 fn typed() -> clap::Command {
     let all = command();
     let shown = all.get_subcommands().filter(|below| !below.is_hide_set());

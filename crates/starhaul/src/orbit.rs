@@ -43,7 +43,7 @@ enum Command {
 
 #[derive(clap::Args)]
 struct Steps {
-    /// How long
+    /// Length of the time that is covered
     #[arg(long, value_name = "TIME", default_value = "10min", value_parser = parse_span)]
     duration: Duration,
     /// How often the path is found anew
@@ -103,7 +103,7 @@ struct InfoArguments {
     json: bool,
 }
 
-/// The words with a space before coordinates in the south, as -33.9,18.4, which would be taken for options; a station is read
+/// The arguments with a space before coordinates in the south, as -33.9,18.4, which would be taken for options; a station is read
 /// without it.
 pub(crate) fn with_southern_stations(words: &[OsString]) -> Vec<OsString> {
     let is_of_orbit = words.iter().any(|word| word == "orbit");

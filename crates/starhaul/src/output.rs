@@ -36,7 +36,7 @@ pub(crate) fn print(text: impl AsRef<[u8]>) -> anyhow::Result<()> {
     }
 }
 
-/// Writes text to standard error as it is. Whoever closed that wants to hear nothing, and changes no outcome.
+/// Writes text to standard error as it is. A failure is ignored: a caller that has closed it changes no outcome.
 pub(crate) fn tell(text: impl AsRef<[u8]>) {
     let _ = io::stderr().write_all(text.as_ref());
 }
@@ -229,7 +229,7 @@ pub(crate) fn command_line() -> String {
     shell_line(std::iter::once("starhaul".into()).chain(arguments))
 }
 
-/// A line that a shell splits into these words.
+/// A line that a shell splits into these arguments.
 pub(crate) fn shell_line(words: impl IntoIterator<Item = OsString>) -> String {
     let words = words.into_iter();
     let quoted = words.map(|word| quoted(&word.to_string_lossy()));

@@ -39,14 +39,14 @@ enum Action {
     },
     /// Take a path out of service; its data go over the others
     Down {
-        /// Its name
+        /// Name of the path
         name: String,
         #[command(flatten)]
         lasting: Lasting,
     },
     /// Put a path into service again
     Up {
-        /// Its name
+        /// Name of the path
         name: String,
         #[command(flatten)]
         lasting: Lasting,
@@ -58,9 +58,9 @@ enum Action {
     /// in which it is in service, with commas between them, or always. `configured` gives back any of them but used. Without --keep
     /// changes last until the gateway ends.
     Set {
-        /// Its name
+        /// Name of the path
         name: String,
-        /// What to change
+        /// Keys and their new values
         #[arg(value_name = "KEY=VALUE", required = true)]
         changes: Vec<String>,
         #[command(flatten)]

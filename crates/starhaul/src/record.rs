@@ -204,7 +204,7 @@ fn record(arguments: &ClientArguments) -> anyhow::Result<()> {
             files::remove_empty(&arguments.out);
             // A direction that was recorded before has its traces all the same.
             if let Ok(summary) = files::finish(&arguments.out, arguments.json) {
-                // The error is told whoever reads this.
+                // The error is shown, whether or not this output is read.
                 let _ = print(summary);
             }
         }

@@ -191,7 +191,7 @@ fn in_place(text: &str, rows: Option<usize>) -> String {
         let more = lines - shown;
         shown_text += &format!("… {more} more lines: enlarge the terminal, or choose by --peer\n");
     }
-    // In one piece, so that a program that is ended leaves a terminal that wraps.
+    // In one write, so that a program that is ended leaves a terminal that wraps.
     format!("{HOME_AND_CLEAR}{NO_WRAP}{shown_text}{WRAP}")
 }
 

@@ -165,7 +165,7 @@ struct SynthArguments {
 struct CutArguments {
     #[command(flatten)]
     source: Source,
-    /// Where the part begins
+    /// Beginning of the part, from the start of the trace
     #[arg(long, value_name = "TIME", default_value = "0", value_parser = parse_time)]
     from: Duration,
     /// Where it ends [default: the end]

@@ -78,7 +78,7 @@ pub enum Need {
 }
 
 impl Need {
-    /// All needs.
+    /// All needs, in the order in which they are listed.
     pub const ALL: [Self; 20] = [
         Self::Netns,
         Self::Iperf3,

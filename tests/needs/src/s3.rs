@@ -55,7 +55,7 @@ impl S3Server {
         })
     }
 
-    /// Where it listens.
+    /// The address at which the server listens.
     pub const fn address(&self) -> SocketAddr {
         self.address
     }

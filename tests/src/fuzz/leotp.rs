@@ -24,7 +24,7 @@ const PENDING: usize = 300;
 const RESPONDER: u32 = 0;
 const RELAYS: [u32; 3] = [1, 2, 3];
 const REQUESTERS: [u32; 2] = [4, 5];
-/// Who is next to whom: 0 - (1 | 2) - 3 - (4 | 5).
+/// Links between nodes: 0 - (1 | 2) - 3 - (4 | 5).
 const LINKS: [(u32, u32); 6] = [(0, 1), (0, 2), (1, 3), (2, 3), (3, 4), (3, 5)];
 
 /// A relay's configuration in any text: it is read and described, or the error names the file.

@@ -25,7 +25,7 @@ const SERVER: u32 = 0;
 const RELAY: u32 = 1;
 const HOSTILE: u32 = 2;
 const HONEST: u32 = 3;
-/// Who is next to whom.
+/// Links between nodes.
 const LINKS: [(u32, u32); 3] = [(SERVER, RELAY), (RELAY, HOSTILE), (RELAY, HONEST)];
 /// The lengths of the contents, by their numbers; the last one is served by the hostile neighbour.
 const LENGTHS: [usize; 6] = [0, 1, 200, 5_000, 30_000, 3_000];
@@ -113,7 +113,7 @@ impl<'a> Input<'a> {
         }
     }
 
-    /// A segment that nobody sealed.
+    /// A segment that no responder sealed.
     fn data(&mut self, body: &mut Vec<u8>) {
         write_integer(u64::from(self.byte() & 3), body);
         write_integer(self.amount(), body);

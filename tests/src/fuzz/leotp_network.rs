@@ -17,7 +17,7 @@ const MOST_SEEN: usize = 100;
 pub(super) struct Wires {
     pub(super) now: Instant,
     pub(super) nodes: BTreeMap<u32, Node>,
-    /// Who is next to whom.
+    /// Links between nodes.
     links: &'static [(u32, u32)],
     flight: BTreeMap<(u32, u32), Vec<Vec<u8>>>,
     /// Some that arrived, to be replayed.
@@ -26,7 +26,7 @@ pub(super) struct Wires {
 }
 
 impl Wires {
-    /// Without nodes.
+    /// A network that has no nodes yet.
     pub(super) fn new(now: Instant, seed: u8, links: &'static [(u32, u32)]) -> Self {
         Self {
             now,

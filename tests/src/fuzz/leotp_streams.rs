@@ -25,7 +25,7 @@ const MOST_OPENED: usize = 40;
 const GATEWAY: u32 = 0;
 const RELAYS: [u32; 4] = [1, 2, 3, 6];
 const OPENERS: [u32; 2] = [4, 5];
-/// Who is next to whom: 0 - (1 | 2) - 3 - (4 | 5), and 1 - 6 - 4.
+/// Links between nodes: 0 - (1 | 2) - 3 - (4 | 5), and 1 - 6 - 4.
 const LINKS: [(u32, u32); 8] = [
     (0, 1),
     (0, 2),

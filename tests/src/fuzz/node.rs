@@ -38,7 +38,7 @@ pub fn quic_node(data: &[u8]) {
 /// What arrived in a run.
 #[derive(Clone, Copy, Debug)]
 pub struct NodeReport {
-    /// Whole blocks.
+    /// Blocks that arrived whole.
     pub blocks: usize,
     /// Bytes of reliable streams.
     pub bytes: usize,

@@ -44,7 +44,7 @@ pub enum SourceError {
     /// The file could not be read.
     #[error("{} cannot be read: {error}", .file.display())]
     Read {
-        /// The file.
+        /// Path of the file.
         file: PathBuf,
         /// The error of the system.
         error: std::io::Error,
@@ -52,7 +52,7 @@ pub enum SourceError {
     /// The file is not valid Rust.
     #[error("{} cannot be parsed: {error}", .file.display())]
     Parse {
-        /// The file.
+        /// Path of the file.
         file: PathBuf,
         /// The error of the parser.
         error: syn::Error,
@@ -62,7 +62,7 @@ pub enum SourceError {
     NoFile {
         /// The file that declares it.
         file: PathBuf,
-        /// The module.
+        /// Name of the module.
         module: String,
     },
 }

@@ -70,7 +70,7 @@ pub(super) enum Operation {
         stream: usize,
         code: u32,
     },
-    /// Advances time.
+    /// Lets this time pass.
     Advance(Duration),
     /// Delays the driver of both sides: the inputs of this time are delivered at its end, before the timers.
     Stall(Duration),

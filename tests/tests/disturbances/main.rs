@@ -394,7 +394,7 @@ fn a_tenth_of_the_rate_on_both_paths_delivers_half_of_what_fits() {
             let (late, all) = (late.count(), 27 * 25);
             let name = &world.name;
             println!("{name}: side {side}: {late} of {all} late");
-            // Four fifths would be 36 %. The blocks alone have 4.3 Mbit/s, so that of this load 7 % cannot be carried by anybody: less would
+            // Four fifths would be 36 %. The blocks alone have 4.3 Mbit/s, so that no scheduler can carry 7 % of this load: less would
             // mean that the rates never fell.
             assert!(
                 (all * 5..all * 70).contains(&(late * 100)),

@@ -24,7 +24,7 @@ pub(super) struct Bottleneck {
     segment: Option<(Instant, Duration)>,
     ground: WindowedFilter<Duration, Instant>,
     spike_since: Option<Instant>,
-    /// RTT_e2e.
+    /// End-to-end RTT, RTT_e2e of the publication.
     rtt: Duration,
 }
 

@@ -25,7 +25,7 @@ pub(super) struct Bunching {
 }
 
 impl Bunching {
-    /// Acknowledgements came.
+    /// Notes the arrival of acknowledgements.
     pub(super) fn on_acks(&mut self, now: Instant) {
         let last = self.last.replace(now).unwrap_or(now);
         let gap = now.saturating_duration_since(last);

@@ -55,7 +55,7 @@ impl Competition {
             return;
         }
         let (last, stood) = self.standing.unwrap_or((now, Duration::ZERO));
-        // Nobody knows of the queue in a pause, or an outage.
+        // In a pause or an outage no sample tells of the queue.
         let stood = stood + now.saturating_duration_since(last).min(rtt);
         self.standing = Some((now, stood));
         let lasting = LASTING.max(rtt.saturating_mul(LASTING_ROUNDS));
@@ -69,7 +69,7 @@ impl Competition {
         self.floor.best()
     }
 
-    /// Whether there is a queue of which nobody knows yet whose it is.
+    /// Whether there is a queue of which it is not known yet which flow fills it.
     pub(super) fn is_suspected(&self) -> bool {
         self.standing.is_some()
     }

@@ -31,11 +31,11 @@ pub struct Config {
     pub cache_bytes: usize,
     /// The name of the neighbour that is asked for what is not kept.
     pub upstream: Option<String>,
-    /// All neighbours.
+    /// The nodes beside this relay.
     pub neighbours: Vec<Neighbour>,
 }
 
-/// A neighbour.
+/// A node beside the relay.
 #[derive(Clone, Debug)]
 pub struct Neighbour {
     /// Its name in this file and in the log.

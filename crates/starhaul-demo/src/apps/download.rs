@@ -83,7 +83,7 @@ impl Server {
         })
     }
 
-    /// Where it listens.
+    /// The address at which the server listens.
     pub const fn address(&self) -> SocketAddr {
         self.address
     }
@@ -146,7 +146,7 @@ impl Drop for Server {
     }
 }
 
-/// How an answer ends.
+/// The reason for which a download ends.
 enum End {
     /// The time was over.
     CutOff,

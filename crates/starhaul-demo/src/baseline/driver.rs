@@ -124,7 +124,7 @@ impl Handle {
         self.with(|node| node.connect(Instant::now(), label, paths))
     }
 
-    /// As [`MpQuicNode::send_block`].
+    /// Sends a block; returns as [`MpQuicNode::send_block`].
     pub fn send_block(&self, connection: ConnectionId, data: Bytes) -> bool {
         self.with(|node| node.send_block(connection, data))
     }

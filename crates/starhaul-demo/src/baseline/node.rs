@@ -42,10 +42,10 @@ const MAX_BACKLOG: usize = 256 << 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnectionId(usize);
 
-/// UDP payloads to send: `contents` in pieces of `segment_size` bytes, of which the last may be shorter.
+/// UDP payloads to send: `contents` in segments of `segment_size` bytes, of which the last may be shorter.
 #[derive(Clone, Debug)]
 pub struct Batch {
-    /// To whom.
+    /// The address to send to.
     pub remote: SocketAddr,
     /// Bytes of one payload.
     pub segment_size: usize,
@@ -58,30 +58,30 @@ pub struct Batch {
 pub enum MpQuicEvent {
     /// A connection is up.
     Connected {
-        /// The connection.
+        /// Number of the connection.
         connection: ConnectionId,
         /// The name that the client gave it.
         label: String,
     },
     /// A whole block arrived.
     BlockReceived {
-        /// Its connection.
+        /// Connection that it came over.
         connection: ConnectionId,
-        /// Its bytes.
+        /// Bytes of the block.
         data: Bytes,
     },
     /// The peer opened a byte stream.
     StreamOpened {
-        /// Its connection.
+        /// Connection of the stream.
         connection: ConnectionId,
-        /// The stream.
+        /// Number of the stream.
         stream: StreamId,
     },
     /// The connection ended.
     Lost {
-        /// The connection.
+        /// Number of the connection.
         connection: ConnectionId,
-        /// Why.
+        /// Why it ended, as text for people.
         reason: String,
     },
 }
@@ -91,7 +91,7 @@ pub enum MpQuicEvent {
 pub enum ReadOutcome {
     /// The next bytes in order.
     Data(Bytes),
-    /// Nothing now.
+    /// There is nothing to read yet.
     Blocked,
     /// The stream is over, in order or not.
     End,
@@ -135,12 +135,12 @@ struct ExtraPath {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Controller {
-    /// As in MPDTP's paper.
+    /// NewReno, as in MPDTP's paper.
     NewReno,
     /// What noq takes by itself.
     #[default]
     Cubic,
-    /// BBRv3.
+    /// BBR version 3.
     Bbr,
 }
 
@@ -285,7 +285,7 @@ impl MpQuicNode {
         }
     }
 
-    /// When to call [`Self::handle_timeout`].
+    /// The time at which to call [`Self::handle_timeout`].
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.connections
             .values()
@@ -331,7 +331,7 @@ impl MpQuicNode {
         None
     }
 
-    /// What happened.
+    /// The next event, if there is one.
     pub fn poll_event(&mut self) -> Option<MpQuicEvent> {
         self.events.pop_front()
     }

@@ -13,7 +13,7 @@ use crate::{Course, DemoResult, SystemResult, Systems, baseline, load::Class, sc
 /// What a report is made of.
 #[derive(Clone, Debug)]
 pub struct Report<'a> {
-    /// The figures.
+    /// Figures of both systems.
     pub result: &'a DemoResult,
     /// Both runs over time.
     pub courses: &'a Systems<Course>,

@@ -91,7 +91,7 @@ fn result(courses: &Systems<Course>, seconds: u64) -> DemoResult {
     }
 }
 
-/// Whoever gets the file has not seen what the run wrote to the terminal.
+/// A reader of the file has not seen what the run wrote to the terminal.
 #[test]
 fn page_and_picture_say_what_makes_the_figures_doubtful() {
     let courses = courses(3);

@@ -24,12 +24,12 @@ pub const FASTER: u32 = 60;
 pub const LIGHT_TIME: Duration = Duration::from_secs(4);
 /// When the run is given up; all contacts are over by then.
 const MOST: Duration = Duration::from_secs(57);
-/// How often it is looked.
+/// Interval at which the station's folder is checked.
 const LOOK: Duration = Duration::from_millis(100);
 /// Time between two pictures, as it passes.
 const PICTURE_EVERY: Duration = Duration::from_millis(2500);
 
-/// What is shown.
+/// Pictures, losses and seed of the demo.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SpaceOptions {
     /// Pictures that the lander takes.
@@ -66,7 +66,7 @@ pub struct SpaceProgress {
 pub struct Picture {
     /// Its file name.
     pub name: String,
-    /// Its bytes.
+    /// Length of the file in bytes.
     pub bytes: u64,
     /// When the lander took it.
     pub taken_s: f64,
@@ -76,7 +76,7 @@ pub struct Picture {
     pub is_equal: bool,
 }
 
-/// What came of it.
+/// The outcome of the demo.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SpaceResult {
     /// How many seconds were told for one that passed.
@@ -85,13 +85,13 @@ pub struct SpaceResult {
     pub light_time_s: f64,
     /// Share of packets lost on each link.
     pub loss: f64,
-    /// The pictures.
+    /// The pictures, in the order in which the lander took them.
     pub pictures: Vec<Picture>,
     /// LTP data segments that lander and orbiter sent.
     pub segments: u64,
     /// Those among them that were sent again.
     pub resent: u64,
-    /// Told duration.
+    /// Length of the run in told seconds.
     pub told_s: f64,
 }
 
@@ -128,7 +128,7 @@ pub async fn run_space(
     result
 }
 
-/// Takes pictures and looks what has become of them.
+/// Takes pictures and checks what has become of them.
 async fn watch(
     nodes: &mut nodes::Nodes,
     options: SpaceOptions,

@@ -18,7 +18,7 @@ const TRY_AGAIN: Duration = Duration::from_secs(1);
 const MOST_WAIT: Duration = Duration::from_secs(60);
 /// The log is told of the same fault no more often.
 const TELL_AGAIN: Duration = Duration::from_secs(60);
-/// Under load the task looks for what has waited for too long no more often: it looks at each flow.
+/// Interval of the timer that gives up what has waited for too long, under load: each time it checks every flow.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// What the control socket and the bundle need beside a message's data.
 const OVERHEAD: u64 = 4096;
@@ -141,7 +141,7 @@ impl Link<'_> {
         Ok(None)
     }
 
-    /// Gives up what has waited for too long, if the last look was `least` ago.
+    /// Gives up what has waited for too long, if that was last checked at least `least` ago.
     fn give_up(&mut self, least: Duration) {
         let now = now();
         if now.saturating_duration_since(self.looked) >= least {

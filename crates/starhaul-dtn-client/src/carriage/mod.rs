@@ -43,7 +43,7 @@ pub struct BundleConfig {
 pub enum Begun {
     /// A byte stream.
     Stream(BundleReader, BundleWriter),
-    /// Datagrams.
+    /// A flow of datagrams.
     Datagrams(DatagramFlow),
 }
 
@@ -52,20 +52,20 @@ pub enum Begun {
 pub struct Accepted {
     /// The far gateway's place in [`BundleConfig::peers`].
     pub peer: usize,
-    /// What it says of it.
+    /// The header that it gave for it.
     pub header: Bytes,
-    /// What it is.
+    /// A stream or a flow of datagrams.
     pub begun: Begun,
 }
 
-/// How the flows are.
+/// The endpoint, room and counters of the flows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BundleStatus {
     /// The endpoint, while the node answers.
     pub endpoint: Option<String>,
     /// Whether the node has no room for the next bundle.
     pub is_full: bool,
-    /// What was carried.
+    /// What the flows have carried since the start.
     pub counters: Counters,
 }
 
@@ -154,7 +154,7 @@ impl BundleFlows {
         Some(accepted(incoming, &self.shared))
     }
 
-    /// How the flows are.
+    /// Returns the endpoint, room and counters of the flows.
     pub fn status(&self) -> BundleStatus {
         self.shared.status()
     }
@@ -170,7 +170,7 @@ impl BundleFlows {
     }
 }
 
-/// What somebody takes.
+/// What [`Incoming`] becomes when an application accepts it.
 fn accepted(incoming: Incoming, shared: &Arc<Shared>) -> Accepted {
     let (id, header, begun) = match incoming {
         Incoming::Stream(id, header) => {

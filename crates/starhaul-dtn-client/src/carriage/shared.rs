@@ -67,7 +67,7 @@ pub(super) struct Inlet {
     held: Arc<AtomicUsize>,
 }
 
-/// What a far gateway has begun, before somebody takes it. What nobody takes is let go.
+/// What a far gateway has begun, before an application accepts it. What none accepts is let go.
 pub(super) enum Incoming {
     Stream(FlowId, Bytes),
     Datagrams(FlowId, Bytes, Inlet),
@@ -91,7 +91,7 @@ impl Shared {
         }
     }
 
-    /// Changes the state for an application, tells whom it concerns, and the driver.
+    /// Changes the state for an application, and wakes the readers and writers that it concerns, and the driver.
     pub(super) fn with<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
         let done = self.drive(act);
         self.changed.notify_one();
@@ -250,7 +250,7 @@ impl State {
 }
 
 impl Outlet {
-    /// Takes datagrams; `false` if too many wait, or nobody takes them.
+    /// Takes datagrams; `false` if too many wait, or the flow has no reader.
     fn push(&self, datagrams: Vec<Bytes>) -> bool {
         let bytes = bytes_of(&datagrams);
         if self.held.load(Ordering::Relaxed) + bytes > MOST_BYTES {

@@ -21,11 +21,11 @@ use crate::{Error, status::Status};
 /// A bundle for this endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bundle {
-    /// Its name.
+    /// Name of the bundle: source, creation time and sequence number.
     pub id: String,
     /// The endpoint that sent it.
     pub source: String,
-    /// Its payload.
+    /// Payload of the bundle.
     pub payload: Vec<u8>,
 }
 

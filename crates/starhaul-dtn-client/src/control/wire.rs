@@ -12,11 +12,11 @@ use crate::status::Status;
 /// Greatest length of a line.
 const MOST_LINE: u64 = 1 << 20;
 
-/// What a client asks.
+/// A request of a client to its node.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Request {
-    /// What the node does.
+    /// Asks for the status of the node.
     Status,
     /// An endpoint for this connection; without a name, any that is free.
     Open {
@@ -34,7 +34,7 @@ pub enum Request {
     },
     /// The bundle is where the application wants it; it will not come again.
     Acknowledge {
-        /// Its name.
+        /// Name of the bundle.
         id: String,
     },
 }
@@ -43,7 +43,7 @@ pub enum Request {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reply {
-    /// What it does.
+    /// The status of the node.
     Status(Box<Status>),
     /// The endpoint is open.
     Opened {
@@ -57,17 +57,17 @@ pub enum Reply {
     },
     /// The bundle is stored.
     Sent {
-        /// Its name.
+        /// Name of the bundle.
         id: String,
     },
     /// The bundle will not come again.
     Acknowledged {
-        /// Its name.
+        /// Name of the bundle.
         id: String,
     },
     /// A bundle for the endpoint, with so many bytes of payload behind the line.
     Bundle {
-        /// Its name.
+        /// Name of the bundle.
         id: String,
         /// The endpoint that sent it.
         source: String,
@@ -78,12 +78,12 @@ pub enum Reply {
     Full,
     /// The bundle could not be taken for a reason that may pass.
     NotNow {
-        /// What it is.
+        /// The reason, as text for people.
         reason: String,
     },
     /// The request was refused; the connection goes on.
     Refused {
-        /// Why.
+        /// Why it was refused, as text for people.
         reason: String,
     },
 }

@@ -25,7 +25,7 @@ const MOST_ORDERS: usize = 4;
 /// Accepters that were heard before those: what still comes of them is dropped, as it may come again.
 const MOST_FORMER: usize = 16;
 
-/// A flow.
+/// A flow of datagrams in one direction.
 #[derive(Debug)]
 pub(super) struct Flow {
     pub(super) header: Bytes,

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, VecDeque};
 
 use bytes::{Bytes, BytesMut};
 
-/// Pieces behind holes that are kept at least, and the least bytes of a piece of a larger window: so many holes are no accident.
+/// Chunks behind holes that are kept at least, and the least bytes of a chunk of a larger window: so many holes are no accident.
 const LEAST_PIECES: u64 = 4096;
 const PIECE: u64 = 8 << 10;
-/// A piece that has so much is not added to.
+/// Chunks of so many bytes are not added to.
 const LARGE: usize = 16 << 10;
 
 /// The far side sends what cannot be.
@@ -22,7 +22,7 @@ pub(super) struct Inbox {
     /// Bytes before it that were not read.
     ready: VecDeque<BytesMut>,
     ready_bytes: u64,
-    /// What came behind a hole, by its place; pieces do not overlap.
+    /// Chunks that came behind a hole, by their offset; they do not overlap.
     behind: BTreeMap<u64, Bytes>,
     /// How far the far side has sent, as far as is known.
     sent: u64,
@@ -61,7 +61,7 @@ impl Inbox {
         let known = self.next.saturating_sub(offset).min(data.len() as u64);
         data = data.split_off(usize::try_from(known).unwrap_or(usize::MAX));
         let mut at = offset + known;
-        // What lies between pieces that are there.
+        // The bytes between chunks that are there.
         while !data.is_empty() {
             if at == self.next {
                 let free = self
@@ -150,7 +150,7 @@ impl Inbox {
         }
     }
 
-    /// Keeps a piece, of a payload of so many bytes, behind a hole: joined with the one before it if both are small.
+    /// Keeps a chunk, of a payload of so many bytes, behind a hole: joined with the one before it if both are small.
     fn keep(&mut self, at: u64, piece: Bytes, payload: usize) {
         if let Some((from, before)) = self.behind.range_mut(..at).next_back()
             && from + before.len() as u64 == at
@@ -173,7 +173,7 @@ fn take_part(data: &mut Bytes, most: u64) -> Bytes {
     data.split_to(length)
 }
 
-/// Appends bytes to a row of pieces, whose small ones are joined: the memory of a row is little more than its bytes.
+/// Appends bytes to a row of chunks, whose small ones are joined: the memory of a row is little more than its bytes.
 pub(super) fn append(row: &mut VecDeque<BytesMut>, piece: &[u8]) {
     match row.back_mut() {
         Some(last) if last.len() + piece.len() <= LARGE => last.extend_from_slice(piece),

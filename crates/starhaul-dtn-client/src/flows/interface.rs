@@ -45,7 +45,7 @@ impl FlowId {
     }
 }
 
-/// What happened.
+/// An event for the driver of the flows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// The far side opened a stream with this header.
@@ -67,7 +67,7 @@ pub enum Event {
 pub struct Transmit {
     /// The far gateway.
     pub peer: usize,
-    /// The payload.
+    /// Payload of the bundle.
     pub payload: Bytes,
     /// How long the bundle lives.
     pub lifetime: Duration,
@@ -76,7 +76,7 @@ pub struct Transmit {
 /// What was carried since the start, and what is open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counters {
-    /// Open streams.
+    /// Streams that are open now.
     pub streams: u64,
     /// Streams since the start.
     pub streams_total: u64,
@@ -86,11 +86,11 @@ pub struct Counters {
     pub flows: u64,
     /// Bundles that the node has taken.
     pub bundles_sent: u64,
-    /// Their bytes.
+    /// Bytes of their payloads.
     pub bytes_sent: u64,
     /// Bundles of far gateways.
     pub bundles_received: u64,
-    /// Their bytes.
+    /// Bytes of their payloads.
     pub bytes_received: u64,
     /// Bundles that held no message, or came from others than the far gateways.
     pub unreadable: u64,

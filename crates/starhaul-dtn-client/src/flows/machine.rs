@@ -57,7 +57,7 @@ struct Life {
     last: Instant,
 }
 
-/// The flows.
+/// All streams and flows of datagrams of a gateway over bundles.
 #[derive(Debug)]
 pub struct Machine {
     life: u64,
@@ -644,7 +644,7 @@ impl Machine {
         }
     }
 
-    /// What happened.
+    /// The next event, if there is one.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }

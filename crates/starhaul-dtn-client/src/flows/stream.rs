@@ -34,10 +34,10 @@ pub const CODE_REFUSED: u32 = 22;
 /// Code of a reset: the application is gone.
 pub const CODE_DROPPED: u32 = 23;
 
-/// What can be read.
+/// The outcome of reading from a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Read {
-    /// Bytes.
+    /// The next bytes of the stream.
     Data(Bytes),
     /// All has been read.
     End,
@@ -54,7 +54,7 @@ enum Fin {
     Sent,
 }
 
-/// A stream.
+/// State of a stream, in both directions.
 #[derive(Debug)]
 pub(super) struct Stream {
     pub(super) lifetime: Duration,
@@ -62,7 +62,7 @@ pub(super) struct Stream {
     pub(super) header: Option<Bytes>,
     /// Whether the application has been told of it.
     pub(super) is_announced: bool,
-    /// Why it broke off.
+    /// The error code with which it broke off.
     pub(super) failed: Option<u32>,
     window: u64,
     // To the far side.
@@ -79,7 +79,7 @@ pub(super) struct Stream {
     // From the far side.
     inbox: Inbox,
     granted: u64,
-    /// Nobody reads: what comes is dropped.
+    /// The reader was dropped: bytes that come are thrown away.
     pub(super) discards: bool,
     began: Instant,
     heard: Instant,
@@ -245,7 +245,7 @@ impl Stream {
 
     /// When the silence of the far side, or a hole, must be looked at; `None` when nothing more is to come or to leave.
     pub(super) fn due(&self) -> Option<Instant> {
-        // A reader that is slow waits for nobody.
+        // A slow reader does not make the stream wait for the far side.
         let is_over = self.fin == Fin::Sent && self.inbox.has_ended();
         if self.failed.is_some() || is_over || self.is_done() {
             return None;

@@ -42,16 +42,16 @@ pub struct Message {
     pub lifetime: Duration,
     /// What the opener says of the flow at its beginning, and with all datagrams.
     pub header: Option<Bytes>,
-    /// What it carries.
+    /// A part of a stream, or datagrams.
     pub body: Body,
 }
 
-/// What a message carries.
+/// The content of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Body {
     /// A part of a byte stream.
     Part(Part),
-    /// Datagrams.
+    /// Datagrams of a flow.
     Batch(Batch),
 }
 

@@ -58,8 +58,7 @@ pub(super) fn engine(
     Ok(driver)
 }
 
-/// Large payloads, one in each block, without bundles. As the application of a node does, somebody else than the engine's thread
-/// looks at them.
+/// Large payloads, one in each block, without bundles. As the application of a node does, another thread than the engine's looks at them.
 pub(super) fn large(count: u32) -> Result<Cost, Error> {
     let sink = engine(2, 1, None)?;
     let source = engine(1, 2, Some(sink.local_addr()))?;

@@ -20,7 +20,7 @@ use serde::Serialize;
 
 use crate::{Error, Storage};
 
-/// What to measure.
+/// Size and places of a measurement.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Bundles of [`LARGE_BYTES`] from one node to its neighbour.
@@ -29,7 +29,7 @@ pub struct Options {
     pub small: u32,
     /// How often all is measured; medians are told.
     pub rounds: u32,
-    /// Where bundles are kept.
+    /// The stores that are measured one after the other.
     pub places: Vec<Place>,
     /// Folder in which those on disk are; it is made, and removed afterwards.
     pub folder: PathBuf,
@@ -39,7 +39,7 @@ pub struct Options {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Place {
-    /// In memory.
+    /// In memory, without a file.
     Memory,
     /// On disk, which the system writes when it likes.
     Unsynced,
@@ -47,21 +47,21 @@ pub enum Place {
     Disk,
 }
 
-/// What was measured.
+/// The figures of a measurement.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// LTP alone, one block for each large payload: Gbit/s of payload.
     pub ltp_gbit_per_s: f64,
     /// Processor time of all threads for each of them.
     pub ltp_cpu_us: f64,
-    /// The nodes.
+    /// Figures of nodes, a row for each place.
     pub rows: Vec<Row>,
 }
 
 /// What nodes do that keep bundles in one of the places.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// Where they keep bundles.
+    /// The store of these nodes.
     pub place: Place,
     /// Large bundles sent, all of which arrived.
     pub large: u32,
@@ -81,11 +81,11 @@ pub struct Row {
     pub small_cpu_us: f64,
 }
 
-/// What some bundles cost.
+/// Time that some bundles took.
 #[derive(Clone, Copy)]
 struct Cost {
     time: Duration,
-    /// Of all threads.
+    /// Processor time of all threads.
     cpu: Duration,
 }
 

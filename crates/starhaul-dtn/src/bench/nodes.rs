@@ -96,7 +96,7 @@ struct Sending {
     room: Semaphore,
 }
 
-/// As before LTP alone, all payloads are there before it begins: as applications have filled them, and nobody has looked at them.
+/// As before LTP alone, all payloads are there before it begins: as applications have filled them, and no code has read them.
 fn large_load(count: u32) -> vec::IntoIter<Payload> {
     let payloads = (0..count).map(|number| Payload::prepared(&payload(number, LARGE_BYTES)));
     payloads.collect::<Vec<_>>().into_iter()

@@ -89,7 +89,7 @@ fn oldest(writer: &Writer) -> u32 {
     *state.segments.first_key_value().unwrap().0
 }
 
-/// Without any room a bundle cannot be removed, and nothing be copied; but what nobody needs can go.
+/// Without any room a bundle cannot be removed, and nothing be copied; but segments without live records can go.
 #[test]
 fn a_full_disk_gets_room_from_segments_that_nobody_needs() {
     let disk = Disk::new(1);

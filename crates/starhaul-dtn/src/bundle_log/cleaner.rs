@@ -21,7 +21,7 @@ use super::{
 pub(super) const STEP: usize = 1 << 20;
 /// Bytes of a segment that are passed at a time, about: what is new waits meanwhile.
 const MOST_PASSED: u64 = 8 << 20;
-/// Bytes that are read at a time: what follows them may be a large record that nobody needs.
+/// Bytes that are read at a time: what follows them may be a large record that is useless.
 const PART: usize = 64 << 10;
 /// Segments beyond those that what is written needs, if they are full: each start of a node begins one.
 const MOST_SMALL: u64 = 64;
@@ -148,7 +148,7 @@ impl State {
     fn make_room(&mut self) {
         self.room_wanted = None;
         for done in self.room_waiters.drain(..) {
-            // Nobody may wait any more.
+            // The waiting task may have ended.
             let _ = done.send(Ok(()));
         }
     }

@@ -13,7 +13,7 @@ use super::{
     record::{GONE, Gone, Known, Record, Span},
 };
 
-/// Where a record is.
+/// The place of a record: its segment, and where in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     /// The number of the segment.
@@ -26,20 +26,20 @@ pub(super) struct Place {
 pub(super) enum Data {
     /// In memory only: on their way to the log.
     Coming,
-    /// In a record.
+    /// In a record of the log.
     At(Place),
     /// In a file of their own.
     InFile,
 }
 
-/// A bundle.
+/// What the log knows of a bundle.
 pub(super) struct Entry {
     pub(super) key: Key,
     /// Milliseconds since 1970.
     pub(super) expiry: i64,
     /// Nanoseconds since 1970.
     pub(super) received: i64,
-    /// As JSON.
+    /// The agent's status of the bundle, as JSON.
     pub(super) status: Arc<str>,
     /// The record of what is known of it; `None` while that is on its way to the log. Then the bundle is not taken yet.
     pub(super) known: Option<Place>,

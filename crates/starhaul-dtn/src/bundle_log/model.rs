@@ -25,7 +25,7 @@ use super::{
 };
 use crate::faulty::{Disk, Random};
 
-/// Different bundles.
+/// Number of different bundles.
 const BUNDLES: u64 = 24;
 /// Every so many of them is a fragment, or expires at once.
 const FRAGMENTS: u64 = 8;

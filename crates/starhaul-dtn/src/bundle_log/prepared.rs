@@ -25,7 +25,7 @@ pub(super) struct Prepared {
     pub(super) status: String,
 }
 
-/// Identity of a bundle: 128 bits of SHA-256, which nobody can make two bundles share.
+/// Identity of a bundle: 128 bits of SHA-256, a collision of which cannot be found.
 pub(super) fn key(id: &Id) -> Result<Key, serde_json::Error> {
     Ok(key_of_json(&serde_json::to_vec(id)?))
 }
@@ -48,7 +48,7 @@ pub(super) fn number(name: &str) -> Option<u64> {
     u64::from_str_radix(name.strip_prefix(NAME)?, 16).ok()
 }
 
-/// What the agent tells nobody else: the name of a bundle's data.
+/// The name of a bundle's data, which the agent shows in its JSON only.
 #[derive(Deserialize)]
 struct Named<'a> {
     #[serde(borrow)]

@@ -142,7 +142,7 @@ pub(super) struct State {
     pub(super) segments: BTreeMap<u32, Held>,
     /// Segments up to this one are cleaned, although few of their bytes are useless.
     pub(super) room_wanted: Option<u32>,
-    /// Whoever waits for that.
+    /// Tasks that wait until these segments are cleaned.
     pub(super) room_waiters: Vec<Done>,
     pub(super) is_ending: bool,
     /// Whether nothing is written any more.
@@ -164,7 +164,7 @@ pub(super) struct Log {
 pub(super) enum Begun {
     /// It is here already, or was.
     Known,
-    /// It is being taken for somebody else: whether it is will be known then.
+    /// Another task is taking it: whether it is there will be known then.
     Again(Waiting),
     /// Too much waits to be written.
     Full,
@@ -192,7 +192,7 @@ impl State {
         }
     }
 
-    /// Whoever still waits hears that it is in vain.
+    /// Ends the queue: tasks that still wait get an error.
     pub(super) fn end(&mut self) {
         self.is_ended = true;
         self.queue.clear();
@@ -450,7 +450,7 @@ impl Log {
         None
     }
 
-    /// Data that nobody needs; those of a bundle go with it.
+    /// Marks data as unneeded; those of a bundle go with it.
     pub(super) fn discard(&self, number: u64) {
         let mut state = self.state.lock();
         let saved = state.saved.remove(&number);

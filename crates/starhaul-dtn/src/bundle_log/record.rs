@@ -42,7 +42,7 @@ pub enum Kind {
     Gone,
     /// The same without their numbers, as the first version wrote it: it is only read.
     GoneUnnumbered,
-    /// Data that nobody needs, or a bundle that was refused.
+    /// Data that are needed no more, or a bundle that was refused.
     Unused,
 }
 
@@ -78,28 +78,28 @@ pub struct Known<'a> {
     pub received: i64,
     /// Whether its data are in a file of their own.
     pub is_in_file: bool,
-    /// As JSON.
+    /// The agent's status of the bundle, as JSON.
     pub status: &'a str,
-    /// All else, as JSON.
+    /// All else that the agent knows of it, as JSON.
     pub bundle: &'a [u8],
 }
 
 /// The content of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Record<'a> {
-    /// See [`Kind::Bundle`].
+    /// A bundle that was taken ([`Kind::Bundle`]): what is known of it, and its data.
     Bundle(Known<'a>, &'a [u8]),
-    /// See [`Kind::Known`].
+    /// What is known of a bundle from now on ([`Kind::Known`]).
     Known(Known<'a>),
-    /// See [`Kind::Data`].
+    /// The number of a bundle and its data ([`Kind::Data`]).
     Data(u64, &'a [u8]),
-    /// See [`Kind::Status`].
+    /// The number of a bundle and its status, as JSON ([`Kind::Status`]).
     Status(u64, &'a str),
-    /// See [`Kind::Gone`].
+    /// Removed bundles, one behind the other ([`Kind::Gone`]).
     Gone(&'a [u8]),
-    /// See [`Kind::GoneUnnumbered`].
+    /// Removed bundles without their numbers ([`Kind::GoneUnnumbered`]).
     GoneUnnumbered(&'a [u8]),
-    /// See [`Kind::Unused`].
+    /// The number of data that are needed no more ([`Kind::Unused`]).
     Unused(u64),
 }
 
@@ -249,7 +249,7 @@ pub(super) fn begin(
     Ok(span)
 }
 
-/// Of all but itself.
+/// CRC32C of the log's salt, the place of a header, and all of the header but this sum itself.
 fn header_sum(salt: u64, at: u64, header: &[u8; HEADER]) -> u32 {
     let sum = crc32c::crc32c(&salt.to_le_bytes());
     let sum = crc32c::crc32c_append(sum, &at.to_le_bytes());
@@ -332,7 +332,7 @@ pub(super) fn sum_of_last(record: &[u8], bytes: usize) -> Option<u32> {
     ))
 }
 
-/// What a header says.
+/// The fields of a header.
 struct Header {
     kind: Kind,
     /// Bytes of the body.

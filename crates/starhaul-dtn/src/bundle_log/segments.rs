@@ -18,7 +18,7 @@ use super::{
 use crate::{medium::MediumFile, sums};
 
 const SUFFIX: &str = ".log";
-/// Records of more bytes are not read where nobody needs them, and data of more are not copied.
+/// Useless records of more bytes are passed without being read, and data of more are not copied.
 const LARGE: usize = 16 << 10;
 /// The same where not all can be read.
 const SECTOR: usize = 4 << 10;
@@ -88,7 +88,7 @@ impl Held {
     pub(super) fn pass(&self, at: &mut u64, is_needed: impl Fn(u64, Span) -> bool) {
         let mut bytes = [0; START];
         while self.length.saturating_sub(*at) >= START as u64
-            // If it cannot be read, whoever reads it as a whole says so.
+            // If it cannot be read, the code that reads it as a whole reports the error.
             && self.file.read(*at, &mut bytes).is_ok()
             && let Some((length, Some(number))) = start(&bytes, self.salt, *at)
             && length > LARGE

@@ -32,7 +32,7 @@ use crate::{
 const LARGE: usize = 1 << 20;
 /// Bundles that a search reads at a time.
 const READ_AT_A_TIME: usize = 64;
-/// How long a new bundle waits for others to be written until it looks again.
+/// How long a new bundle waits for others to be written until it checks again.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// Waits until something is in the log. When the log ends before, the node does, too.

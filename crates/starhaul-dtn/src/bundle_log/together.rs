@@ -31,9 +31,9 @@ use crate::{
     plan::Moment,
 };
 
-/// Different bundles.
+/// Number of different bundles.
 const BUNDLES: u64 = 12;
-/// Attempts of the log to write until nobody waits for it any more.
+/// Attempts of the log to write until no task waits for it any more.
 const TURNS: usize = 20;
 const NOW: Moment = Moment(Duration::from_secs(1));
 /// Until when acknowledged bundles are known.
@@ -53,7 +53,7 @@ enum Truth {
     Absent,
     /// It was accepted: the name of its data, and which these are.
     Present { name: String, version: u32 },
-    /// Nobody was told what became of it.
+    /// No task was told what became of it.
     Open,
     /// It was removed, which is certain.
     Gone,

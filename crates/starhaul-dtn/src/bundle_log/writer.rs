@@ -59,7 +59,7 @@ struct Active {
     is_doubtful: bool,
 }
 
-/// What a turn did.
+/// The outcome of a turn of the writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
     /// There may be more to do.
@@ -379,7 +379,7 @@ impl Writer {
         }
         drop(state);
         for done in done {
-            // Nobody may wait any more.
+            // The waiting task may have ended.
             let _ = done.send(Ok(()));
         }
     }

@@ -29,7 +29,7 @@ use crate::{
 /// Begins the names of variables of the environment that stand for keys.
 const VARIABLES: &str = "STARHAUL_DTN_";
 
-/// A node: who it is, where it keeps bundles, whom it talks to, and when.
+/// A node: its number or name, its store, its neighbours, and the contact plan.
 #[derive(Debug)]
 pub struct Config {
     /// Its number or name, `ipn:1.0` or `dtn://lander/`.
@@ -38,7 +38,7 @@ pub struct Config {
     pub control: Option<PathBuf>,
     /// Where metrics are served over HTTP, if anywhere.
     pub metrics: Option<SocketAddr>,
-    /// Where bundles are kept.
+    /// The store of bundles, and its limits.
     pub storage: Storage,
     /// LTP, if it is used.
     pub ltp: Option<LtpConfig>,
@@ -46,12 +46,11 @@ pub struct Config {
     pub tcp: Option<TcpConfig>,
     /// Routes that hold at any time: bundles for the pattern go to the node.
     pub routes: Vec<(EidPattern, NodeId)>,
-    /// When the node can talk to whom; neighbours it does not name can be talked to at any time.
+    /// When the node can exchange bundles with each neighbour; one that the plan does not name can be reached at any time.
     pub plan: ContactPlan,
     /// The keys of BPSec (RFC 9172).
     pub keys: Keys,
-    /// Whether the node sends the status reports that bundles ask for (RFC 9171 §6.1). Whoever sends a bundle decides where its
-    /// reports go.
+    /// Whether the node sends the status reports that bundles ask for (RFC 9171 §6.1). The sender of a bundle decides where its reports go.
     pub status_reports: bool,
 }
 
@@ -103,7 +102,7 @@ impl std::fmt::Debug for DatabaseUrl {
 /// A bucket of S3.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bucket {
-    /// Its name.
+    /// Name of the bucket.
     pub name: String,
     /// How the names of all objects begin, without a slash at either end; may be empty.
     pub prefix: String,
@@ -122,9 +121,9 @@ impl std::fmt::Display for Bucket {
 /// LTP as a convergence layer: one engine.
 #[derive(Debug)]
 pub struct LtpConfig {
-    /// Its number.
+    /// Number of the engine.
     pub engine: EngineId,
-    /// Where segments are received.
+    /// UDP address at which segments are received.
     pub listen: SocketAddr,
     /// The nodes that are reached by it.
     pub peers: Vec<LtpPeer>,
@@ -133,7 +132,7 @@ pub struct LtpConfig {
 /// A neighbour over LTP.
 #[derive(Clone, Debug)]
 pub struct LtpPeer {
-    /// The node.
+    /// The node at the other end of the link.
     pub node: NodeId,
     /// The number of its engine.
     pub engine: EngineId,
@@ -156,19 +155,18 @@ pub struct LtpPeer {
 /// TCPCLv4 (RFC 9174) as a convergence layer.
 #[derive(Clone, Debug)]
 pub struct TcpConfig {
-    /// Where connections are accepted.
+    /// TCP address at which connections are accepted; without one, none are.
     pub listen: Option<SocketAddr>,
     /// Nodes that are connected to, and whose connections are accepted.
     pub peers: Vec<TcpPeer>,
-    /// Whether bundles of other nodes are taken, too. Anyone may then claim to be any of them: TCPCLv4 without TLS
-    /// authenticates nobody.
+    /// Whether bundles of other nodes are taken, too. Anyone may then claim to be any of them: TCPCLv4 without TLS authenticates no peer.
     pub accepts_unknown: bool,
 }
 
 /// A neighbour over TCPCLv4.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TcpPeer {
-    /// The node.
+    /// The node at the other end of the connection.
     pub node: NodeId,
     /// Where it accepts connections; without it, it connects.
     pub address: Option<PeerAddress>,

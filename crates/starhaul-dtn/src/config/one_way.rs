@@ -12,7 +12,7 @@ use crate::{
 /// Which way a link over LTP carries segments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OneWay {
-    /// Both.
+    /// In both directions.
     #[default]
     No,
     /// To the neighbour alone: it acknowledges nothing, so that a bundle counts as sent when it has left.
@@ -21,7 +21,7 @@ pub enum OneWay {
     In,
 }
 
-/// As they are written.
+/// The values as the configuration spells them.
 pub(super) const WAYS: [(&str, OneWay); 3] =
     [("no", OneWay::No), ("out", OneWay::Out), ("in", OneWay::In)];
 pub(super) const WAY_NAMES: [&str; WAYS.len()] = names(&WAYS);

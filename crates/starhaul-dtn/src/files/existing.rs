@@ -17,7 +17,7 @@ const MOST_HASHES: usize = 64;
 /// Senders and files that are remembered; one that is forgotten is told again.
 const MOST_TOLD: usize = 1024;
 
-/// What is remembered.
+/// Files that existed already, and what their senders were told.
 #[derive(Debug, Default)]
 pub(super) struct Existing {
     hashes: Mutex<VecDeque<(Stamp, String)>>,

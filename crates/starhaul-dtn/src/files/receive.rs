@@ -43,9 +43,9 @@ type Ranges = BTreeMap<u64, u64>;
 pub struct Received {
     /// The endpoint that sent it.
     pub from: String,
-    /// Where it is.
+    /// Path of the file.
     pub path: PathBuf,
-    /// Its bytes.
+    /// Length of the file in bytes.
     pub length: u64,
     /// Its SHA-256 in hexadecimal digits.
     pub sha256: String,
@@ -410,7 +410,7 @@ mod tests {
         };
         assert_eq!(answers("ipn:1.5", &content), [None]);
         assert_eq!(answers("ipn:1.6", &content), [None]);
-        // Whoever sends it again is told again.
+        // A sender that sends it again is told again.
         assert_eq!(answers("ipn:1.6", &content), [None]);
         assert_eq!(reads(), 1);
         // Another content of the same length, and one of another length, which need not be read.

@@ -38,7 +38,7 @@ pub struct Progress {
     pub length: u64,
     /// Files that the far side has.
     pub arrived: usize,
-    /// All files.
+    /// Number of all files.
     pub files: usize,
 }
 
@@ -235,7 +235,7 @@ fn collect(path: &Path, name: String, found: &mut BTreeMap<String, PathBuf>) -> 
     };
     let metadata = fs::metadata(path).map_err(read)?;
     if !metadata.is_dir() {
-        // Whoever reads a pipe waits for one who writes.
+        // To read a pipe would wait for a program that writes into it.
         if !metadata.is_file() {
             return Err(Error::Unusable {
                 file: path.to_owned(),

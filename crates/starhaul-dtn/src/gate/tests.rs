@@ -152,7 +152,7 @@ async fn routes_lead_around_a_neighbour_until_it_answers() {
     }
 }
 
-/// It connects from another address when its link comes back, and nobody has noticed the end of its former connection.
+/// It connects from another address when its link comes back, before the node has noticed the end of its former connection.
 #[tokio::test]
 async fn the_latest_connection_of_a_neighbour_is_used() {
     let always = Contact {

@@ -63,7 +63,7 @@ pub(crate) struct LtpLayer {
     log: Seldom,
 }
 
-/// What the engine counts.
+/// The engine's counters, which its thread writes and others read.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     /// Data segments sent, repetitions included.
@@ -185,12 +185,12 @@ impl LtpLayer {
         }))
     }
 
-    /// Where segments are received.
+    /// UDP address at which segments are received.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// What the engine counts.
+    /// Returns the counters of the engine.
     pub(crate) fn counters(&self) -> &Counters {
         &self.counters
     }
@@ -217,7 +217,7 @@ impl LtpLayer {
     }
 
     fn command(&self, command: Command) {
-        // Nobody listens any more when the node ends.
+        // The engine's thread has stopped when the node ends.
         if self.commands.send(command).is_ok() {
             self.waker.wake();
         }
@@ -352,7 +352,7 @@ async fn store_all(
     }
 }
 
-/// The bytes of a block. If they are one bundle, what LTP has compared is noted: nobody reads it again for another checksum of it.
+/// The bytes of a block. If they are one bundle, what LTP has compared is noted: so it is not read again for another checksum of it.
 fn in_one_piece(service: u64, block: Block) -> Bytes {
     let sum = block.checksum().filter(|_| service == blocks::BUNDLE);
     let bytes = block.into_bytes();
@@ -369,7 +369,7 @@ async fn store(layer: &LtpLayer, sink: &Arc<dyn Sink>, room: &Semaphore, arrived
     let from = address(session.originator);
     let block = in_one_piece(arrived.service, arrived.block);
     let split = blocks::split(arrived.service, &block);
-    // The agent may change a bundle where it is if nobody else has it.
+    // The agent may change a bundle where it is if no other reference to it is left.
     drop(block);
     let bundles = match split {
         Ok(bundles) => bundles,

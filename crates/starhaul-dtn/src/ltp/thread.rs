@@ -71,7 +71,7 @@ pub(super) enum Command {
         state: LinkState,
         is_over: bool,
     },
-    /// End.
+    /// Ends the thread.
     Stop,
 }
 
@@ -79,7 +79,7 @@ pub(super) enum Command {
 pub(super) struct Arrived {
     pub(super) session: SessionId,
     pub(super) service: u64,
-    /// To be joined by whoever stores it: the engine's thread has enough to do.
+    /// To be joined by the task that stores it: the engine's thread has enough to do.
     pub(super) block: Block,
 }
 
@@ -113,7 +113,7 @@ impl Neighbours {
     }
 }
 
-/// What the thread owns.
+/// The state of the engine's thread.
 pub(super) struct Worker {
     driver: LtpDriver,
     inbox: mpsc::Receiver<Command>,
@@ -307,7 +307,7 @@ impl Worker {
     fn handle(&mut self, event: Event) {
         match event {
             Event::Sent { session } => self.settle(session, &Ok(())),
-            // Nobody will say more of it: its session is over.
+            // No report will come for it: its session is over.
             Event::Transmitted { session } if self.is_to_mute(session) => {
                 self.settle(session, &Ok(()));
             }
@@ -346,7 +346,7 @@ impl Worker {
                     return self.refuse(session);
                 }
                 self.storing_bytes += bytes;
-                // The node ends when nobody listens.
+                // The receiver is gone when the node ends.
                 let _ = self.outbox.send(Arrived {
                     session,
                     service,

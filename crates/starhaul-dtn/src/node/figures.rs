@@ -26,7 +26,7 @@ pub(super) async fn bind(address: SocketAddr) -> Result<Server, Error> {
     bound.map_err(|reason| Error::Metrics { address, reason })
 }
 
-/// What is served there.
+/// The metrics that are served over HTTP.
 pub(super) fn site(parts: &Arc<Parts>) -> Scrapes {
     let parts = parts.clone();
     Scrapes::new(move || Some(parts.figures(Schedule::now()).text()))
@@ -61,7 +61,7 @@ impl Parts {
         }
     }
 
-    /// The status without the lists of what is stored for whom, which takes long where that is many.
+    /// The status without the lists of what is stored for each destination, which takes long where that is many.
     fn summary(&self, now: Moment) -> Status {
         let (total, storage) = (self.stock.total(), &self.config.storage);
         let (neighbours, counters) = self.passed(now);
@@ -164,7 +164,7 @@ impl Parts {
         let stored = amounts.into_iter().map(|(node, amount)| {
             let route = routes.get(&node);
             let first = route.and_then(|route| route.first(self.schedule.plan()));
-            // Where no contact is planned, nobody knows when the neighbour is there.
+            // Where no contact is planned, the node does not know when the neighbour can be reached.
             let is_planned = route.is_some_and(|route| {
                 let contacts = self.schedule.plan().contacts();
                 let mut own = route

@@ -68,7 +68,7 @@ pub struct Contact {
     pub from: NodeId,
     /// The node that receives.
     pub to: NodeId,
-    /// When transmission can begin.
+    /// The earliest time of transmission.
     pub start: Moment,
     /// When it must have ended.
     pub end: Moment,

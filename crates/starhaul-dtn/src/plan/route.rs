@@ -1,7 +1,7 @@
 //! Contact-graph routing (CCSDS 734.3 §3.2): the way on which a bundle arrives first.
 //!
-//! A bundle leaves over a contact when it is there, the contact is open, and what was booked before has left. Whoever has it
-//! earlier can wait, so an earlier arrival at a node is never worse, and Dijkstra's search over nodes finds the best way.
+//! A bundle leaves over a contact when it is there, the contact is open, and what was booked before has left. A node that has it earlier
+//! can wait, so an earlier arrival at a node is never worse, and Dijkstra's search over nodes finds the best way.
 
 use std::{
     cmp::Reverse,
@@ -13,9 +13,9 @@ use super::{Contact, ContactPlan, Moment, NodeId};
 /// A bundle that looks for its way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Query<'a> {
-    /// Where it is.
+    /// The node that has the bundle.
     pub from: &'a NodeId,
-    /// When it may leave.
+    /// The earliest time at which it may leave.
     pub now: Moment,
     /// Its bytes on the link.
     pub bytes: u64,

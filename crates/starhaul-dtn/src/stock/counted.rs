@@ -148,7 +148,7 @@ impl Counted {
     }
 }
 
-/// The name of the data of a bundle, which the agent tells nobody else.
+/// The name of the data of a bundle, which the agent shows in its JSON only.
 fn data_name(bundle: &Bundle) -> Option<String> {
     let metadata = serde_json::to_value(&bundle.metadata).ok()?;
     Some(metadata.get("storage_name")?.as_str()?.to_owned())
@@ -632,7 +632,7 @@ mod tests {
         assert!(log.get(&long.bundle.id).await.unwrap().is_none());
     }
 
-    /// Two bundles of one name: what somebody has made of it, and what its source sent.
+    /// Two bundles of one name: a forged one, and what its source sent.
     fn copies(to: &str) -> [Bundle; 2] {
         let builder = Builder::new("ipn:1.5".parse().unwrap(), to.parse().unwrap());
         let forged = bundle(builder.with_lifetime(Duration::from_secs(3600)));

@@ -19,7 +19,7 @@ const MOST: usize = 1 << 20;
 /// Hops after which a bundle that left is back at the earliest.
 const ROUND: u16 = 2;
 
-/// How a bundle came.
+/// How a bundle reached this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Trace {
     /// Who gave it, and who had it before: the same for one that the same neighbour sends again.

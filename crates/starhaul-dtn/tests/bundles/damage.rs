@@ -33,7 +33,7 @@ fn copy(to: &str, (created, number): (DtnTime, u64), payload: &[u8], told: u32) 
     builder.build(stamp).unwrap().1.into_vec()
 }
 
-/// What somebody makes of a bundle: a payload that differs from its checksum, or from the CRC of its block.
+/// Two damaged copies of a bundle: with a payload that differs from its checksum, and from the CRC of its block.
 fn damaged(to: &str, stamp: (DtnTime, u64), payload: &[u8]) -> [Vec<u8>; 2] {
     let told = crc32c::crc32c(payload);
     let mut changed = payload.to_vec();

@@ -150,7 +150,7 @@ async fn a_node_started_anew_delivers_what_it_held() {
         20
     );
     let station = Running::start(&last).await;
-    // Nobody is at the endpoint yet: they wait, also through an end of the station.
+    // No application is at the endpoint yet: they wait, also through an end of the station.
     until(&station, "all have come", |status| {
         status.storage.bundles == 20
     })
@@ -182,7 +182,7 @@ async fn a_node_started_anew_delivers_what_it_held() {
 /// Bytes of a payload that is not in the log.
 const IN_A_FILE: usize = 1_100_000;
 
-/// Data that are gone, and data of nobody, do not keep a node from starting, however often.
+/// Data that are gone, and data that belong to no bundle, do not keep a node from starting, however often.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_damaged_store_is_used_as_far_as_it_goes() {
     let (a, b) = (udp(), udp());

@@ -1,4 +1,4 @@
-//! Status reports of bundles that expire (RFC 9171 §6.1.1), and answers that expire with their question.
+//! Status reports of bundles that expire (RFC 9171 §6.1.1), and answers that expire with their request.
 
 use std::{
     path::Path,
@@ -108,8 +108,8 @@ async fn no_report_is_sent_unless_configured() {
     assert!(reports.is_empty(), "{reports:?}");
 }
 
-/// An echo that answers another one's answer, under a name by which it is not known for one, does so for the lifetime of the
-/// first question: each answer has what is left of it.
+/// An echo that answers another one's answer, under a name by which it is not known for one, does so for the lifetime of the first request:
+/// each answer has what is left of it.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_echo_lives_no_longer_than_its_question() {
     let mut source = Source::new();

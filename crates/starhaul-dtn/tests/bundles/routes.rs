@@ -378,7 +378,7 @@ async fn a_neighbour_that_is_always_there_leads_to_the_nodes_of_the_plan() {
     stop([source, relay, station]).await;
 }
 
-/// Whoever connects under the name of the node itself, and might do so under any.
+/// A stranger that connects under the name of the node itself, and might do so under any.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stranger_with_the_name_of_the_node_gets_nothing() {
     for name in ["ipn:2.0", "ipn:!.0"] {

@@ -65,7 +65,7 @@ impl Keys {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fate {
     Delivered,
-    /// Nobody may have it.
+    /// No application may have it.
     Removed,
     /// Its key may be configured before it expires.
     Waits,
@@ -92,7 +92,7 @@ async fn each_key_alone_protects_what_it_is_for() {
         (ENCRYPT, another_encrypt, Fate::Removed),
         (ENCRYPT, NONE, Fate::Waits),
         (ENCRYPT, SIGN.required(), Fate::Removed),
-        // Both: the signature is encrypted, too, and nobody can say that it is wrong without the key for that.
+        // Both: the signature is encrypted, too, and a node without the key for that cannot find that it is wrong.
         (BOTH, BOTH.required(), Fate::Delivered),
         (BOTH, SIGN, Fate::Waits),
         (BOTH, SIGN.required(), Fate::Waits),
@@ -239,7 +239,7 @@ async fn sent_with(keys: Keys, payloads: &[Vec<u8>]) -> Vec<Vec<u8>> {
     caught.iter().map(|bundle| bundle.to_vec()).collect()
 }
 
-/// Somebody between two nodes changes one byte of what was signed, or of the ciphertext. Another bundle goes through his hands as it was.
+/// A host between two nodes changes one byte of what was signed, or of the ciphertext. It passes another bundle on as it was.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_changed_byte_of_a_protected_payload_reaches_no_application() {
     for keys in [SIGN, ENCRYPT, BOTH] {
@@ -295,8 +295,8 @@ enum Second {
     AfterRestart,
 }
 
-/// Somebody sends a bundle with another payload under the name of one that is signed or encrypted, before it or behind it. That one arrives,
-/// and nothing else.
+/// An attacker sends a bundle with another payload under the name of one that is signed or encrypted, before it or behind it. That one
+/// arrives, and nothing else.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_forged_copy_does_not_shut_out_the_bundle_of_its_name() {
     for keys in [SIGN, ENCRYPT, BOTH] {
@@ -343,7 +343,7 @@ async fn arrives(keys: Keys, copies: [Vec<u8>; 2], second: Second, what: &str) -
     }
     source.send(other);
     let source = source.settled().await;
-    // Nobody was there to take the first one before the second came.
+    // No application took the first one before the second came.
     let mut client = station.client().await;
     client.open(Some("5")).await.unwrap();
     assert!(client.has_bundle(PATIENCE).await.unwrap(), "{what}");

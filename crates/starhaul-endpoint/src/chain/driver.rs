@@ -175,7 +175,7 @@ impl Driver {
         self.note(key, id);
         self.receive(now, key, id);
         if let Err(mpsc::error::SendError((_, key))) = self.accepted.send((header, key)) {
-            // Nobody accepts any more.
+            // The application has dropped the end that accepts.
             drop(pair(&self.shared, key));
         }
     }

@@ -27,8 +27,8 @@ const BURST: std::time::Duration = std::time::Duration::from_micros(500);
 const MOST_STREAMS: usize = 1024;
 /// Of these, streams that were asked for and of which nothing authentic has come. As many as there are: those that had no time to be heard end no others.
 const MOST_HALF_OPEN: usize = MOST_STREAMS;
-/// The node has all but this part of the memory of streams, and what waits in each direction between it and applications the other one. Whoever
-/// writes that to a socket holds as much again.
+/// The node has all but this part of the memory of streams, and what waits in each direction between it and applications the other one. An
+/// application that writes that to a socket holds as much again.
 const OTHERS_SHARE: usize = 4;
 const WAITING_SHARE: usize = 16;
 
@@ -46,7 +46,7 @@ pub struct ChainConfig {
     pub window_bytes: usize,
     /// Bytes that all streams may hold together. Where little is left, each has little, but 32 KiB in each direction.
     pub memory_bytes: usize,
-    /// All neighbours.
+    /// The relays, or the other end, that this end exchanges packets with.
     pub neighbours: Vec<ChainNeighbour>,
     /// Which of them leads to the end that accepts streams; `None` where streams only come.
     pub upstream: Option<usize>,
@@ -72,7 +72,7 @@ pub struct ChainNeighbour {
 pub struct ChainStatus {
     /// The neighbours' names, and whether they have been heard.
     pub neighbours: Vec<(String, bool)>,
-    /// Open streams.
+    /// Streams that are open now.
     pub streams: u64,
     /// Streams since the start.
     pub streams_total: u64,
@@ -99,7 +99,7 @@ struct Alive {
 
 impl Drop for Alive {
     fn drop(&mut self) {
-        // Streams that nobody has taken are reset as if they had been dropped.
+        // Streams that the application has not accepted are reset as if they had been dropped.
         while let Ok((_, key)) = self.accepted.get_mut().try_recv() {
             drop(halves::pair(&self.shared, key));
         }
@@ -187,7 +187,7 @@ impl Chain {
     }
 
     /// Opens a stream to the end that accepts; `header` is for it, at most [`StreamConfig::MOST_HEADER_BYTES`]. Data may be
-    /// written at once. Where nobody accepts it, reading and writing fail.
+    /// written at once. Where the other end does not accept it, reading and writing fail.
     ///
     /// # Errors
     /// The header is too long, or the chain's driver has ended.
@@ -216,7 +216,7 @@ impl Chain {
         self.shared.ended().await;
     }
 
-    /// What it has carried.
+    /// Returns what this end has carried so far.
     pub fn status(&self) -> ChainStatus {
         let state = self.shared.lock();
         let up = state.up.iter().copied().chain(std::iter::repeat(false));

@@ -22,7 +22,7 @@ pub(super) struct Shared {
     has_ended: watch::Sender<bool>,
 }
 
-/// All streams.
+/// State of all streams, which the driver and the applications share.
 #[derive(Default)]
 pub(super) struct State {
     pub(super) entries: BTreeMap<u64, Entry>,
@@ -46,7 +46,7 @@ pub(super) struct State {
     waiting_bytes: usize,
 }
 
-/// One stream.
+/// State of one stream.
 pub(super) struct Entry {
     pub(super) inbound: VecDeque<Bytes>,
     pub(super) inbound_bytes: usize,
@@ -54,7 +54,7 @@ pub(super) struct Entry {
     pub(super) is_full: bool,
     /// Nothing follows `inbound`.
     pub(super) has_ended: bool,
-    /// Nobody reads: what comes is dropped.
+    /// The reader was dropped: bytes that come are thrown away.
     pub(super) discards: bool,
     pub(super) outbound: VecDeque<Bytes>,
     pub(super) outbound_bytes: usize,

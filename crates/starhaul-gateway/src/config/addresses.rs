@@ -18,7 +18,7 @@ pub(super) struct Taken {
     pub(super) interface: Option<String>,
     /// Whether the IPv6 wildcard leaves IPv4 alone: with sockets for peers it does, with those for applications and metrics it does not.
     pub(super) only_v6: bool,
-    /// For messages: `rule "web"`.
+    /// The table that has the address, as messages name it: `rule "web"`.
     pub(super) owner: String,
 }
 

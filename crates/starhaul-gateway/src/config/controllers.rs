@@ -32,7 +32,7 @@ pub(super) const RATES: &[Key] = &[
         .with(&[("controller", "\"dedicated\""), ("rate", "\"15mbit\"")])
         .means("File or local stream socket from which the rate, and the bit-error rate if the modem knows it, are read repeatedly. [Format](gateway.md#a-modem-that-reports-its-rate)."),
 ];
-/// The controller of paths that peers open where nobody names one.
+/// The controller of paths that peers open where no configuration names one.
 pub(super) const DEFAULT_CONTROLLER: ControllerConfig = ControllerConfig::Bbr;
 /// The same where either side calls the link LEO: as fast there, with half of BBR's queue.
 pub(super) const LEO_CONTROLLER: ControllerConfig =

@@ -14,7 +14,7 @@ pub(super) const LINK: Key = Key::words("link", &LINK_NAMES)
 pub(super) const DETECT: Key = Key::words("detect", &WISH_NAMES)
     .or("auto")
     .means("Whether [reconfigurations](reconfigurations.md) of its satellite are detected. `auto`: with `link = \"leo\"`, or a `controller` that uses them (LeoCC, SaTCP).");
-/// How they are detected.
+/// Keys for how reconfigurations are detected.
 pub(super) const KEYS: &[Key] = &[
     Key::text("detect_target", "`auto`, or an IP address")
         .or("auto")

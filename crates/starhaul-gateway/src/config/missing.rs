@@ -1,4 +1,4 @@
-//! Files with keys that a configuration names and nobody has made yet.
+//! Files with keys that a configuration names and that do not exist yet.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use super::{Config, IdentitySource};
 pub struct MissingKey {
     /// Where the configuration names it, for people.
     pub named_by: String,
-    /// The file.
+    /// Path of the file.
     pub file: PathBuf,
     /// Who needs the same file, for people; `None`: it is for this gateway alone.
     pub shared_with: Option<String>,

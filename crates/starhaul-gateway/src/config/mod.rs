@@ -123,7 +123,7 @@ impl SessionLimits {
 pub enum IdentitySource {
     /// In a file as `starhaul keygen` writes it.
     File(PathBuf),
-    /// In the configuration itself.
+    /// The configuration itself has it.
     Inline(Identity),
 }
 
@@ -152,7 +152,7 @@ pub struct Peer {
 pub struct SessionRule {
     /// Name of the peer.
     pub peer: String,
-    /// At least one path.
+    /// The paths of the session, at least one.
     pub paths: Vec<PathRule>,
 }
 
@@ -210,7 +210,7 @@ pub struct IngressRule<S> {
     pub peer: String,
     /// 0 is the most important.
     pub priority: u8,
-    /// What is served.
+    /// The kind of traffic that is served, and its settings.
     pub service: S,
 }
 
@@ -219,7 +219,7 @@ pub struct IngressRule<S> {
 pub struct DatagramService {
     /// What carries them to the far gateway: a session, or bundles, whose lifetime is the deadline of the delivery, too.
     pub carrier: Carrier,
-    /// Where the datagrams go.
+    /// Address and port to which the far side sends the datagrams.
     pub target: Target,
     /// Deadline and protection.
     pub delivery: Delivery,
@@ -229,7 +229,7 @@ pub struct DatagramService {
     pub framing: Framing,
 }
 
-/// How datagrams become blocks.
+/// The rule by which datagrams become blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
     /// Each UDP datagram is a block.
@@ -250,7 +250,7 @@ pub struct ConnectionService {
     pub carrier: Carrier,
     /// Bounds on the connections.
     pub limits: ConnectionLimits,
-    /// Who names their targets.
+    /// Where the connections lead, and which side decides that.
     pub targets: ConnectionTargets,
 }
 
@@ -275,7 +275,7 @@ pub enum ConnectionTargets {
 pub struct Delivery {
     /// Time after which a datagram is useless.
     pub deadline: Duration,
-    /// How blocks are protected.
+    /// How lost fragments of blocks are replaced.
     pub mode: Mode,
     /// Most redundancy fragments per data fragment, 0.0 to 1.0.
     pub max_coding_rate: f64,
@@ -311,9 +311,9 @@ pub struct ConnectionLimits {
 /// User name and password of RFC 1929, each 1 to 255 bytes.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credentials {
-    /// User name.
+    /// User name, 1 to 255 bytes.
     pub username: String,
-    /// Password.
+    /// Password, 1 to 255 bytes.
     pub password: String,
     /// The file that it was read from; `None`: it is in the configuration.
     pub file: Option<PathBuf>,

@@ -37,7 +37,7 @@ const MAX_ENTRIES: usize = 1024;
 /// TCP connections that pass this host, carried to where they lead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TransparentTargets {
-    /// Their destinations.
+    /// Networks of the destinations.
     pub networks: Vec<IpNet>,
     /// Ports of the destination; all if empty.
     pub ports: Vec<RangeInclusive<u16>>,

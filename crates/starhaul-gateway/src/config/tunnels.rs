@@ -172,7 +172,7 @@ pub struct TunnelRule {
     pub name: String,
     /// Name of the peer.
     pub peer: String,
-    /// The device.
+    /// Settings of the TUN device.
     pub device: DeviceRule,
     /// The first that a packet matches says how it is carried; the last one matches all.
     pub classes: Vec<PacketClass>,
@@ -198,11 +198,11 @@ pub struct DeviceRule {
 pub struct PacketClass {
     /// Name for people.
     pub name: String,
-    /// Which they are.
+    /// Conditions on the packets of this class.
     pub matches: PacketMatch,
     /// 0 is the most important.
     pub priority: u8,
-    /// How they are carried.
+    /// Whether they are carried as blocks or on a reliable stream.
     pub carriage: Carriage,
 }
 
@@ -217,7 +217,7 @@ pub struct PacketMatch {
     pub dscp: Vec<u8>,
 }
 
-/// How packets are carried.
+/// The kind of stream that carries packets.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Carriage {
     /// Each is a block with a deadline.

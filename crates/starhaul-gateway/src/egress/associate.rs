@@ -198,7 +198,7 @@ impl Association {
         self.table.lock().resolved.get(target)?.1
     }
 
-    /// `true` if the caller is to look the target up, which nobody else does now.
+    /// `true` if the caller is to look the target up, which no other task does now.
     fn look_up_again(&self, target: &Target) -> bool {
         let mut table = self.table.lock();
         let most = self.permit.policy.limits.max_lookups;

@@ -15,7 +15,7 @@ use crate::{
     peer::PeerLog,
 };
 
-/// The far gateway in logs and limits: whoever has the secret of the chain.
+/// The far gateway in logs and limits: the end that has the secret of the chain.
 const NAME: &str = "leotp";
 
 /// Serves streams until dropped; their tasks end with it.

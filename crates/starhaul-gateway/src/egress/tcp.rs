@@ -26,7 +26,7 @@ use crate::{
 /// Time limit for trying all addresses of a target.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Who opened a stream.
+/// The peer or far gateway that opened a stream.
 #[derive(Debug)]
 pub(super) struct Opener {
     /// Its name, for people.

@@ -21,7 +21,7 @@ pub(crate) type Wanted<S> = (IngressRule<S>, <S as Service>::Way);
 #[derive(Debug)]
 pub(crate) struct Listeners<S: Service> {
     listening: Vec<Listening<S>>,
-    /// What all rules share.
+    /// Bounds that all rules share.
     limits: Arc<Limits>,
 }
 

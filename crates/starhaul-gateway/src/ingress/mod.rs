@@ -43,7 +43,7 @@ const SESSION_WAIT: Duration = Duration::from_secs(10);
 pub(crate) trait Service: Clone + PartialEq + Send + Sync + Sized + 'static {
     /// The socket that listens.
     type Socket: Send + 'static;
-    /// What carries it.
+    /// The way to the far side that carries it.
     type Way: Way;
 
     /// Binds a socket; gives its address with the port that the kernel chose.

@@ -7,7 +7,7 @@ use std::{
 
 use crate::{relay::NotConnected, socks5::Reply, status};
 
-/// Their numbers.
+/// Numbers of refused connections, by reason.
 #[derive(Debug, Default)]
 pub(crate) struct Refusals {
     not_allowed: AtomicU64,

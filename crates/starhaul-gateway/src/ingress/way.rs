@@ -18,7 +18,7 @@ pub(crate) trait Way: Clone + Debug + Send + Sync + 'static {
     fn describe(&self) -> String;
 }
 
-/// What carries connections.
+/// The ways that connections can take to the far side.
 #[derive(Clone, Debug)]
 pub(crate) enum ConnectionWay {
     /// Sessions with a peer.
@@ -29,7 +29,7 @@ pub(crate) enum ConnectionWay {
     Bundle(BundleWay),
 }
 
-/// What carries datagrams.
+/// The ways that datagrams can take to the far side.
 #[derive(Clone, Debug)]
 pub(crate) enum DatagramWay {
     /// Sessions with a peer.

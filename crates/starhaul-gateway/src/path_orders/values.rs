@@ -26,7 +26,7 @@ pub(super) struct Order {
     pub(super) limit: Option<Option<Bandwidth>>,
     /// `Some(None)`: no quota.
     pub(super) monthly: Option<Option<u64>>,
-    /// `Some(None)`: always.
+    /// `Some(None)`: in service at all hours.
     pub(super) active: Option<Option<Hours>>,
 }
 

@@ -66,7 +66,7 @@ pub(super) struct Record {
     pub(super) shown: i64,
     /// The greatest rate of the last days, in bytes per second.
     pub(super) peak: u64,
-    /// The figure was lost, and nobody has given it since.
+    /// The figure was lost, and the operator has not set it since.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) lost: bool,
 }
@@ -116,7 +116,7 @@ impl Account {
         account
     }
 
-    /// As it was stored.
+    /// Restores an account from its record.
     pub(super) fn restore(record: Record) -> Self {
         Self {
             durable: record.total,

@@ -59,7 +59,7 @@ pub struct Book {
     lost: Option<String>,
     /// The totals of what is being stored.
     storing: Option<Vec<(Key, u64)>>,
-    /// For how long.
+    /// How long that has taken so far.
     storing_for: Duration,
     /// An account was removed or added.
     changed: bool,

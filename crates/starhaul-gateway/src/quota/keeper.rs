@@ -212,7 +212,7 @@ async fn write(folder: Arc<StateFolder>, file: Vec<u8>) -> Result<(), String> {
     // Not one of the runtime's threads: its end would wait for that, for as long as the disk does not answer.
     let thread = std::thread::Builder::new().name("quotas".to_owned());
     let begun = thread.spawn(move || {
-        // Nobody waits any more if this is refused.
+        // If the receiver is gone, no task waits for the outcome.
         let outcome = folder.write(FILE, &file);
         // Who waits for it may open the folder again.
         drop(folder);

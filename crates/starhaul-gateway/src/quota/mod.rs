@@ -36,11 +36,11 @@ pub enum Action {
 pub struct Quota {
     /// Bytes on the wire of a month, both ways together.
     pub monthly: u64,
-    /// When months begin.
+    /// When the provider's months begin.
     pub scheme: Scheme,
-    /// At 80 %.
+    /// What happens when 80 % of it are used.
     pub at_80: Action,
-    /// At 100 %.
+    /// What happens when all of it is used.
     pub at_100: Action,
 }
 
@@ -49,7 +49,7 @@ pub struct Quota {
 pub enum Level {
     /// Less than 80 %.
     Below,
-    /// From 80 %.
+    /// At least 80 %, and less than all.
     Nearly,
     /// All of it.
     Reached,

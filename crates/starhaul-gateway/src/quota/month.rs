@@ -66,7 +66,7 @@ struct World {
     disk: Vec<u8>,
     writing: Option<(Vec<u8>, u64, bool)>,
     rate: u64,
-    /// When things happen next.
+    /// When the rate changes, the gateway is killed or restarted, and the clock steps next.
     rate_at: u64,
     kill_at: u64,
     restart_at: u64,

@@ -6,7 +6,7 @@ use time::{Date, Month, OffsetDateTime, UtcOffset};
 /// Days for which every month is long enough to begin on them.
 pub(super) const FIRST_DAYS: std::ops::RangeInclusive<u8> = 1..=28;
 
-/// When months begin.
+/// The day and the time zone by which a provider's months begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Scheme {
     /// The day of the month on which one begins at 00:00, 1 to 28.

@@ -75,9 +75,9 @@ fn h265_unit(unit_type: u8, body: &[u8]) -> FrameKind {
     }
 }
 
-/// What supplemental information says of its frame (ITU-T H.264 §7.3.2.3.1 and §D.1.8, H.265 §7.3.5 and §D.2.8): from a recovery point
-/// on pictures need none before. At once where its count of frames is 0, as at an I frame that is no IDR; else the picture is
-/// renewed piece by piece, as encoders with intra refresh do that never send another IDR.
+/// What supplemental information says of its frame (ITU-T H.264 §7.3.2.3.1 and §D.1.8, H.265 §7.3.5 and §D.2.8): from a recovery point on
+/// pictures need none before. At once where its count of frames is 0, as at an I frame that is no IDR; else each frame renews a part of the
+/// picture, as encoders with intra refresh do that never send another IDR.
 fn recovery_point(body: &[u8]) -> FrameKind {
     const RECOVERY_POINT: usize = 6;
     let plain = without_prevention(body);

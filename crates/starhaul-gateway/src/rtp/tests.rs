@@ -1,4 +1,4 @@
-//! Frames as an application sends them, and packets as nobody should.
+//! Frames as an application sends them, and packets that no application should send.
 
 use proptest::prelude::*;
 

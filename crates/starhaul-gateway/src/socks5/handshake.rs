@@ -31,7 +31,7 @@ pub struct Request {
     pub target: Target,
 }
 
-/// What to do next.
+/// What the server does next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Read from the client and call [`Handshake::handle`].
@@ -77,7 +77,7 @@ impl Handshake {
         self.buffer.extend(bytes.iter().take(room));
     }
 
-    /// What to do next.
+    /// Returns what to do next; [`Step::Read`] until more bytes have come.
     pub fn poll(&mut self) -> Step {
         if self.buffer.len() > MAX_BUFFER {
             return Step::Refuse(Vec::new(), SocksError::TooLong);

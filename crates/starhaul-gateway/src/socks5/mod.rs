@@ -28,9 +28,9 @@ pub enum Reply {
     ConnectionRefused = 5,
     /// Never sent by us.
     TtlExpired = 6,
-    /// BIND.
+    /// For BIND and unknown commands.
     CommandNotSupported = 7,
-    /// No IPv4, IPv6 or name.
+    /// The address is no IPv4 or IPv6 address and no name.
     AddressTypeNotSupported = 8,
 }
 

@@ -13,7 +13,7 @@ fn login() -> Option<Credentials> {
     })
 }
 
-/// Feeds `bytes` in pieces of `piece`; gives all that is to be sent, and the last step that is not `Send`.
+/// Feeds `bytes` in chunks of `piece` bytes; gives all that is to be sent, and the last step that is not `Send`.
 fn converse(
     credentials: Option<Credentials>,
     bytes: &[u8],

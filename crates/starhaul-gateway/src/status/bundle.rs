@@ -15,7 +15,7 @@ pub struct Bundle {
     pub peers: Vec<String>,
     /// Whether the bundle node has no room for the next bundle.
     pub node_is_full: bool,
-    /// What was carried.
+    /// What the flows have carried since the start.
     #[serde(flatten)]
     pub counters: Counters,
 }

@@ -5,7 +5,7 @@ use super::{Path, PathTotals, Peer, Status};
 /// A path name at a peer: its totals since the start, and the path of the newest open session that has it.
 #[derive(Clone, Copy, Debug)]
 pub struct KnownPath<'s> {
-    /// The peer.
+    /// The peer that the path leads to.
     pub peer: &'s Peer,
     /// Totals over all sessions.
     pub totals: &'s PathTotals,

@@ -8,14 +8,14 @@ use crate::{path_orders::Standing, quota::keeper::calendar};
 /// A configured path that has a quota or hours, or is out of service.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct PathService {
-    /// Its name.
+    /// Name of the path.
     pub path: String,
     /// Why it is out of service: `ordered`, `hours`, `quota`, or `uncounted` while what its month has used is not known for sure.
     pub out: Option<String>,
-    /// Its quota.
+    /// Monthly quota of the path; absent without one.
     #[serde(default)]
     pub quota: Option<QuotaStatus>,
-    /// Its hours.
+    /// Hours of service of the path; absent if it is always in service.
     #[serde(default)]
     pub hours: Option<HoursStatus>,
 }

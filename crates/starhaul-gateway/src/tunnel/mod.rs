@@ -85,7 +85,7 @@ pub(crate) struct Counters {
     /// From the device, whatever became of them.
     pub(crate) packets_in: AtomicU64,
     pub(crate) bytes_in: AtomicU64,
-    /// To the device.
+    /// Written to the device.
     pub(crate) packets_out: AtomicU64,
     pub(crate) bytes_out: AtomicU64,
     /// There was no session with the peer.
@@ -96,7 +96,7 @@ pub(crate) struct Counters {
     pub(crate) marked: AtomicU64,
     /// The session refused them.
     pub(crate) refused: AtomicU64,
-    /// To a network that is not behind the peer, or from the peer and not from one, or from the peer and to nobody here.
+    /// To a network that is not behind the peer, or from the peer and not from one, or from the peer to an address that no host here has.
     pub(crate) forbidden: AtomicU64,
     /// No IP packets, or such as the kernel refused.
     pub(crate) malformed: AtomicU64,

@@ -201,7 +201,7 @@ pub fn mark_congestion(packet: &mut [u8]) -> bool {
     }
 }
 
-/// The checksum of a header in which one word changed (RFC 1624 §3 eq. 3).
+/// The checksum of a header in which one 16-bit word changed (RFC 1624 §3 eq. 3).
 fn next_checksum(checksum: u16, before: u16, after: u16) -> u16 {
     let sum = u32::from(!checksum) + u32::from(!before) + u32::from(after);
     let folded = (sum & 0xffff) + (sum >> 16);

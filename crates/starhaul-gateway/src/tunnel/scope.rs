@@ -97,7 +97,7 @@ mod tests {
         Headers::read(&packet).unwrap()
     }
 
-    /// A router's word that it cannot pass on a packet from the tunnel to `to`.
+    /// A router's ICMP error that it cannot pass on a packet from the tunnel to `to`.
     fn too_big(router: [u8; 4], to: [u8; 4]) -> Headers {
         let mut quoted = Vec::new();
         let headers = PacketBuilder::ipv4([10, 9, 0, 2], to, 64).udp(1, 2);

@@ -180,7 +180,7 @@ impl Tunnels {
     }
 }
 
-/// Creates a device in the place of a former one, which whoever just passes a packet to it keeps for a moment.
+/// Creates a device in the place of a former one, which a task that just passes a packet to it keeps open for a moment.
 async fn create_when_free(rule: &TunnelRule) -> Result<Arc<Device>, Error> {
     let mut tries = 1;
     loop {

@@ -17,7 +17,7 @@ const HTML: &str = "text/html; charset=utf-8";
 const CSS: &str = "text/css; charset=utf-8";
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 
-/// What is served.
+/// The pages, metrics and events that are served over HTTP.
 #[derive(Debug)]
 pub(super) struct Site {
     shared: Arc<Shared>,

@@ -23,7 +23,7 @@ impl Snapshot {
         }
     }
 
-    /// In OpenMetrics text.
+    /// The status as OpenMetrics text.
     pub(super) fn metrics(&self) -> Bytes {
         let text = || starhaul_metrics::encode(&self.status).into();
         self.metrics.get_or_init(text).clone()

@@ -197,7 +197,7 @@ fn clients_beyond_the_limit_are_dropped_and_idle_ones_forgotten() {
         let limits = "max_clients = 1\nidle_timeout = \"2s\"";
         let pair = pair(&rule("udp", echo, limits), ALLOW_LOOPBACK).await;
         let (one, other) = (client(&pair, "r").await, client(&pair, "r").await);
-        // More than a question, so that it does not give way at once.
+        // More than a query and its answer, so that it does not give way at once.
         for _ in 0..5 {
             one.send(b"one").await.unwrap();
             assert_eq!(receive(&one).await, b"one");
@@ -240,7 +240,7 @@ fn one_client_per_query_is_served_however_many_come() {
 fn a_client_whose_questions_are_answered_is_forgotten_early() {
     run(async {
         let echo = udp_echo().await;
-        // Longer than a busy computer takes from one word of the talk to the next.
+        // Longer than a busy computer takes from one message of the talk to the next.
         let limits = "idle_timeout = \"1h\"\nanswered_timeout = \"2s\"";
         let pair = pair(&rule("udp", echo, limits), ALLOW_LOOPBACK).await;
         let (asks, talks) = (client(&pair, "r").await, client(&pair, "r").await);

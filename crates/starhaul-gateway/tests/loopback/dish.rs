@@ -46,7 +46,7 @@ async fn ends() -> (Endpoint, Endpoint, Session, Session) {
     (client, server, ours, theirs)
 }
 
-/// It takes 10 s until nobody doubts that nothing flows.
+/// It takes 10 s until the prober is sure that nothing flows.
 #[tokio::test]
 async fn a_prober_rests_while_nothing_flows_and_works_as_soon_as_something_does() {
     let (_client, _server, ours, theirs) = ends().await;
@@ -71,7 +71,7 @@ async fn a_prober_rests_while_nothing_flows_and_works_as_soon_as_something_does(
 async fn the_accepting_end_probes_its_dish_toward_whoever_connects_and_tells_their_paths() {
     let (_client, server, ours, theirs) = ends().await;
 
-    // The peer's socket answers, although it listens to nobody.
+    // The peer's socket answers, although the peer lets no strangers in.
     let status = prober_when(&theirs, |status| status.answered > 5).await;
     let Stage::Probing { target, by, .. } = status.stage else {
         panic!("{status:?}")

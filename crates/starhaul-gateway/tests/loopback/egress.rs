@@ -109,7 +109,7 @@ fn only_names_that_a_rule_names_are_looked_up_and_they_lead_to_no_local_network_
         let egress = "[egress]\nallow = [\"127.0.0.0/8:*\", \"*.public.test:*\", \"inside.test=127.0.0.0/8:*\", \"*.nowhere.test:*\"]\n";
         let pair = pair_with("", RULE, egress, resolver).await;
         let port = server.port();
-        // Whether a name exists, nobody learns whom no rule lets ask.
+        // A client that no rule lets ask for a name does not learn whether it exists.
         for host in ["secret.test", "a.secret.test", "public.test"] {
             assert!(is_forbidden(&pair, host, port).await, "{host}");
         }

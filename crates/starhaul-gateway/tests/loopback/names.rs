@@ -127,7 +127,7 @@ fn the_last_address_serves_while_the_resolver_fails() {
         let head_far = head(&far_identity, "near", &near_identity);
         let far_at =
             async |listen: &str| start(&format!("listen = \"{listen}\"\n{head_far}")).await;
-        // One that is its own while nobody listens there.
+        // An address that no other socket has while it is not bound.
         let address = starhaul_needs::free();
         let far = far_at(&address.to_string()).await;
         *answers.lock().unwrap() = Some(address);

@@ -136,7 +136,7 @@ async fn sink() -> (SocketAddr, Arc<AtomicU64>) {
 
 /// Mbit/s that the sink got in this time, and bytes of scrapes meanwhile.
 async fn measure(bytes: &AtomicU64, time: Duration, scraped: Option<SocketAddr>) -> (f64, usize) {
-    /// 1 Mbit/s.
+    /// 1 Mbit/s in bytes per second.
     const BYTES_PER_S: f64 = 125_000.0;
     let (begun, before) = (Instant::now(), bytes.load(Ordering::Relaxed));
     let mut got = 0;

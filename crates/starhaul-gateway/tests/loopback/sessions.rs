@@ -107,7 +107,7 @@ fn a_session_comes_back_while_the_listeners_stay() {
                 head(&far_identity, "near", &near_identity)
             )
         };
-        // One that is its own while nobody listens there.
+        // An address that no other socket has while it is not bound.
         let address = starhaul_needs::free();
         let far = start(&far_text(&address.to_string())).await;
         let rule =
@@ -216,7 +216,7 @@ fn what_is_no_socket_of_a_dead_gateway_is_left_where_it_is() {
             assert!(error.contains("no socket"), "{error}");
             assert_eq!(std::fs::read_to_string(place).unwrap(), "precious");
         }
-        // Nor is what somebody else put there since the start.
+        // Nor is what another program put there since the start.
         let place = directory.path().join("control.sock");
         let gateway = starhaul_gateway::Gateway::start(config(&place))
             .await

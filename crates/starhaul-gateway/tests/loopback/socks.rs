@@ -108,7 +108,7 @@ fn failures_have_the_reply_that_names_them() {
 #[test]
 fn without_a_session_the_network_is_unreachable() {
     run(async {
-        // Nobody answers there.
+        // This socket does not answer.
         let silent = UdpSocket::bind("127.0.0.1:0").await.unwrap();
         let near = start(&format!(
             "{}{}{RULE}",

@@ -137,7 +137,7 @@ async fn with_little_room() -> (Pair, TcpStream, TcpStream) {
     (pair, client, far)
 }
 
-/// Writes until the gateway waits with the last pieces, which the far side has no room for; returns what was written.
+/// Writes until the gateway waits with the last bytes, for which the far side has no room; returns what was written.
 async fn fill(pair: &Pair, client: &mut TcpStream) -> Vec<u8> {
     const PATIENCE: Duration = Duration::from_millis(500);
     let piece = pattern(16 << 10);
@@ -150,7 +150,7 @@ async fn fill(pair: &Pair, client: &mut TcpStream) -> Vec<u8> {
             let mut streams = report.sessions.iter().flat_map(|session| &session.streams);
             streams.any(|stream| stream.bytes_sent >= written.len() as u64)
         });
-        // A slow host may leave one piece for a while: then the next is taken with it.
+        // A slow host may leave one write for a while: then the next is taken with it.
         waits = match tokio::time::timeout(PATIENCE, taken).await {
             Ok(()) => 0,
             Err(_) => waits + 1,
@@ -258,7 +258,7 @@ fn a_server_that_goes_on_sending_to_nobody_is_reset() {
 #[test]
 fn without_a_session_a_connection_waits_for_one_and_is_then_reset() {
     run(async {
-        // Nobody answers there.
+        // This socket does not answer.
         let silent = UdpSocket::bind("127.0.0.1:0").await.unwrap();
         let near = start(&format!(
             "{}{}{}",

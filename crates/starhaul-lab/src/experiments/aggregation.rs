@@ -20,7 +20,7 @@ use crate::{
 /// Before it is measured: a window over 200 Mbit/s and 600 ms takes its time to open.
 const WARM_UP: Duration = Duration::from_secs(15);
 const MEASURED: Duration = Duration::from_secs(20);
-/// Of [`GRID`], with `--quick`.
+/// The first set-ups of [`GRID`] that run with `--quick`.
 const FEW: usize = 2;
 /// Of a packet of [`MTU_BYTES`]: IPv4 and UDP 28, QUIC with a DATAGRAM frame 30, the session's own 22.
 const HEADER_BYTES: f64 = 80.0;
@@ -69,7 +69,7 @@ pub fn study() -> Study {
 /// A stream over each of some paths and over all.
 #[derive(Clone, Debug)]
 pub struct AggregationSetup {
-    /// The paths.
+    /// The paths of the session.
     pub pipes: Vec<Pipe>,
     /// Seed of everything random.
     pub seed: u64,

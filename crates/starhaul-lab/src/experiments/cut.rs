@@ -72,7 +72,7 @@ pub const PAIRS: [([Pipe; 2], CutDirections); 10] = [
         CutDirections::Back,
     ),
 ];
-/// Of [`PAIRS`], with `--quick`.
+/// The first of [`PAIRS`] that run with `--quick`.
 const FEW: usize = 2;
 const OUTAGE: Duration = Duration::from_secs(3);
 
@@ -203,7 +203,7 @@ pub enum Traffic {
 /// Which directions of the path are dead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CutDirections {
-    /// Both directions.
+    /// From the sender to the receiver, and back.
     Both,
     /// From the sender to the receiver only.
     There,
@@ -218,7 +218,7 @@ pub struct CutSetup {
     pub pipes: [Pipe; 2],
     /// The kind of traffic.
     pub traffic: Traffic,
-    /// Which path is cut.
+    /// Index of the path that is cut.
     pub path: usize,
     /// The cut directions.
     pub way: CutDirections,
@@ -230,7 +230,7 @@ pub struct CutSetup {
     pub seed: u64,
 }
 
-/// What the cut did.
+/// What the receiver got, and when, in spite of the cut.
 #[derive(Clone, Debug)]
 pub struct CutResult {
     /// Scores of the classes; nothing was sent of them with [`Traffic::Messages`].

@@ -190,7 +190,7 @@ fn columns() -> Vec<Column<Row>> {
     ]
 }
 
-/// Which controller Starhaul uses.
+/// The congestion controller of Starhaul's paths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PathController {
     /// MPDTP's dedicated link: the rate of each path is known.

@@ -15,7 +15,7 @@ pub struct About {
     pub command: String,
     /// The figure or section of a paper that it stands for.
     pub stands_for: &'static str,
-    /// What it shows.
+    /// One line that says what it measures.
     pub shows: &'static str,
 }
 
@@ -69,7 +69,7 @@ pub(crate) fn to_json(results: &impl Serialize) -> Result<String, Error> {
     serde_json::to_string(results).map_err(|error| Error::Failed(error.to_string()))
 }
 
-/// What an experiment found.
+/// The results of an experiment: tables, JSON and pages.
 pub trait Found {
     /// The tables for a terminal.
     fn table(&self) -> String;

@@ -10,7 +10,7 @@ use starhaul_quic::QlogFiles;
 pub struct Records(Option<QlogFolder>);
 
 impl Records {
-    /// In this folder.
+    /// Records are left in this folder; `None`: nowhere.
     pub const fn new(folder: Option<QlogFolder>) -> Self {
         Self(folder)
     }

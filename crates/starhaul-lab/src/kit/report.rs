@@ -25,7 +25,7 @@ fn class(number: usize) -> String {
 /// One column over another, a line for each value of a third one.
 #[derive(Clone, Debug)]
 pub struct Plot {
-    /// What it shows.
+    /// Title of the plot.
     pub title: &'static str,
     /// Key of the column that goes to the right, and its name.
     pub x: (&'static str, &'static str),

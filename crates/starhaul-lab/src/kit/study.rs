@@ -19,7 +19,7 @@ use crate::Error;
 pub struct Study {
     name: &'static str,
     stands_for: &'static str,
-    /// One line.
+    /// One line that says what it measures.
     shows: &'static str,
     /// What its page says first: title, and what was measured.
     title: &'static str,
@@ -34,7 +34,7 @@ pub struct Part {
     shows: &'static str,
     columns: Table,
     plots: Vec<Plot>,
-    /// What its runs compare.
+    /// Names of the systems that its runs compare.
     systems: &'static [&'static str],
     /// Its runs have sessions, of which records can be left.
     has_sessions: bool,
@@ -47,7 +47,7 @@ type Jobs = dyn Fn(bool, u64, &[&'static str]) -> Vec<Job> + Send + Sync;
 /// Makes the rows of one run.
 type Work = dyn Fn(&Records) -> Result<Table, Error> + Send + Sync;
 
-/// One run.
+/// One run of a part.
 struct Job {
     /// How long it takes, compared with others of the part.
     weight: f64,

@@ -20,7 +20,7 @@ pub(crate) const ORACLE: &str = "oracle";
 /// Every kind of sender in real time. A rival is a file and a line here.
 const SENDERS: &[Find] = &[kernel::named, own::named];
 
-/// A controller.
+/// A congestion controller and its sender.
 #[derive(Clone, Debug)]
 pub struct System {
     /// Its name in tables.

@@ -27,15 +27,15 @@ const MAX_TALLY_BYTES: u64 = 4 << 20;
 /// A transfer to make.
 #[derive(Clone, Debug)]
 pub struct Client {
-    /// The server.
+    /// Address of the server.
     pub server: SocketAddr,
     /// What the server knows too.
     pub secret: Secret,
     /// Which way the data go.
     pub toward: Toward,
-    /// For how many seconds.
+    /// Length of the transfer in seconds.
     pub seconds: u32,
-    /// Of what this end sends.
+    /// Controller of what this end sends.
     pub controller: ControllerConfig,
     /// Bytes of UDP payload.
     pub packet_bytes: u16,

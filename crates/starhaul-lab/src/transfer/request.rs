@@ -22,7 +22,7 @@ pub enum Toward {
     Client,
 }
 
-/// A transfer.
+/// A transfer that a client asks the server for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Request {

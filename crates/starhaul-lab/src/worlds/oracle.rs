@@ -29,7 +29,7 @@ pub(crate) struct Oracle {
     fragment_bytes: u64,
 }
 
-/// A link.
+/// A link as the oracle sees it.
 #[derive(Debug)]
 struct Lane {
     slots: Vec<Slot>,

@@ -14,7 +14,7 @@ const SMALLEST_QUEUE: u64 = 64 << 10;
 /// One path, alike in both directions.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pipe {
-    /// Its rate.
+    /// Rate of the link in each direction.
     pub rate: Bandwidth,
     /// Its round-trip time.
     pub rtt: Duration,

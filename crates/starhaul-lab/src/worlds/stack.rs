@@ -43,7 +43,7 @@ pub struct HostSettings {
     pub max_fragment_bytes: usize,
     /// Controller of the receiver's direction.
     pub accept_controller: ControllerConfig,
-    /// Who chooses the paths.
+    /// The scheduler that chooses the paths.
     pub scheduler: SchedulerChoice,
     /// Where both nodes leave their qlog records.
     pub records: Records,
@@ -118,12 +118,12 @@ impl<S: SimNode<Load = Udp>> World<S> {
         &mut self.sim
     }
 
-    /// The sender.
+    /// The node that sends.
     pub fn sender(&mut self) -> &mut S {
         &mut self.sim.nodes[SENDER.0]
     }
 
-    /// The receiver.
+    /// The node that receives.
     pub fn receiver(&mut self) -> &mut S {
         &mut self.sim.nodes[RECEIVER.0]
     }

@@ -295,7 +295,7 @@ fn qoe_table(
                 for ours in [dedicated.qoe(), bbr.qoe()] {
                     assert!(ours >= 0.97 * oracle, "{setup:?}: {ours} of {oracle}");
                 }
-                // Who knows the future is behind none of ours, and the ideal behind nobody.
+                // The oracle, which knows the future, does not do worse than ours, and nothing does better than the ideal.
                 let ours = dedicated.qoe().max(bbr.qoe());
                 assert!(
                     ours <= oracle + 0.01 && oracle <= setup.ideal() + 0.01,

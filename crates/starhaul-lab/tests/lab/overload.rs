@@ -28,7 +28,7 @@ struct Load {
     deadline_ms: u64,
 }
 
-/// What became of it.
+/// Outcomes of the blocks of a run.
 struct Told {
     offered: u32,
     on_time: u32,

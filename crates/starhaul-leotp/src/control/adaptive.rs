@@ -59,7 +59,7 @@ const MOST_PACKETS: usize = 1 << 14;
 const MOST_SPACINGS: u32 = 16;
 const LONGEST_SPACING: Duration = Duration::from_secs(1);
 
-/// Our rule.
+/// The rule of [`RateRule::Adaptive`](crate::RateRule::Adaptive).
 #[derive(Debug, Default)]
 pub(crate) struct Adaptive {
     window: VecDeque<Sample>,

@@ -27,7 +27,7 @@ pub(crate) struct Published {
     /// Round-trip times in ascending order, the least of [`MEMORY`] first.
     least: VecDeque<(Instant, Duration)>,
     rtt: Option<Duration>,
-    /// Of the present round.
+    /// Start of the present round.
     since: Option<Instant>,
     bytes: f64,
 }

@@ -15,7 +15,7 @@ const LATER_PACKETS: u64 = 3;
 /// Reordering that has not been seen for so long is forgotten, by half of it each.
 const REORDERING_MEMORY: Duration = Duration::from_secs(10);
 
-/// What a packet is.
+/// Whether an authentic packet is new.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Arrival {
     /// The newest, behind a hole of this many.
@@ -30,7 +30,7 @@ pub(crate) enum Arrival {
 #[derive(Debug, Default)]
 pub(crate) struct Arrivals {
     next: u64,
-    /// By their first number.
+    /// Missing packets, by the first number of each hole.
     holes: BTreeMap<u64, Hole>,
     /// Holes that were taken for lost for want of room, to be reported.
     crowded_out: Vec<Range<u64>>,
@@ -79,8 +79,8 @@ impl Arrivals {
         number >= self.next || hole.is_some_and(|(_, hole)| hole.end > number)
     }
 
-    /// Records a packet that is authentic. What was missing for longer than `longest` tells nothing of reordering: it was held back, and
-    /// who waited so long for others would report them when nobody can send them again.
+    /// Records a packet that is authentic. What was missing for longer than `longest` tells nothing of reordering: it was held back, and a
+    /// receiver that waited so long for others would report them when the sender has them no more.
     pub(crate) fn accept(&mut self, now: Instant, number: u64, longest: Duration) -> Arrival {
         if let Some(missing) = number.checked_sub(self.next) {
             if missing > 0 {

@@ -12,7 +12,7 @@ const MOST: usize = 1 << 18;
 /// Frames in them at most; who asked for what those of later packets say asks again.
 const MOST_FRAMES: usize = 1 << 16;
 
-/// What a packet carried.
+/// What a packet carried, as far as it is sent again when the packet is lost.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Carried {
     /// A segment of a content, which the neighbour calls by the handle.

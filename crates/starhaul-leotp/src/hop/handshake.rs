@@ -59,7 +59,7 @@ pub(crate) struct Session {
     pub(crate) is_shared: bool,
 }
 
-/// What a hello brought.
+/// The outcome of a hello that came.
 #[derive(Debug)]
 pub(crate) enum Heard {
     /// A new life of the neighbour, with the time since this node's last hello.
@@ -99,7 +99,7 @@ impl Handshake {
         }
     }
 
-    /// When a hello leaves.
+    /// When the next hello is due.
     pub(crate) fn timeout(&self) -> Option<Instant> {
         self.next
     }
@@ -275,7 +275,7 @@ mod tests {
         assert!(matches!(heard, Heard::Forged), "its own");
     }
 
-    /// Two programs with one key took the neighbour from each other in turn, and nobody was told.
+    /// Two programs with one key took the neighbour from each other in turn, without a message to the operator.
     #[test]
     fn a_life_that_comes_back_after_another_is_a_second_program() {
         for programs in [1, 2, 3] {

@@ -69,7 +69,7 @@ const MOST_AHEAD: f64 = 65_536.0;
 /// Nothing is sent to a neighbour that was silent for longer.
 const SILENCE: Duration = Duration::from_secs(3);
 
-/// A neighbour.
+/// The state of the hop to one neighbour.
 #[derive(Debug)]
 pub(crate) struct Hop {
     handshake: Handshake,
@@ -84,7 +84,7 @@ pub(crate) struct Hop {
     rtt: RoundTrips,
     /// Until a packet has shown one.
     rtt_guess: Duration,
-    /// Of this node's clock.
+    /// Origin of this node's clock, from which stamps count.
     epoch: Instant,
     /// The last stamp of the neighbour, and when it came.
     stamp: Option<(u32, Instant)>,
@@ -537,7 +537,7 @@ impl Hop {
             write(&frame, out);
         }
         rates.iter().for_each(|frame| write(frame, out));
-        // Interests are repeated; nobody repeats a report of losses.
+        // A requester repeats its Interests; a report of losses leaves again only when the loss of this packet shows.
         let has_report = again
             .iter()
             .any(|frame| matches!(frame, Frame::Lost { .. }));

@@ -8,7 +8,7 @@ const LEAST_RATE: f64 = 125.0;
 /// send them in a system call for each few.
 const BATCH: Duration = Duration::from_micros(250);
 
-/// What was sent last.
+/// When the last packet was due, and its bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Pace {
     from: Option<Instant>,

@@ -78,7 +78,7 @@ impl Cut {
     }
 }
 
-/// What to send next, and to whom it belongs.
+/// The item to send next, and its content with the neighbour's handle for it.
 #[derive(Clone, Debug)]
 pub(crate) struct Next {
     pub(crate) content: ContentId,
@@ -89,7 +89,7 @@ pub(crate) struct Next {
 /// The queue of one neighbour.
 #[derive(Debug, Default)]
 pub(crate) struct SendQueue {
-    /// By the neighbour's handles.
+    /// A flow for each content, by the neighbour's handle for it.
     flows: BTreeMap<u64, Flow>,
     /// With the instants since when they could have left.
     repairs: VecDeque<(Instant, Next)>,
@@ -150,14 +150,14 @@ impl Waiting {
     }
 }
 
-/// One content.
+/// What waits of one content.
 #[derive(Debug)]
 struct Flow {
     content: ContentId,
     items: VecDeque<Item>,
     /// Segments among them.
     segments: FxHashSet<Mark>,
-    /// Of segments.
+    /// Bytes of the segments.
     bytes: usize,
     /// What they take of the queue.
     weight: usize,
@@ -191,7 +191,7 @@ impl SendQueue {
         self.slack
     }
 
-    /// Sets it.
+    /// Sets the slack.
     pub(crate) fn set_slack(&mut self, slack: Duration) {
         self.slack = slack;
     }

@@ -19,7 +19,7 @@ pub struct RawPacket<'a> {
     pub sent_later: u32,
     /// Added to the stamp that it sends back, if it sends one.
     pub echoed_later: u32,
-    /// What follows the head.
+    /// The body of the packet, behind its head.
     pub body: &'a [u8],
 }
 

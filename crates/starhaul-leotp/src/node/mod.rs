@@ -325,7 +325,7 @@ impl Node {
         event.or_else(|| self.streams.as_mut().and_then(of_streams))
     }
 
-    /// Counters.
+    /// Returns the counters since the node began.
     pub fn stats(&self) -> Stats {
         let frames = self.hops.values().map(Hop::dropped_frames).sum();
         Stats {

@@ -16,7 +16,7 @@ use crate::{
 };
 
 impl Node {
-    /// Appends the next datagram that may leave now to `out`, and returns whom it is for. Neighbours take turns.
+    /// Appends the next datagram that may leave now to `out`, and returns the neighbour that it is for. Neighbours take turns.
     pub fn poll_transmit(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<NeighbourId> {
         let (begin, last) = (out.len(), self.last_sent);
         for (mut from, to) in [(Excluded(last), Unbounded), (Unbounded, Included(last))] {

@@ -21,8 +21,8 @@ const IDLE: Duration = Duration::from_secs(10);
 /// Neighbours that a content goes to, as far as they count for its rate.
 const MOST_ASKERS: usize = 64;
 /// An asker that others have asked for so many segments since is not the fastest, or has left the path. An Interest counts as half of them
-/// at most, as many as a requester asks for at once: one for all that there is displaces nobody else. What is waited for already does not
-/// count: who repeats itself displaces nobody either.
+/// at most, as many as a requester asks for at once: one for all that there is displaces no other asker. What is waited for already does not
+/// count: an asker that repeats an Interest displaces none either.
 const LEFT_SEGMENTS: u64 = 64;
 /// The share of a round-trip time without data after which the neighbour upstream is probed.
 const SILENCE: f64 = 0.9;
@@ -70,7 +70,7 @@ pub(super) struct PastAsker {
     asked_bytes: u64,
 }
 
-/// The last look at the rates of all contents that come from a neighbour, and those that changed since.
+/// When the rates of all contents that come from a neighbour were compared last, and those that changed since.
 #[derive(Debug, Default)]
 pub(super) struct RateLooks {
     at: Option<Instant>,
@@ -122,7 +122,7 @@ impl Relayed {
 }
 
 impl Node {
-    /// Notes that bytes of a content are asked for upstream for someone.
+    /// Notes that bytes of a content are asked for upstream on behalf of an asker.
     pub(super) fn note_relayed(
         &mut self,
         now: Instant,
@@ -388,7 +388,7 @@ impl Node {
         None
     }
 
-    /// Notes which rates changed, so that they are found without a look at all contents.
+    /// Notes which rates changed, so that they are found without a search of all contents.
     fn note_changed(&mut self, id: NeighbourId, changed: impl Iterator<Item = ContentId>) {
         if self.relayed.len() <= FEW_RELAYED {
             return;

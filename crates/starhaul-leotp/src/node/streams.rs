@@ -15,7 +15,7 @@ use crate::{
     stream::{Asked, StreamConfig, StreamId, StreamRead, Streams, id},
 };
 
-/// Ranges of a content that wait for its opener at most; whoever asks for it has few.
+/// Ranges of a content that wait for its opener at most; its requester asks for few at a time.
 const MOST_WAITING: usize = 128;
 
 impl Node {
@@ -215,8 +215,8 @@ impl Node {
         }
     }
 
-    /// An Interest for what the opener of a stream serves, of whom no Interest is known, waits for that: this node, or one
-    /// on the way, may have begun a new life. Returns whether it is one.
+    /// An Interest for what the opener of a stream serves waits for the opener's Interest if none is known yet: this node, or one on the way, may
+    /// have begun a new life. Returns whether it is one.
     pub(super) fn waits_for_opener(
         &mut self,
         now: Instant,

@@ -71,7 +71,7 @@ impl Net {
         self.nodes.insert(id, node);
     }
 
-    /// Sets who is asked by whom.
+    /// Makes `to` the upstream of `from`.
     fn route(&mut self, from: u32, to: u32) {
         let now = self.now;
         self.node(from).set_upstream(now, Some(NeighbourId(to)));
@@ -140,7 +140,7 @@ impl Net {
     }
 }
 
-/// The body of a packet with a segment that nobody sealed.
+/// The body of a packet with a segment that no responder sealed.
 fn segment(handle: u64, offset: u64) -> Vec<u8> {
     let mut body = Vec::new();
     crate::varint::write(handle, &mut body);
@@ -209,7 +209,7 @@ fn a_wrong_segment_without_data_in_a_cache_hides_nothing() {
     assert!(events.contains(&Event::Finished(fetch)), "{events:?}");
 }
 
-/// Zeros.
+/// A content of zeros.
 #[derive(Debug)]
 struct Endless;
 
@@ -224,7 +224,7 @@ impl Source for Endless {
     }
 }
 
-/// One neighbour asked for a whole content, in one Interest: whoever wanted another part of it waited for all that comes before.
+/// One neighbour asked for a whole content, in one Interest: a neighbour that wanted another part of it waited for all that comes before.
 #[test]
 fn an_interest_for_all_of_a_content_stops_no_other() {
     let config = NodeConfig {
@@ -396,7 +396,7 @@ fn a_neighbour_that_waits_for_all_leaves_room_for_others() {
     net.node(0).serve(C, &secret(), Box::new(bytes));
     net.route(1, 0);
     net.route(3, 1);
-    // Streams whose openers nobody knows.
+    // Streams whose openers no node knows.
     for number in 0..100_u8 {
         let content = crate::stream::id::forward([number; 8], [2; 8]);
         for start in 0..100 {

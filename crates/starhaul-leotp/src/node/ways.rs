@@ -28,7 +28,7 @@ struct Way {
     begun_by: NeighbourId,
     /// Who asked last for what the accepting side serves.
     opener: Option<NeighbourId>,
-    /// What the opener serves.
+    /// The content that the opener serves.
     forward: Option<ContentId>,
     used: Instant,
 }
@@ -56,7 +56,7 @@ impl Ways {
             Entry::Occupied(entry) => entry.into_mut(),
             Entry::Vacant(entry) => {
                 let begun = self.begun.entry(from).or_default();
-                // As of what is waited for, nobody takes all the room.
+                // As in the table of Interests that wait, no neighbour takes all the room.
                 if *begun >= SHARE * free {
                     return (false, None);
                 }

@@ -38,14 +38,14 @@ const MOST_DAMAGED: u32 = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FetchId(pub(crate) u64);
 
-/// What to fetch.
+/// A content to fetch, and the limits of the transfer.
 #[derive(Clone, Debug)]
 pub struct FetchConfig {
-    /// The content.
+    /// Name of the content.
     pub content: ContentId,
     /// The secret that its responder shares with those who may read it.
     pub secret: ContentSecret,
-    /// Where to begin: what comes before is there already.
+    /// Offset of the first byte to ask for: what comes before is there already.
     pub start: u64,
     /// The length of the content, if it is known.
     pub length: Option<u64>,
@@ -77,7 +77,7 @@ pub(crate) struct Wanted {
     pub(crate) is_fresh: bool,
 }
 
-/// What a segment was.
+/// Whether a segment brought new data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Taken {
     New,
@@ -85,7 +85,7 @@ pub(crate) enum Taken {
     Damaged,
 }
 
-/// One transfer.
+/// State of one transfer.
 #[derive(Debug)]
 pub(crate) struct Fetch {
     pub(crate) content: ContentId,
@@ -95,7 +95,7 @@ pub(crate) struct Fetch {
     /// Ranges in flight, by start; they do not overlap.
     asked: BTreeMap<u64, Asked>,
     in_flight: u64,
-    /// Where to ask next.
+    /// Offset from which new ranges are asked for.
     next: u64,
     end: Option<u64>,
     /// Bytes of a segment, as far as is known.
@@ -115,7 +115,7 @@ pub(crate) struct Fetch {
     newest_served: Option<Instant>,
     /// No timer expires before.
     next_timeout: Option<Instant>,
-    /// To ask for again.
+    /// Ranges to ask for again.
     again: VecDeque<Wanted>,
     damaged: u32,
 }
@@ -227,7 +227,7 @@ impl Fetch {
         })
     }
 
-    /// What came with segments that are longer than was expected is not asked for: nobody would take it out of what is in flight.
+    /// What came with segments that are longer than was expected is not asked for: it would count as in flight for ever.
     fn skip_held(&mut self) {
         self.next = self.next.max(self.in_order);
         while let Some((offset, data)) = self.early.range(..=self.next).next_back() {
@@ -239,7 +239,7 @@ impl Fetch {
         }
     }
 
-    /// When [`Fetch::handle_timeout`] is due.
+    /// The time at which [`Fetch::handle_timeout`] is due.
     pub(crate) fn timeout(&self) -> Option<Instant> {
         self.next_timeout
     }

@@ -38,7 +38,7 @@ pub(crate) struct Growing {
 struct Asking {
     asker: Asker,
     until: u64,
-    /// When it asked last.
+    /// Time of its last Interest.
     at: Instant,
     /// It waits for what does not exist yet.
     is_parked: bool,

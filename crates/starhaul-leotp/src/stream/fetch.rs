@@ -56,7 +56,7 @@ pub(crate) struct LiveFetch {
     hole: Option<Hole>,
     again: VecDeque<Wanted>,
     damaged: u32,
-    /// What came contradicts itself.
+    /// Segments that came contradict each other.
     is_broken: bool,
     /// This side opened the stream: relays find it by its Interests, as long as there are any.
     keeps_way: bool,
@@ -108,7 +108,8 @@ impl LiveFetch {
         };
     }
 
-    /// Asks for so many bytes ahead from now on, if that is more. Less would leave no room for what is no data, behind data that nobody reads.
+    /// Asks for so many bytes ahead from now on, if that is more. Less would leave no room for what is no data, behind data that the
+    /// application does not read.
     pub(crate) fn widen(&mut self, window: u64) {
         self.window = self.window.max(window);
     }
@@ -200,7 +201,7 @@ impl LiveFetch {
         })
     }
 
-    /// When [`LiveFetch::handle_timeout`] is due.
+    /// The time at which [`LiveFetch::handle_timeout`] is due.
     pub(crate) fn timeout(&self) -> Option<Instant> {
         if self.is_finished() {
             return self.way_at;

@@ -5,9 +5,9 @@
 
 use crate::name::ContentId;
 
-/// What the opener draws.
+/// The random number that the opener draws.
 pub(crate) type Number = [u8; 8];
-/// What the accepting side draws: never zeros.
+/// The random number that the accepting side draws: never zeros.
 pub(crate) type Salt = [u8; 8];
 
 const NONE: Salt = [0; 8];

@@ -39,10 +39,10 @@ pub(super) struct Stream {
     pub(super) id: StreamId,
     pub(super) number: Number,
     pub(super) is_opener: bool,
-    /// What the accepting side drew.
+    /// The random number that the accepting side drew.
     salt: Option<Salt>,
     pub(super) fetch: LiveFetch,
-    /// What this side serves.
+    /// The content that this side serves.
     content: Option<Growing>,
     out: Outgoing,
     parser: Parser,

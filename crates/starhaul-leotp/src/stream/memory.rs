@@ -121,7 +121,7 @@ mod tests {
             limits.reserved = fair * count;
             let share = limits.share(fair);
             assert!(share.abs_diff(fair) <= count, "{count}: {share} of {fair}");
-            // Whoever comes first takes more, and leaves enough for the next.
+            // The stream that comes first takes more, and leaves enough for the next.
             limits.reserved = 0;
             let mut held = vec![0; count];
             for turn in 0..100 * count {

@@ -125,7 +125,7 @@ impl StreamEvent {
     }
 }
 
-/// How a stream ended.
+/// How a stream ended: in order, or which side or fault ended it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Outcome {
     /// Both applications finished and read all.

@@ -58,7 +58,7 @@ impl Outgoing {
         self.header = written.into();
     }
 
-    /// Adds data.
+    /// Adds data behind what waits.
     pub(crate) fn write(&mut self, data: &[u8]) {
         self.data.extend(data);
     }

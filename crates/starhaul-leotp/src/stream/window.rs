@@ -30,7 +30,7 @@ pub(super) struct Window {
     since: u64,
     /// Where the content ends that tells of the present window, if that is not known to have arrived.
     told: Option<u64>,
-    /// When data came last.
+    /// When data last arrived.
     came: Instant,
     /// No more data come.
     has_ended: bool,
@@ -267,7 +267,7 @@ mod tests {
             window.note_read(FIRST / 4);
             assert_eq!(window.grow(&limits, 0), None);
         }
-        // What came last was all: nobody waits for more.
+        // What came last was all: the sender waits for no more room.
         let more = usize::try_from(window.promised - window.arrived).unwrap() / 2;
         window.take(now, more);
         window.note_read(usize::try_from(window.unread()).unwrap());

@@ -29,7 +29,7 @@ enum Does {
     Ask,
     /// Writes this much, then finishes.
     Send(usize),
-    /// Reads.
+    /// Reads what the other side sends.
     Take,
 }
 
@@ -464,7 +464,7 @@ fn streams_outlive_a_relay_that_restarts_without_the_address_behind_it() {
     chain.ends_at(0);
     assert_eq!(got(&chain), LENGTH);
 
-    // While nobody says anything.
+    // The same while neither side sends.
     let mut chain = Chain::new(9);
     chain.open(Does::Take, 0);
     chain.sim.run_for(Duration::from_secs(5));

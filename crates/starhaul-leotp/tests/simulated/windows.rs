@@ -31,7 +31,7 @@ const FAR: [&str; 1] = ["rate=100mbit,delay=100ms,queue=2000p"];
 const SENDS: u8 = 0;
 const TAKES: u8 = 1;
 
-/// One side of a stream. Whoever sends does so without end.
+/// One side of a stream. The sending side sends without end.
 struct Flow {
     sends: bool,
     reads: bool,

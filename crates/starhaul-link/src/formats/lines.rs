@@ -52,7 +52,7 @@ impl<'a, R: BufRead> Lines<'a, R> {
         }
         let line = self.line.strip_suffix(b"\n").unwrap_or(&self.line);
         let line = line.strip_suffix(b"\r").unwrap_or(line);
-        // Empty lines at the end of a file say nothing; elsewhere one is an error of whoever reads it.
+        // Empty lines at the end of a file say nothing; elsewhere one is an error, which the parser of the format reports.
         if line.is_empty() && is_blank(&mut self.input).map_err(|e| read_error(self.file, &e))? {
             return Ok(None);
         }

@@ -26,11 +26,11 @@ const GRID: Duration = Duration::from_millis(10);
 /// A model by its name: `leo`, `geo` or `cellular`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Model {
-    /// [`LeoModel`].
+    /// A path over a low-orbit constellation ([`LeoModel`]).
     Leo,
-    /// [`GeoModel`].
+    /// A path over a geostationary satellite ([`GeoModel`]).
     Geo,
-    /// [`CellularModel`].
+    /// A cellular link ([`CellularModel`]).
     Cellular,
 }
 

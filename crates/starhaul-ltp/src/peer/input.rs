@@ -478,7 +478,7 @@ impl Peer {
             return;
         };
         session.heard = now;
-        // Its number was told to nobody else.
+        // Only this engine was sent the number of the report.
         self.credit.lift_by_serial();
         if let Some(at) = report.timer {
             self.timers.cancel(at, Timer::Report(number, serial));

@@ -59,7 +59,7 @@ pub(crate) struct Context<'a> {
 pub(crate) struct Memory {
     /// Bytes held by blocks received in part.
     pub(crate) receiving: usize,
-    /// Their limit.
+    /// Greatest number of these bytes.
     pub(crate) receive_limit: usize,
     /// Bytes of unfinished blocks to send.
     pub(crate) sending: u64,
@@ -95,7 +95,7 @@ pub(crate) struct Peer {
     pub(crate) is_guest: bool,
     /// Whether it waits in the engine's queue of peers with something to send.
     pub(crate) is_ready: bool,
-    /// When the engine looks after it next.
+    /// The timer at which the engine handles it next.
     pub(crate) wake: Option<Instant>,
     /// When a segment of it last came, or it was added or accepted.
     pub(crate) last_word: Instant,
@@ -176,7 +176,7 @@ impl Peer {
         self.other.take()
     }
 
-    /// A guest is elsewhere from now on, from where so many bytes came: it may be anybody.
+    /// A guest is elsewhere from now on, from where so many bytes came: it may be any host.
     pub(crate) fn doubt(&mut self, bytes: usize) {
         if self.is_guest {
             self.credit = Credit::earned_by(bytes);
@@ -188,7 +188,7 @@ impl Peer {
         self.credit.is_limited()
     }
 
-    /// Ends all that is under way with a guest that makes room for another one. It is not told: who it is, nobody knows.
+    /// Ends all that is under way with a guest that makes room for another one. It is not told, since which host it is has not been proved.
     pub(crate) fn end_all(&mut self, cx: &mut Context<'_>) {
         let receives: Vec<u64> = self.receives.keys().copied().collect();
         for number in receives {
@@ -259,7 +259,7 @@ impl Peer {
         self.clock.run(now, peer_transmits);
     }
 
-    /// When to look after this peer: at its next timer, or when the pacer lets the next segment leave.
+    /// When the engine must handle this peer: at its next timer, or when the pacer lets the next segment leave.
     pub(crate) fn next_wake(&self, now: Instant) -> Option<Instant> {
         let timer = self.timers.next().and_then(|at| self.clock.instant(at));
         let blocked = self.pacer.ready_at().filter(|at| *at > now);
@@ -278,7 +278,7 @@ impl Peer {
         self.may_transmit && (!self.control.is_empty() || has_data && may_send)
     }
 
-    /// Begins to send a block in two pieces, which has so many red bytes, with CRC32C of these if it is known; returns the number of its
+    /// Begins to send a block in two buffers, which has so many red bytes, with CRC32C of these if it is known; returns the number of its
     /// session.
     pub(crate) fn send(
         &mut self,
@@ -416,7 +416,7 @@ impl Peer {
             return;
         };
         if self.config.is_one_way {
-            // Nobody will say whether it arrived.
+            // No report will say whether it arrived.
             if session.is_transmitted() {
                 self.take_send(cx, number);
             }

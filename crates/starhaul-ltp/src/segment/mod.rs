@@ -58,7 +58,7 @@ pub struct Segment<'a> {
     pub session: SessionId,
     /// Extensions before the content.
     pub header: Extensions<'a>,
-    /// The content.
+    /// Content of the segment, by its type.
     pub body: Body<'a>,
     /// Extensions behind the content.
     pub trailer: Extensions<'a>,
@@ -82,14 +82,14 @@ pub enum Body<'a> {
     },
     /// Cancels the session (types 12 and 14).
     Cancel {
-        /// Who cancels.
+        /// The end that cancels.
         by: End,
-        /// Why.
+        /// Why it cancels.
         reason: CancelReason,
     },
     /// Acknowledges a cancellation (types 13 and 15).
     CancelAck {
-        /// Who cancelled.
+        /// The end that cancelled.
         by: End,
     },
 }
@@ -105,7 +105,7 @@ pub struct Data<'a> {
     pub offset: u64,
     /// Serial numbers, on checkpoints.
     pub checkpoint: Option<Checkpoint>,
-    /// The data.
+    /// Bytes of the block, from `offset` on.
     pub payload: &'a [u8],
 }
 
@@ -128,11 +128,11 @@ pub struct Repair<'a> {
     pub repairs: u8,
     /// The index of this one: at least the number of data symbols.
     pub index: u8,
-    /// The symbol.
+    /// Bytes of the repair symbol.
     pub payload: &'a [u8],
 }
 
-/// Bytes of a parity, at least: shorter ones would cost a receiver more than whoever sends them.
+/// Bytes of a parity, at least: shorter ones would cost a receiver more than the host that sends them.
 pub(crate) const LEAST_PARITY: usize = 64;
 
 /// The sum (exclusive or) of one symbol of each code of a red part, all at the same place of their codes. On the wire a repair symbol of a
@@ -157,7 +157,7 @@ pub struct Parity<'a> {
 /// The kinds of data segments; all red ones but the first are checkpoints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DataKind {
-    /// Red data.
+    /// Red data without a checkpoint (type 0).
     Red,
     /// A checkpoint within the red part.
     RedCheckpoint,
@@ -165,7 +165,7 @@ pub enum DataKind {
     RedEnd,
     /// The end of the red part and of the block.
     RedEndOfBlock,
-    /// Green data.
+    /// Green data that do not end the block (type 4).
     Green,
     /// The end of the block, green.
     GreenEndOfBlock,

@@ -227,7 +227,7 @@ pub(super) fn note(classes: &mut [Class], at: usize, sent: u64, lost: u64) {
     }
 }
 
-/// The share of packets that is lost, by all classes but one of which that is in question.
+/// The share of packets that is lost, estimated from all classes but the one that is examined.
 pub(super) fn packet_loss(classes: &[Class], but: Option<usize>) -> f64 {
     // Half of one in 200 beside those that were counted.
     let (mut packets, mut lost) = (200.0, 0.5);

@@ -55,12 +55,12 @@ pub(crate) struct SegmentSizes {
     is_rate_bound: bool,
     /// How long reports on a probe may take, while nothing is known of it.
     patience: Duration,
-    /// How long answers take.
+    /// How long reports on a probe take, as measured.
     answer: Option<Duration>,
     classes: Vec<Class>,
-    /// That of one packet, which arrives.
+    /// The class of one packet, which arrives, as an index.
     safe: usize,
-    /// That which is chosen.
+    /// The class that is chosen, as an index.
     present: usize,
     /// Bytes of data of the size in use, which a trial may have changed, and of that of one packet.
     data: usize,

@@ -73,7 +73,7 @@ struct Running {
 }
 
 impl Probers {
-    /// Whoever waits for these is woken by news. `local`: the address that the node is bound to.
+    /// News wakes the driver through `waker`. `local`: the address that the node is bound to.
     pub(super) fn new(waker: Waker, local: IpAddr) -> Self {
         let (tell, news) = sync_channel(MOST_NEWS);
         Self {
@@ -140,7 +140,7 @@ impl Probers {
         self.hops.is_empty()
     }
 
-    /// When [`Probers::tend`] is due.
+    /// The time at which [`Probers::tend`] is due.
     pub(super) fn timeout(&self, now: Instant) -> Option<Instant> {
         (!self.hops.is_empty()).then(|| self.tended.map_or(now, |at| at + TENDED))
     }
@@ -291,7 +291,7 @@ impl Running {
         self.config.detection.target == ProbeTarget::Auto
     }
 
-    /// Whether it does what is asked for a hop whose neighbour is there: a host that is named is the same whoever is behind it.
+    /// Whether it does what is asked for a hop whose neighbour is there: a host that is named is the same for any neighbour behind it.
     fn is_for(&self, detection: &Detection, toward: Option<IpAddr>) -> bool {
         let own = self.config.toward.map(|toward| toward.ip());
         self.config.detection == *detection && (!self.is_found() || own == toward)

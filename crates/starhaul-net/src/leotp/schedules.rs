@@ -1,5 +1,5 @@
-//! Files with times of reconfigurations, which are read again when they change: whoever computes them writes those of the next day while the node
-//! runs. A thread of its own looks at them, so that no packet waits for a disk.
+//! Files with times of reconfigurations, which are read again when they change: the program that computes them writes those of the next day while
+//! the node runs. A thread of its own looks at them, so that no packet waits for a disk.
 
 use std::{
     collections::BTreeMap,
@@ -18,7 +18,7 @@ use starhaul_leotp::NeighbourId;
 use super::hop;
 use crate::Waker;
 
-/// How often files are looked at. One that differs from look to look is still being written, or replaced.
+/// Interval at which files are checked. One that has changed since the check before is still being written, or replaced.
 const LOOKED: Duration = Duration::from_secs(2);
 /// Lists that wait for the node at most; further files are read when it has taken them.
 const MOST_NEWS: usize = 1;
@@ -50,11 +50,11 @@ struct Followed {
     file: PathBuf,
     /// Those that hold.
     times: KnownTimes,
-    /// What the last look saw.
+    /// The file's stamp when it was last checked.
     seen: Option<Result<Stamp, String>>,
-    /// What was read last.
+    /// The file's stamp when it was last read.
     read: Option<Stamp>,
-    /// What was told of it last, unless it has been read since.
+    /// The error that was last reported of it, unless it has been read since.
     told: Option<String>,
 }
 
@@ -69,7 +69,7 @@ struct Stamp {
 }
 
 impl Schedules {
-    /// Whoever waits for these is woken by news.
+    /// News wakes the driver through `waker`.
     pub(super) fn new(waker: Waker) -> Self {
         Self::looking_each(LOOKED, waker)
     }
@@ -122,7 +122,7 @@ impl Schedules {
     }
 }
 
-/// Looks at files until nobody gives orders or hears of them any more.
+/// Checks the files until the driver has dropped the sender of orders or the receiver of news.
 fn follow_all(
     looked: Duration,
     orders: &Receiver<Order>,
@@ -169,7 +169,7 @@ impl Followed {
         }
     }
 
-    /// Other times than those that held, or what is wrong with the file, once; none while it is as it was, or differs from the last look.
+    /// Other times than those that held, or what is wrong with the file, once; none while it is as it was, or has changed since the last check.
     fn look(&mut self) -> Option<Result<KnownTimes, String>> {
         let seen = stamp_of(&self.file);
         let before = self.seen.replace(seen.clone());
@@ -278,7 +278,7 @@ mod tests {
         text.parse().unwrap()
     }
 
-    /// What comes of so many looks.
+    /// The outcomes of so many checks.
     fn looks(followed: &mut Followed, count: usize) -> Vec<Result<KnownTimes, String>> {
         (0..count).filter_map(|_| followed.look()).collect()
     }
@@ -302,7 +302,7 @@ mod tests {
         fs::write(&file, first).unwrap();
         let mut followed = Followed::new(file.clone(), times(first));
         assert!(looks(&mut followed, 5).is_empty(), "it is as it was");
-        // Written bit by bit: what is there between two looks is no list.
+        // Written bit by bit: what is there between two checks is no list.
         let (begin, end) = ("1767225627\n17672", "25642\n");
         fs::write(&file, begin).unwrap();
         assert!(looks(&mut followed, 1).is_empty());

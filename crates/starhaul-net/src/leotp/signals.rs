@@ -36,7 +36,7 @@ struct Announced {
 }
 
 impl Signals {
-    /// Whoever waits for these is woken by news. `local`: the address that the node is bound to.
+    /// News wakes the driver through `waker`. `local`: the address that the node is bound to.
     pub(super) fn new(waker: Waker, local: IpAddr) -> Self {
         Self {
             announced: Vec::new(),
@@ -159,7 +159,7 @@ fn renewal(file: &Path) -> String {
     )
 }
 
-/// As one word of a shell.
+/// Quotes the text as one argument of a shell.
 fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "'\\''"))
 }

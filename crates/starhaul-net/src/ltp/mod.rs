@@ -40,7 +40,7 @@ pub struct LtpDriver {
     engines: BTreeMap<SocketAddr, EngineId>,
     /// When those were last believed that were found where they sent from.
     heard: BTreeMap<EngineId, Instant>,
-    /// Where those were before that were found elsewhere, and when they were: it may be somebody else's address by now, so that this is
+    /// Where those were before that were found elsewhere, and when they were: it may be another host's address by now, so that this is
     /// forgotten once they are still heard where they were found after some timeouts.
     former: BTreeMap<EngineId, (SocketAddr, Instant)>,
     /// All addresses of those that are at one of several, until one answers.
@@ -267,14 +267,14 @@ impl LtpDriver {
                         &others,
                     );
                 }
-                // Whoever has not the key of a peer is not told what is for it.
+                // A host that has not the key of a peer is not sent what is for that peer.
                 if known.is_none() && is_believed {
                     let before = self.addresses.get(&from).copied();
                     learn(&mut self.addresses, &mut self.engines, from, remote);
                     self.heard.insert(from, now);
                     if let Some(before) = before.filter(|before| *before != remote) {
                         self.engine.has_moved(from, contents.len());
-                        // One that was moved comes back as soon as it speaks, however often, and whoever moved it does not.
+                        // One that was moved comes back as soon as it sends, however often; the host that moved it does not.
                         let former = self.former.get(&from);
                         if former.is_none_or(|(at, _)| *at != remote) {
                             self.former.insert(from, (before, now));
@@ -339,7 +339,7 @@ impl LtpDriver {
                     return Ok(batches > 0);
                 };
                 let Some(&address) = self.addresses.get(&peer) else {
-                    // Nobody can be reached without an address: lost, as on a link that is down.
+                    // A peer without an address cannot be reached: lost, as on a link that is down.
                     continue;
                 };
                 self.rest = Some((address, 0));
@@ -396,7 +396,7 @@ fn has_ipv6(error: &std::io::Error) -> bool {
     rustix::io::Errno::from_io_error(error) != Some(rustix::io::Errno::AFNOSUPPORT)
 }
 
-/// The engine that a datagram of an unknown address comes from by its own words, unless that engine is elsewhere.
+/// The engine that a datagram of an unknown address names as its originator, unless that engine is elsewhere.
 fn introduced(
     engine: &Engine,
     is_placed: impl Fn(EngineId) -> bool,

@@ -292,7 +292,7 @@ fn a_silent_peer_without_an_address_may_come_from_elsewhere() {
         let to = host.local_addr();
         socket.send_to(&whole_block(1, 10 + round), to).unwrap();
         until_delivered(&mut host, 1);
-        // The one before comes back at once, as one that somebody else took the place of; who had taken it does not.
+        // The one before comes back at once, as one whose place another host took; the host that took it does not.
         if let Some(before) = &before {
             let before: &std::net::UdpSocket = before;
             before.send_to(&acknowledgement(1), to).unwrap();
@@ -322,7 +322,7 @@ fn with_key(own: u64, peer: u64, secret: &[u8], life: u8) -> LtpDriver {
     LtpDriver::bind(([127, 0, 0, 1], 0).into(), IoMode::default(), engine).unwrap()
 }
 
-/// A signature does not tell when a segment was made: whoever has seen one can send it again.
+/// A signature does not tell when a segment was made: a host that has seen one can send it again.
 #[test]
 fn a_signed_segment_that_is_sent_again_moves_no_peer_that_speaks() {
     let mut two = with_key(2, 1, b"secret", 7);
@@ -343,7 +343,7 @@ fn a_signed_segment_that_is_sent_again_moves_no_peer_that_speaks() {
         other.send_to(&signed, to).unwrap();
         until(&mut two, |two| two.from_nobody() == round);
         until_at(&mut two, &home);
-        // It may be elsewhere when nothing comes from it, and is back with its next word.
+        // It may be elsewhere when nothing comes from it, and is back with its next segment.
         fall_silent(&mut two);
         other.send_to(&signed, to).unwrap();
         until_at(&mut two, &other);
@@ -418,7 +418,7 @@ fn a_turn_ends_with_the_timer_that_ends_a_session() {
         .unwrap();
     let local = SocketAddr::from(([127, 0, 0, 1], 0));
     let mut driver = LtpDriver::bind(local, IoMode::default(), engine).unwrap();
-    // Nobody answers: its address is not known.
+    // No engine answers: its address is not known.
     send(&mut driver, 2);
     let limit = Instant::now() + Duration::from_secs(60);
     while driver.engine().sessions() != (0, 0) {

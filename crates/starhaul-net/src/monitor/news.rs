@@ -14,21 +14,21 @@ pub enum NetworkChange {
     },
     /// An interface was removed. A later one of the same name is a different interface.
     LinkGone {
-        /// Its index.
+        /// Index of the interface, which is unique while it exists.
         index: u32,
     },
     /// This host has a usable address.
     Address {
         /// Index of the interface.
         index: u32,
-        /// The address.
+        /// The address that this host has.
         address: IpAddr,
     },
     /// This host has lost an address.
     AddressGone {
         /// Index of the interface.
         index: u32,
-        /// The address.
+        /// The address that this host had.
         address: IpAddr,
     },
     /// A default route was added or removed.

@@ -62,7 +62,7 @@ pub enum EchoMessage {
         /// The cookie to send with probes.
         cookie: Cookie,
     },
-    /// A probe.
+    /// A probe, which asks for an answer.
     Question {
         /// The prober's token.
         token: [u8; 8],

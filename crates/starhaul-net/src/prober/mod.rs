@@ -35,7 +35,7 @@ pub use crate::icmp::{IcmpMessage, IpVersion, Via, number_behind_token, parse_ic
 /// The configuration of a [`Prober`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProberConfig {
-    /// How to probe.
+    /// Target, method and interval of the probes.
     pub detection: Detection,
     /// A host behind the satellite: the search runs toward its address, and UDP echo goes to its port, if an
     /// [`EchoResponder`] answers there.
@@ -65,7 +65,7 @@ pub enum ProberEvent {
     /// The RTT of the satellite segment (LeoCC §4.3); a few times per second, and only with ICMP, whose target is at
     /// its end.
     SegmentRtt {
-        /// When it was measured.
+        /// When the median was computed.
         at: Instant,
         /// The median of the last probes.
         rtt: Duration,
@@ -130,13 +130,13 @@ pub struct ProberStatus {
     pub first: bool,
     /// Whether the kernel gives departure timestamps; it always gives those of arrivals.
     pub departures_stamped: bool,
-    /// Probes sent.
+    /// Probes that left.
     pub sent: u64,
-    /// Probes answered.
+    /// Probes that were answered.
     pub answered: u64,
     /// Probes that this host refused to send.
     pub refused: u64,
-    /// Reconfigurations found.
+    /// Reconfigurations that were found.
     pub found: u64,
     /// The median RTT of the last probes.
     pub rtt: Option<Duration>,

@@ -22,7 +22,7 @@ use crate::{
 const PATIENCE: Duration = Duration::from_secs(3);
 /// Interval of repetitions.
 const AGAIN: Duration = Duration::from_millis(250);
-/// Interval of looking for an answer to a ping.
+/// Interval at which the socket is checked for an answer to a ping.
 const LOOK: Duration = Duration::from_millis(10);
 
 /// A gateway that answers.
@@ -131,7 +131,7 @@ struct Asker {
     number: u32,
 }
 
-/// What an answer told.
+/// What an answer shows of the path.
 struct Told {
     sight: Sight,
     rtt: Duration,
@@ -182,7 +182,7 @@ impl Asker {
                     }
                 },
                 |message| match message {
-                    // Not one to an earlier look, which came late or twice.
+                    // Not an answer to an earlier probe, which came late or twice.
                     EchoMessage::Answer { number, sight, .. } if number >= first => {
                         Some((number, sight))
                     }

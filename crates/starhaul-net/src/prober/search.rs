@@ -60,7 +60,7 @@ pub struct FoundHop {
     pub hops: u8,
     /// The least RTT.
     pub rtt: Duration,
-    /// Why it was selected.
+    /// The rule by which it was selected.
     pub by: FoundBy,
 }
 
@@ -116,7 +116,7 @@ impl HopSearch {
         }
     }
 
-    /// When to call again.
+    /// The time at which to call again.
     pub fn poll_timeout(&self) -> Instant {
         match self.next_question() {
             Some((due, _)) => due,

@@ -224,7 +224,7 @@ mod tests {
     #[test]
     fn a_responder_that_began_anew_is_told_from_a_path_that_was_silent() {
         for restarted in [true, false] {
-            // At an address of its own, where no other test takes the port while nobody has it.
+            // At an address of its own, where no other test takes the port while it is free.
             let own = SocketAddr::from((Ipv4Addr::new(127, 77, 0, 3), 0));
             let server = EchoServer::start(own).unwrap();
             let remote = server.local_addr();

@@ -653,7 +653,7 @@ fn acknowledgements_that_take_seconds_are_believed_when_they_take_longer() {
     assert!(feared < 0.01, "{feared}");
 }
 
-/// A modem's word holds before anything is lost; what arrives outweighs it, and what is seen to be lost counts in any case.
+/// A modem's bit-error rate holds before anything is lost; what arrives outweighs it, and what is seen to be lost counts in any case.
 #[test]
 fn what_a_modem_tells_of_losses_counts_until_datagrams_tell_otherwise() {
     let start = Instant::now();

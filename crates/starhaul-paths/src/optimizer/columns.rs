@@ -5,7 +5,7 @@ use super::{
     model::{CodeSize, Demand, OfferedPath, Problem, Strategy},
 };
 
-/// Losses below this are not measured by anyone, and would span too many orders of magnitude.
+/// Losses below this cannot be measured, and would span too many orders of magnitude.
 const LEAST_LOSS: f64 = 1e-6;
 /// Qualities count in steps of 10⁻⁷: a solver does not tell finer ones apart, and neither does a measurement.
 const QUALITY_STEPS: f64 = 1e7;

@@ -10,7 +10,7 @@ const MOST_COST: f64 = 1e12;
 /// A path as the optimizer sees it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct OfferedPath {
-    /// What it carries.
+    /// Rate that the path carries.
     pub bandwidth: Bandwidth,
     /// One-way delay; counted in whole microseconds, so that comparisons with a lifetime are exact.
     pub delay: Duration,
@@ -69,23 +69,23 @@ pub struct Demand {
 pub enum Strategy {
     /// Not at all (the publication's path 0).
     Drop,
-    /// Once.
+    /// Sent once, over one path.
     Plain {
-        /// Where.
+        /// The path, by its place.
         path: usize,
     },
     /// Once, and again if it is lost.
     Retransmit {
-        /// Where first (`i`).
+        /// The path on which it leaves first (`i`).
         path: usize,
-        /// Where again (`j`).
+        /// The path on which it is sent again when lost (`j`).
         again: usize,
     },
     /// In a code, whose redundancy leaves with the data.
     Code {
-        /// Where the data go.
+        /// The path of the data.
         path: usize,
-        /// Where the redundancy goes.
+        /// The path of the redundancy.
         redundancy_path: usize,
         /// Data fragments of a code.
         data: u8,
@@ -135,17 +135,17 @@ pub enum OptimizerError {
     Path {
         /// Its place among the paths.
         path: usize,
-        /// Which figure.
+        /// Name of the figure.
         figure: &'static str,
-        /// What is accepted.
+        /// Values that are accepted, as text for people.
         range: &'static str,
     },
     /// The budget or a negligible loss is not a number, or out of its range.
     #[error("{figure} must be {range}")]
     Figure {
-        /// Which figure.
+        /// Name of the figure.
         figure: &'static str,
-        /// What is accepted.
+        /// Values that are accepted, as text for people.
         range: &'static str,
     },
     /// The solver failed on numbers that are valid.

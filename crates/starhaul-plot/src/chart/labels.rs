@@ -36,7 +36,7 @@ impl Chart {
         chart
     }
 
-    /// A disc with an explanation for whoever points at it.
+    /// A disc with an explanation, which a browser shows when the pointer is on it.
     pub fn point(&mut self, class: &str, at: (f64, f64), radius: f64, what: &str) {
         let (x, y) = self.at(at.0, at.1);
         self.push(format_args!(

@@ -46,7 +46,7 @@ pub(super) enum Sum {
 }
 
 impl<R> Column<R> {
-    /// A column of words; `key` is its name in files.
+    /// A column of text; `key` is its name in files.
     pub fn name(
         key: &'static str,
         name: &'static str,
@@ -169,7 +169,7 @@ impl<R> std::fmt::Debug for Column<R> {
 }
 
 impl Head {
-    /// Whether it holds words, which stand at the left.
+    /// Whether it holds text, which stands at the left.
     pub(super) fn is_words(&self) -> bool {
         self.show == Show::Words
     }

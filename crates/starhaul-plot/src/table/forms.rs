@@ -28,7 +28,7 @@ impl Table {
         lines.collect()
     }
 
-    /// For a page.
+    /// The table as HTML, for a page.
     pub fn html(&self) -> Markup {
         let rows = self.shown();
         html! {

@@ -3,7 +3,7 @@
 /// One value of a row.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
-    /// A name or some words.
+    /// A name or a short text.
     Text(String),
     /// A measured figure.
     Number(f64),
@@ -13,7 +13,7 @@ pub enum Value {
     Flag(bool),
     /// More than this: the rest was not waited for.
     Above(f64),
-    /// Words that are good or bad news.
+    /// A text that is good or bad news.
     Verdict(String, bool),
     /// It was not measured, or does not apply.
     Nothing,

@@ -31,7 +31,7 @@ impl TrainFlight {
         !self.decided
     }
 
-    /// It leaves.
+    /// The train leaves.
     pub(super) fn begin(&mut self) {
         (self.decided, self.awaited) = (true, true);
     }

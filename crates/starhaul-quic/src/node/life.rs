@@ -300,7 +300,7 @@ impl Node {
         }
         known.conn = None;
         known.unanswered_since = None;
-        // Somebody else with the peer's key answers there: the session goes on where it is known.
+        // Another host with the peer's key answers there: the session goes on over the paths on which its peer answers.
         let is_elsewhere = code == Some(CloseCode::UnknownSession)
             && state
                 .session
@@ -431,7 +431,7 @@ impl Node {
         }
     }
 
-    /// The peer removed a path. The word of its connection may have been lost, or that was dead.
+    /// The peer removed a path. The close of its connection may have been lost, or the connection was dead.
     fn path_gone(&mut self, now: Instant, session: SessionHandle, path: PathId) {
         let Some(known) = self.path_mut(session, path) else {
             return;

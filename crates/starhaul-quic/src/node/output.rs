@@ -53,7 +53,7 @@ impl Node {
         if contents.len() < COPY_BELOW_BYTES || self.spare.len() >= MOST_SPARE {
             return;
         }
-        // What somebody else has, too, is not ours to write.
+        // Bytes that others hold references to must not be overwritten.
         if let Ok(mut contents) = contents.try_into_mut() {
             contents.clear();
             let buffer = Vec::from(contents);

@@ -256,7 +256,7 @@ fn a_path_that_is_removed_while_it_is_dead_is_gone_at_the_other_side() {
     assert_eq!((net.up(CLIENT), net.up(SERVER)), (vec![0], vec![0]));
 }
 
-/// No word of the removal comes to the server, whose table must not fill.
+/// The server does not hear of the removal, and its table must not fill.
 #[test]
 fn paths_removed_while_dead_leave_room_for_others() {
     // Long after the server lost them too, and before.

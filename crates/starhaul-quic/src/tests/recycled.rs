@@ -1,4 +1,4 @@
-//! Buffers of batches that were sent hold the next ones, but never while somebody else has what is in them.
+//! Buffers of batches that were sent hold the next ones, but never while others hold references to what is in them.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! Paths that are lost and join again: what is left of their former life, and what overtakes the word of the new one.
+//! Paths that are lost and join again: what is left of their former life, and what overtakes the message that announces the new one.
 
 use starhaul_cc::{ControllerConfig, RateFeed};
 use starhaul_sim::PathLinks;

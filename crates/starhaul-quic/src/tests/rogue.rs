@@ -85,7 +85,7 @@ impl Rogue {
         self.conns.len() - 1
     }
 
-    /// The connection's host dies without a word.
+    /// The connection's host dies without closing it.
     pub(super) fn vanish(&mut self, conn: usize) {
         self.conns[conn].vanished = true;
     }

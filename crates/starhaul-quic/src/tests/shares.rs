@@ -22,7 +22,7 @@ fn other_identity() -> Identity {
     Identity::from_secret([7; 32])
 }
 
-/// A server that trusts two keys, and whoever holds them, on two hosts.
+/// A server that trusts two keys, and a rogue client with both of them, on two hosts.
 fn rogue_net(mut config: NodeConfig) -> Net {
     config.trusted = vec![
         client_identity().public_key(),

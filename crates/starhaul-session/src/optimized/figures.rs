@@ -60,7 +60,7 @@ pub(super) struct PathFigures {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct ClassFigures {
     pub(super) class: Class,
-    /// Headers included.
+    /// The rate that the class asks for, headers included.
     pub(super) rate: Bandwidth,
     deadline: Duration,
     data: u8,
@@ -106,7 +106,7 @@ impl Figures {
         self.classes.is_empty() || self.paths.len() < 2
     }
 
-    /// What moved since, in words; `None` if nothing did.
+    /// What moved since, as text for logs; `None` if nothing did.
     pub(super) fn difference(&self, new: &Self) -> Option<String> {
         let ids = |figures: &Self| {
             figures

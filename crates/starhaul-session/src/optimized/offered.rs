@@ -26,7 +26,7 @@ pub(super) struct Blocks {
     demand: Demand,
     /// Mean bytes of a block.
     pub(super) length: f64,
-    /// Of the last one.
+    /// [`Offer::max_coding_rate`] of the last block.
     pub(super) max_coding_rate: f64,
 }
 

@@ -450,7 +450,7 @@ mod tests {
                 paths: vec![wrong, good],
                 classes: vec![class(10, 200)],
             };
-            // Whoever looks at the status is told.
+            // The error is shown in the session's status.
             assert!(make(&figures, &[]).is_err());
         }
         // Nothing arrives in time: no way, no plan.

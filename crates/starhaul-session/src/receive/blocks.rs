@@ -103,7 +103,7 @@ struct PartialCode {
     data: Option<Bytes>,
 }
 
-/// What a fragment did.
+/// The effect of a fragment that came.
 #[derive(Debug)]
 pub(crate) enum Taken {
     /// Nothing: known already, or it contradicts the fragments before it.

@@ -28,7 +28,7 @@ struct Page {
     bytes: BytesMut,
     /// The first byte that was not handed on, within the page.
     start: usize,
-    /// Which bytes have arrived.
+    /// A bit for each byte of the page, set once it has arrived.
     present: [u64; WORDS],
     /// How many of them were not handed on.
     unread: usize,
@@ -113,7 +113,7 @@ impl Pages {
         *self = Self::new();
     }
 
-    /// What the pages cost.
+    /// Bytes of memory that the pages are counted as.
     pub(crate) const fn held_bytes(&self) -> usize {
         self.held
     }

@@ -28,7 +28,7 @@ pub(super) struct Aside {
     /// The most important first, and of these the one that is due first.
     by_worth: BTreeSet<Place>,
     due: BTreeSet<(Instant, BlockKey)>,
-    /// Of each priority.
+    /// Bytes of blocks set aside, by priority.
     bytes: BTreeMap<u8, u64>,
     weighed_at: Option<Instant>,
     /// The last one that was weighed.

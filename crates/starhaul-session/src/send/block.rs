@@ -50,7 +50,7 @@ pub(crate) struct LastSent {
     pub(crate) at: Instant,
     /// By when its acknowledgement is expected.
     pub(crate) acknowledged_by: Instant,
-    /// When that is overdue.
+    /// From when on a missing acknowledgement counts as overdue.
     pub(crate) overdue_at: Instant,
 }
 

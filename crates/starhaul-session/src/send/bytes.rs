@@ -16,10 +16,10 @@ pub(crate) const INITIAL_CREDIT: u64 = 64 << 10;
 /// So much may wait beyond what the receiver takes: memory that a reader who stands still would keep from all others.
 const BEYOND_CREDIT: u64 = 16 << 10;
 
-/// Why a frame leaves.
+/// Which bytes of the stream a frame carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
-    /// For the first time.
+    /// Bytes that leave for the first time.
     New,
     /// It has the lowest bytes that were lost.
     FirstLost,
@@ -274,7 +274,8 @@ impl SendBytes {
         None
     }
 
-    /// Those within what was acknowledged now, and the lowest ones whose bytes came piece by piece, are under way no more.
+    /// Those within what was acknowledged now are under way no more, nor are the lowest ones whose bytes were acknowledged in several
+    /// parts.
     fn forget_stragglers(&mut self, start: u64, end: u64, acknowledged: u64) {
         let fin = self.fin;
         let has_come = |fins: bool| !fins || fin == Fin::Acked;

@@ -129,7 +129,7 @@ impl Overload {
         self.behind_from.is_some_and(|from| from <= priority)
     }
 
-    /// See [`Load::waits`](crate::scheduler::Load::waits).
+    /// [`Load::waits`](crate::scheduler::Load::waits) for a block of this priority.
     pub(super) fn waits(self, priority: u8) -> bool {
         self.waits_from.is_some_and(|from| from <= priority)
     }
@@ -152,7 +152,7 @@ fn useful(paths: &Paths, bytes: u64, time: Duration) -> impl Iterator<Item = &Pa
     carrying.filter(move |path| path.monitor.least_flight(bytes) <= time)
 }
 
-/// What those carry.
+/// Bandwidth of these paths together.
 fn useful_bandwidth(paths: &Paths, bytes: u64, time: Duration) -> Bandwidth {
     useful(paths, bytes, time)
         .map(|path| path.monitor.bandwidth())

@@ -50,7 +50,7 @@ pub(crate) struct Choice {
 pub(crate) struct Place {
     /// Bytes that go before it.
     ahead: u64,
-    /// See [`Load::waits`].
+    /// Whether blocks as important wait for each other, as in [`Load::waits`].
     waits: bool,
 }
 

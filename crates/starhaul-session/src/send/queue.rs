@@ -181,7 +181,7 @@ impl BlockQueue {
     }
 }
 
-/// See [`BlockQueue::ranked`].
+/// The iterator of [`BlockQueue::ranked`].
 pub(crate) struct Ranked<'a, W> {
     heads: Vec<Head<'a>>,
     weigh: W,

@@ -87,7 +87,7 @@ pub struct Session {
     observers: Observers,
     bottlenecks: SharedBottlenecks,
     recheck_at: Option<Instant>,
-    /// See [`Session::poll_requests`].
+    /// Counts for [`Session::poll_requests`].
     poll_requests: u64,
     overload_at: Option<Instant>,
     /// Empty between two calls: datagrams whose fate became known.
@@ -282,7 +282,7 @@ impl Session {
     }
 
     /// What the deadlines of the last seconds ask of the queue of `path`. Datagrams may wait in it for a third of what the shortest deadline
-    /// leaves after the way itself, and at least for a quarter of the round trip. It is short where somebody waits for such blocks while
+    /// leaves after the way itself, and at least for a quarter of the round trip. It is short where an application waits for such blocks while
     /// byte streams take all that the path carries.
     pub fn queue_wish(&self, now: Instant, path: PathId) -> QueueWish {
         let deadline = self.blocks_out.shortest_deadline(now);
@@ -508,7 +508,7 @@ impl Session {
         }
     }
 
-    /// An acknowledgement came over a path. Those over the last resort come over another at any time, without a word.
+    /// An acknowledgement came over a path. Those over the last resort may move to another path at any time, which the peer does not announce.
     fn note_answer(&mut self, path: PathId) {
         self.answers_over = Some(path);
         if self.paths.is_last_resort(path) {

@@ -1,4 +1,4 @@
-//! Blocks for which there is no room wait aside: they come back when there is, make room for others, and hold up nobody.
+//! Blocks for which there is no room wait aside: they come back when there is, make room for others, and hold up no other block.
 
 use bytes::Bytes;
 use starhaul_session::{

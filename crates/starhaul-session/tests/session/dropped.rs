@@ -1,4 +1,4 @@
-//! What the sender is told of blocks that arrived, were dropped by a receiver short of memory, or of which word was lost.
+//! What the sender is told of blocks that arrived, were dropped by a receiver short of memory, or whose acknowledgement was lost.
 
 use crate::pair::{Pair, is_on_time, ms};
 use starhaul_session::{

@@ -48,7 +48,7 @@ impl Run {
         seed: u64,
     ) -> Self {
         let mut pair = Pair::by(scheduler, SessionConfig::default());
-        // The way back loses nothing: word of a block that is lost is asked for with a fragment, which counts as sent again.
+        // The way back loses nothing: the sender asks for a lost acknowledgement of a block with a fragment, which counts as sent again.
         for (id, (delay, loss)) in (0..).zip(lanes) {
             let back = format!("rate=20mbit,delay={delay}ms").parse().unwrap();
             let there = LinkSpec::clone(&back).with_loss(Loss::bernoulli(*loss).unwrap());
@@ -287,7 +287,7 @@ fn redundancy_leaves_on_another_path_than_the_data() {
     assert!(elsewhere * 100 >= total * 95, "{elsewhere} of {total}");
 }
 
-/// Where there is time to retransmit, nobody pays for redundancy.
+/// Where there is time to retransmit, the sender does not pay for redundancy.
 #[test]
 fn a_dearer_path_carries_no_redundancy_that_a_retransmission_can_replace() {
     for (seed, percent) in [(1, 1_u32), (2, 5), (3, 10)] {

@@ -341,7 +341,7 @@ fn an_ordered_stream_waits_for_the_earlier_but_not_for_what_was_given_up() {
     assert!(received[1].0 >= received[0].0);
 }
 
-/// Of blocks that are due at one instant each other one is lost, and the sender's word of them comes later.
+/// Of blocks that are due at one instant each other one is lost, and the sender's message that gives them up comes later.
 #[test]
 fn an_ordered_stream_goes_on_over_each_gap_of_blocks_that_are_due_at_once() {
     let mut pair = Pair::new(SessionConfig::default());
@@ -377,7 +377,7 @@ fn an_ordered_stream_goes_on_over_each_gap_of_blocks_that_are_due_at_once() {
     }
 }
 
-/// A block is lost whole, and the sender's word of it comes much later than the deadline of those behind it.
+/// A block is lost whole, and the sender's message that gives it up comes much later than the deadline of those behind it.
 #[test]
 fn an_ordered_stream_waits_until_a_deadline_and_no_longer() {
     for (ahead, comes_late) in [(ms(0), false), (ms(7000), false), (ms(7000), true)] {

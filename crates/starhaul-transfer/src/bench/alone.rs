@@ -80,7 +80,7 @@ fn transfer(segment_bytes: usize, block: &Bytes, integrity: bool) -> Result<Alon
                 received = Some(block);
             }
         }
-        // Nothing is lost on this way: whoever is done has nothing to send.
+        // Nothing is lost on this way: both are done when neither has anything to send.
         if !forward && !back {
             break;
         }

@@ -10,7 +10,7 @@ use super::{FileSender, MOST_WAITING, Progress, TELL_EVERY};
 use crate::{Error, wire::CHUNK_BYTES};
 
 impl FileSender {
-    /// Sends the file over a link without a way back, and returns its SHA-256 when all of it has left. Whether it arrives, nobody can tell:
+    /// Sends the file over a link without a way back, and returns its SHA-256 when all of it has left. Whether it arrives is not known:
     /// repair segments have to make up for all losses. The peer's configuration says that it cannot answer, how fast the link is, since
     /// nothing else bounds how fast segments leave, and how many of them are lost.
     ///

@@ -8,7 +8,7 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Level {
-    /// As it should be.
+    /// All is as it should be.
     Good,
     /// It costs something, or will.
     Note,
@@ -22,7 +22,7 @@ pub(super) enum Level {
 pub(super) enum Cause {
     /// Our key file: missing, unreadable, or open to others.
     Key,
-    /// `/dev/net/tun`.
+    /// The TUN device file, `/dev/net/tun`.
     TunDevice,
     /// A program that rules need.
     Program,
@@ -100,7 +100,7 @@ pub(super) enum Cause {
     Namespace,
     /// A path was ordered down.
     Ordered,
-    /// Segmentation offload.
+    /// Segmentation offload of UDP.
     Offload,
     /// A resolver that takes long.
     SlowName,
@@ -132,7 +132,7 @@ pub(super) struct Finding {
     pub(super) cause: Cause,
     /// What it is about, as `path leo` or `socket buffers`.
     pub(super) subject: String,
-    /// What was seen.
+    /// The observation, with its figures.
     pub(super) found: String,
     /// The one thing to do.
     pub(super) advice: Option<String>,

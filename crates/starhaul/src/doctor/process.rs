@@ -31,7 +31,7 @@ pub(super) struct Process {
     dropped: Option<BTreeMap<u64, u64>>,
 }
 
-/// How it fared meanwhile.
+/// The gateway's process while the figures are taken: processor time and files.
 pub(super) struct Watched {
     id: Option<i32>,
     seconds: f64,

@@ -53,7 +53,7 @@ fn in_both<'s>(
     })
 }
 
-/// Streams that could not go on because nobody reads them at the peer.
+/// Streams that could not go on because the peer's application does not read them.
 fn far_readers(session: &Session, before: &Session) -> Option<Finding> {
     let stands_still = |(now, earlier): &(&Stream, &Stream)| {
         now.peer_reads_no_more && earlier.peer_reads_no_more && now.bytes_sent == earlier.bytes_sent

@@ -80,7 +80,7 @@ fn refusals(rule: &Ingress, before: &Refusals) -> Vec<Finding> {
     causes.into_iter().filter_map(finding).collect()
 }
 
-/// Whether a rule has as many clients now as the limit allows: then nobody else is let in, and the limit is not reached again.
+/// Whether a rule has as many clients now as the limit allows: then no other client is let in, and the limit is not reached again.
 fn is_full(status: &Status, limit: &Limit) -> bool {
     let mut rules = status.ingress.iter();
     let rule = rules.find(|rule| Some(&rule.rule) == limit.rule.as_ref());

@@ -1,4 +1,4 @@
-//! Where an answer comes from: an option, a question, or a default.
+//! Where an answer comes from: an option, a prompt, or a default.
 
 use std::{
     fmt::Display,
@@ -51,7 +51,7 @@ impl<R: BufRead, W: Write> Questions<R, W> {
     }
 }
 
-/// The answer of an option, else to a question, else the default.
+/// The answer of an option, else to a prompt, else the default.
 ///
 /// # Errors
 /// [`Usage`] where there is none of them; the terminal's.

@@ -21,7 +21,7 @@ pub(super) struct Site {
     directory: PathBuf,
 }
 
-/// What was written.
+/// Files that were written, and the public keys of both sides.
 pub(super) struct Written {
     pub(super) files: Vec<WrittenFile>,
     pub(super) here: PublicKey,

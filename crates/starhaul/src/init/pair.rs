@@ -24,7 +24,7 @@ pub(super) struct Pair {
     /// Name of the side that accepts it.
     pub(super) there: String,
     pub(super) remote: Target,
-    /// Where it accepts.
+    /// Addresses at which the accepting gateway listens.
     pub(super) listen: Vec<SocketAddr>,
     pub(super) paths: Vec<OnePath>,
     /// The key of the other side, if it has one already.

@@ -43,7 +43,7 @@ struct ClientArguments {
     /// Congestion controller of the kernel: cubic, bbr… [default: the kernel's]
     #[arg(long, value_name = "NAME")]
     controller: Option<String>,
-    /// For how long
+    /// Duration in seconds
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=86_400))]
     seconds: u32,
     /// Print one JSON object and nothing else

@@ -45,7 +45,7 @@ struct ClientArguments {
     server: String,
     #[command(flatten)]
     common: Common,
-    /// For how long
+    /// Duration in seconds
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_SECONDS)))]
     seconds: u32,
     /// The server sends, and its controller counts

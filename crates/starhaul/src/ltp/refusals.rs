@@ -5,7 +5,7 @@ use std::time::Instant;
 use starhaul_log::Seldom;
 use starhaul_ltp::Dropped;
 
-/// What was told of each cause. Anybody can send what is dropped, so that each is told at most once a minute.
+/// What was told of each cause. Any host can send what is dropped, so that each is told at most once a minute.
 #[derive(Default)]
 pub(super) struct Refusals {
     unauthenticated: Cause,

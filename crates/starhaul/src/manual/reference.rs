@@ -18,7 +18,7 @@ pub(super) struct File {
     pub(super) of: &'static str,
     /// The command that prints the sample.
     pub(super) sample_command: &'static str,
-    /// The sample.
+    /// Text of the sample configuration.
     pub(super) sample: String,
 }
 

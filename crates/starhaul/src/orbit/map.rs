@@ -70,7 +70,7 @@ pub(super) fn run(arguments: &PlotArguments) -> anyhow::Result<()> {
     fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))
 }
 
-/// What is drawn.
+/// Input of the picture of a path over time.
 struct Map<'a> {
     network: &'a Network,
     path: &'a PathOverTime,

@@ -18,13 +18,13 @@ const NO_LIMIT: f64 = 1e6;
 /// What the picture of a run is made of.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReplayPicture<'a> {
-    /// What the run did.
+    /// Figures of the run.
     pub(crate) report: &'a ReplayReport,
     /// Its links, in the same order.
     pub(crate) links: &'a [ReplayLink],
     /// What people wrote for the two directions of each: up, down.
     pub(crate) written: &'a [[String; 2]],
-    /// Of everything random.
+    /// Seed of everything random.
     pub(crate) seed: u64,
     /// What ran behind the links.
     pub(crate) program: &'a str,
@@ -110,7 +110,7 @@ struct Side<'a> {
     step: Duration,
     /// Begin and end, in s.
     outages: Vec<(f64, f64)>,
-    /// In s.
+    /// Times of reconfigurations, in s.
     reconfigurations: Vec<f64>,
 }
 

@@ -1,4 +1,4 @@
-//! What the figures of a session's paths hint at, in words.
+//! What the figures of a session's paths hint at, as text for people.
 
 use starhaul_gateway::status::{Path, Session};
 

@@ -6,15 +6,15 @@ use starhaul_link::{DelaySeries, LossSeries, Opportunities, Recording, Summary};
 use starhaul_plot::{Chart, LINE_WIDTH, Panel, Scale, Sheet};
 
 const HEIGHT: f64 = 250.0;
-/// Points of a course: about one for each pixel.
+/// Points of a time series: about one for each pixel.
 const POINTS: u32 = 1_000;
 
 /// What the picture of a trace is made of.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TraceReport<'a> {
-    /// What people call it.
+    /// Name of the trace in the picture.
     pub(crate) name: &'a str,
-    /// What is drawn.
+    /// The part of the trace that is drawn.
     pub(crate) recording: &'a Recording,
     /// Where in the whole trace that begins.
     pub(crate) from: Duration,

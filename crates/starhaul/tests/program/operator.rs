@@ -558,7 +558,7 @@ fn a_secret_that_others_may_read_draws_a_warning() {
     mode(&config, 0o600).unwrap();
     let said = warned(&["gateway", "check", path(&config)]);
     assert!(!said.contains("chmod"), "{said}");
-    // One of the environment is not in a file that anybody may read.
+    // A secret of the environment is in no file that other users could read.
     let secret = fs::read_to_string(&key).unwrap();
     let peer = format!("[[peer]]\nname = \"b\"\npublic_key = \"{OTHER_KEY}\"\n");
     let config = site.write(

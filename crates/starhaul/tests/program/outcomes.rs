@@ -93,7 +93,7 @@ fn an_outcome_does_not_depend_on_who_reads_errors() {
         let ended = command.stdout(Stdio::null()).stderr(unheard()).status();
         assert_eq!(ended.unwrap().code(), Some(code), "{arguments:?}");
     }
-    // A log that nobody reads ends no gateway.
+    // A log whose reader is gone ends no gateway.
     let text = fs::read_to_string(&config).unwrap();
     let config = site.write("a.toml", &text.replace("\"off\"", "\"a.sock\""));
     let mut command = starhaul(&["gateway", "--log", "debug", "--config", path(&config)]);

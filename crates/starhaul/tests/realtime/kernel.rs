@@ -129,7 +129,7 @@ fn an_interrupted_lab_goes_on_with_no_other_sender() {
     }
     let _turn = turn(Load::Middle);
     for signal in [Signal::INT, Signal::HUP] {
-        // Whoever started the tests may have them ignore signals, as shells do in the background.
+        // The program that started the tests may have them ignore signals, as shells do in the background.
         let mut command = Command::new("env");
         command
             .arg("--default-signal=INT,HUP")
@@ -162,7 +162,7 @@ fn an_interrupted_lab_goes_on_with_no_other_sender() {
             "{signal:?}: {said}"
         );
         assert!(signalled.elapsed() < Duration::from_secs(20), "it goes on");
-        // They end with the lab, and are gone once somebody has waited for them.
+        // They end with the lab, and are gone once their parent has waited for them.
         let until = Instant::now() + Duration::from_secs(20);
         while of_group(group, "iperf3") > 0 {
             assert!(Instant::now() < until, "a flow goes on");

@@ -7,7 +7,7 @@ use parking_lot::{Condvar, Mutex};
 /// Share of one processor that a test uses, in percent, as measured.
 #[derive(Clone, Copy)]
 pub(crate) enum Load {
-    /// Mostly waiting.
+    /// Waits for most of its time.
     Light = 6,
     /// Carries some Mbit/s, or starts programs one after the other.
     Middle = 15,

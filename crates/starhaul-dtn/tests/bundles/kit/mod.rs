@@ -136,7 +136,7 @@ pub(crate) fn write(folder: &Path, name: &str, content: &[u8]) -> PathBuf {
     path
 }
 
-/// Waits until a question to a node is true, or fails after a minute.
+/// Waits until a condition on a node's status is true, or fails after a minute.
 pub(crate) async fn until(running: &Running, what: &str, is_so: impl Fn(&Status) -> bool) {
     let mut client = running.client().await;
     let begun = Instant::now();

@@ -1,4 +1,4 @@
-//! Whoever adds a key has it read, checked, shown and told by these tests.
+//! Each new key is read, checked, shown and explained by these tests.
 
 use super::*;
 

@@ -48,7 +48,7 @@ fn a_neighbour_tells_how_its_hop_is_known_to_be_reconfigured() {
     }
 }
 
-/// Both were described with other words, and led to other places.
+/// The descriptions of both differed, and their links led to different places.
 #[test]
 fn the_hop_of_a_relay_has_the_same_keys() {
     let relay = starhaul_contents::config::Config::definition();

@@ -47,7 +47,7 @@ pub struct Options {
     pub seed: u64,
 }
 
-/// How a flow runs.
+/// The stack and the clock with which a flow runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RunKind {
     /// The packets alone, in virtual time: what `lab leocc` runs.

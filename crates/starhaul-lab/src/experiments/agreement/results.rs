@@ -19,7 +19,7 @@ const KERNEL_BOUND: f64 = 0.15;
 /// The results: what `--json` prints and `results.json` holds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Results {
-    /// `agreement`.
+    /// Name of the experiment: `agreement`.
     pub experiment: String,
     /// The command line that made the results.
     pub command: String,
@@ -29,7 +29,7 @@ pub struct Results {
     pub skipped: Vec<String>,
     /// Each controller over each link in each way.
     pub rows: Vec<Row>,
-    /// The comparisons.
+    /// Comparisons of two rows each, with their bounds.
     pub verdicts: Vec<Verdict>,
 }
 
@@ -48,7 +48,7 @@ pub struct Row {
     pub invalid_runs: u32,
 }
 
-/// See [`Row`].
+/// The link and the kind of run of a [`Row`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Params {
     /// The link's name.

@@ -30,7 +30,7 @@ use crate::{
 pub struct DmtpSetup {
     /// How the blocks are protected.
     pub mode: Mode,
-    /// Who chooses the paths.
+    /// The scheduler that chooses the paths.
     pub scheduler: SchedulerChoice,
     /// With the dear path beside the cheap one.
     pub both_paths: bool,
@@ -41,7 +41,7 @@ pub struct DmtpSetup {
 /// What became of some blocks that were sent one after another.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StepResult {
-    /// Blocks sent.
+    /// Blocks given to the session.
     pub sent: u32,
     /// Arrived within the deadline, as the receiver saw it.
     pub on_time: u32,

@@ -19,7 +19,7 @@ const MOST_TOLD: usize = 12;
 /// A block that did not arrive in time.
 #[derive(Clone, Debug)]
 pub struct LostBlock {
-    /// Its class.
+    /// Class of the block.
     pub class: Class,
     /// When it was handed over, from the start of the run.
     pub queued_at: Duration,

@@ -52,10 +52,10 @@ pub fn study() -> Study {
     ))
 }
 
-/// Who carries the blocks.
+/// The system that carries the blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum System {
-    /// Ours.
+    /// Starhaul, with this scheduler.
     Starhaul(SchedulerChoice),
     /// Multipath QUIC, a connection per class and one for the download.
     MpQuic(Controller),
@@ -89,9 +89,9 @@ impl System {
 /// One system over one pair of links.
 #[derive(Clone, Copy, Debug)]
 pub struct HardSetup {
-    /// Who carries the blocks.
+    /// The system that carries the blocks.
     pub system: System,
-    /// Which pair of links.
+    /// Number of the pair of links.
     pub link: u64,
     /// Seed of everything random.
     pub seed: u64,

@@ -40,7 +40,7 @@ const MESSAGE_BYTES: usize = 65_536;
 const MOST_UNDER_WAY: u64 = 16 << 20;
 const DOWNLOAD: &str = "download";
 
-/// What one run gave.
+/// The outcome of one run.
 #[derive(Clone, Debug)]
 pub struct HardResult {
     /// Blocks of each class.

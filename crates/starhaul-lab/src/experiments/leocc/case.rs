@@ -20,9 +20,9 @@ const PUBLISHED_DOWN: usize = 50_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// A file.
+    /// A recording, from a file.
     Recorded,
-    /// A model.
+    /// Drawn from a model.
     Synthetic,
 }
 
@@ -40,7 +40,7 @@ pub(super) enum DataLoss {
 pub struct TraceCase {
     /// Its name in tables, unlike that of all others.
     pub name: String,
-    /// Where it comes from.
+    /// Whether it was recorded or drawn.
     pub kind: Kind,
     /// Which way it was recorded.
     pub direction: Direction,
@@ -48,7 +48,7 @@ pub struct TraceCase {
     pub trace: Trace,
     /// For how long to run.
     pub time: Duration,
-    /// Its reconfigurations.
+    /// Reconfigurations of the trace.
     pub outages: Vec<Outage>,
     /// What was recorded of its loss, where the trace holds none over time.
     loss: Option<Loss>,

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{Error, systems::System, traces::Direction};
 
-/// What others run beside.
+/// Controllers beside which the others run.
 const BESIDE: [&str; 2] = ["cubic", "bbr"];
 /// Flows begin so long after each other, and the figures after the last: …
 const STAGGER: Duration = Duration::from_secs(1);

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::Error;
 
-/// What a job gives.
+/// The result of a job, by its section.
 #[derive(Clone, Debug)]
 pub(super) enum Output {
     Row(Row),

@@ -47,7 +47,7 @@ pub enum Seeds {
     Even,
     /// Those that judge them.
     Odd,
-    /// Both.
+    /// Both of them.
     All,
 }
 

@@ -18,7 +18,7 @@ const USUAL_PACKETS_PER_SECOND: f64 = 1e6;
 /// A packet costs more among many flows, all of which each event visits.
 const SHARED_LINK: f64 = 1.4;
 
-/// What a packet costs.
+/// Processor time of a packet, by system.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Pace {
     /// Seconds of one core per packet that a link could carry, by system.

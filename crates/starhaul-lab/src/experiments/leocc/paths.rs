@@ -19,7 +19,7 @@ const ADDED_MS_QUICK: [u64; 2] = [0, 80];
 const CAPACITIES_QUICK: [f64; 1] = [1.0];
 /// Synthetic links beside the recorded ones.
 const SYNTHETIC: usize = 10;
-/// Links drawn.
+/// Links drawn at random.
 const DRAWN: usize = 40;
 const DRAWN_QUICK: usize = 10;
 /// Who runs beside the oracle unless others were asked for.

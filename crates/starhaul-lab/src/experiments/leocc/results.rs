@@ -63,17 +63,17 @@ pub struct RealTime {
     pub invalid_runs: u32,
 }
 
-/// One run.
+/// The results of one run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Row {
-    /// The controller.
+    /// Name of the controller.
     pub system: String,
     /// What is unlike the other runs, in the parts that vary something.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub variant: Option<String>,
     /// The link and its settings.
     pub params: Params,
-    /// What came of it.
+    /// Throughput, delay and loss of the flow.
     pub metrics: Metrics,
 }
 
@@ -123,7 +123,7 @@ pub struct FairnessRow {
 /// One of several flows.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Share {
-    /// Its controller.
+    /// Name of the flow's controller.
     pub system: String,
     /// Its throughput in Mbit/s.
     pub throughput_mbps: f64,
@@ -155,13 +155,13 @@ pub struct DetectorRow {
 /// One flow over time.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TimeSeries {
-    /// The controller.
+    /// Name of the controller.
     pub system: String,
     /// Name of the trace.
     pub trace: String,
     /// Random loss of the data, for people.
     pub loss: String,
-    /// Its reconfigurations.
+    /// Reconfigurations of the trace.
     pub outages: Vec<Outage>,
     /// What the prober reported; as seconds from the start.
     #[serde(rename = "told_s", serialize_with = "told")]

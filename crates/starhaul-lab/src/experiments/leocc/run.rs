@@ -65,7 +65,7 @@ pub(super) struct Setup<'a> {
     pub(super) sample_each: Option<Duration>,
 }
 
-/// What one run gave.
+/// The outcome of one run.
 #[derive(Clone, Debug)]
 pub(super) struct Outcome {
     pub(super) report: FlowReport,

@@ -22,7 +22,7 @@ pub enum Section {
     Shift,
     /// Flows that share a link.
     Fairness,
-    /// What the detector finds.
+    /// Reconfigurations that the detector finds.
     Detector,
     /// Longer paths and other capacities, beside an oracle.
     Paths,
@@ -66,7 +66,7 @@ impl Section {
         }
     }
 
-    /// What it shows.
+    /// One line that says what its figures show.
     pub(super) fn shows(self) -> &'static str {
         match self {
             Self::Scatter => "throughput against delay, with the Pareto front",

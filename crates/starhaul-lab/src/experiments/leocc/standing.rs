@@ -34,7 +34,7 @@ impl Standing {
         others.map(|system| Self::of(system, rows)).collect()
     }
 
-    /// That of one system.
+    /// The standing of one system.
     pub(super) fn of(system: &str, rows: &[Row]) -> Self {
         let ours: Vec<&Row> = rows.iter().filter(|row| row.system == system).collect();
         let ratios = |other: &str, pick: fn(&Metrics) -> f64| {

@@ -13,7 +13,7 @@ use crate::{
 #[derive(Clone, Debug)]
 pub struct Row {
     pub(super) setup: Setup,
-    /// Of each flow.
+    /// Figures of each flow.
     pub flows: Vec<Figures>,
 }
 

@@ -7,8 +7,8 @@ use starhaul_units::Bandwidth;
 
 use crate::worlds::chain::{Flow, Hop, Plan};
 
-/// All systems: ours, rivals, what ours is without one of its means, by our rule and by the published one, and what both are where nobody
-/// tells of changes of the path.
+/// All systems: ours, rivals, what ours is without one of its means, by our rule and by the published one, and what both are without news
+/// of changes of the path.
 pub(super) const SYSTEMS: &[&str] = &[
     "leotp",
     "leotp-published",
@@ -39,7 +39,7 @@ const HOP_DELAY_MS: u64 = 10;
 /// A system in a set-up.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// Its name.
+    /// Name of the system.
     pub system: &'static str,
     /// Share of the packets that each hop loses.
     pub loss: f64,
@@ -51,7 +51,7 @@ pub struct Setup {
     pub switch_s: f64,
     /// Where the path leads, if it is one through a constellation.
     pub to: &'static str,
-    /// Of everything random.
+    /// Seed of everything random.
     pub seed: u64,
     /// What runs, or why it cannot.
     pub plan: Result<Plan, String>,
@@ -128,7 +128,7 @@ fn by_loss(
     losses.iter().flat_map(each).collect()
 }
 
-/// Figure 10.
+/// Set-ups of the publication's figure 10.
 pub fn delay(quick: bool, seed: u64, chosen: &[&'static str]) -> Vec<Setup> {
     let time = Duration::from_secs(if quick { 10 } else { 60 });
     by_loss(
@@ -157,7 +157,7 @@ pub fn bytes(quick: bool, seed: u64, chosen: &[&'static str]) -> Vec<Setup> {
     })
 }
 
-/// Figure 12.
+/// Set-ups of the publication's figure 12.
 pub fn hop_loss(quick: bool, seed: u64, chosen: &[&'static str]) -> Vec<Setup> {
     let (losses, seconds): (&[f64], u64) = match quick {
         true => (&[0.0, 0.01], 10),

@@ -40,7 +40,7 @@ pub struct Contact {
     pub seed: u64,
 }
 
-/// What became of it.
+/// Blocks and segments of a contact, and what they cost.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     setup: Contact,

@@ -31,7 +31,7 @@ const LIGHTS: [Duration; 3] = [
 ];
 const LOSSES: [f64; 2] = [0.0, 0.05];
 
-/// A day.
+/// A day of contacts with one link.
 #[derive(Clone, Copy, Debug)]
 pub struct Day {
     /// How long a signal takes.
@@ -46,7 +46,7 @@ pub struct Day {
     pub seed: u64,
 }
 
-/// What came of it.
+/// Blocks and segments of a day, and what they cost.
 #[derive(Clone, Debug)]
 pub struct DayOutcome {
     setup: Day,
@@ -67,7 +67,7 @@ pub struct DayOutcome {
     pub course: Vec<(usize, usize)>,
 }
 
-/// A point of the course of a day.
+/// A point of the time series of a day.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Hour {
     setup: Day,
@@ -116,7 +116,7 @@ pub fn days(quick: bool, seed: u64) -> Vec<Day> {
     days
 }
 
-/// Those whose course is shown: where something is lost, and an answer takes its time.
+/// Days whose time series is shown: where something is lost, and an answer takes its time.
 pub(super) fn courses(quick: bool, seed: u64) -> Vec<Day> {
     let mut days = days(quick, seed);
     days.retain(|day| day.loss > 0.0 && day.light > LIGHTS[0]);
@@ -169,7 +169,7 @@ pub(super) fn columns() -> Vec<Column<DayOutcome>> {
     ]
 }
 
-/// The table of courses.
+/// The table of time series.
 pub(super) fn course_columns() -> Vec<Column<Hour>> {
     vec![
         Column::number("light_s", "light", "s", 2, |row: &Hour| {

@@ -22,7 +22,7 @@ pub struct OneWay {
     pub loss: f64,
     /// Bytes of each file, which is a block.
     pub bytes: usize,
-    /// How many files.
+    /// Number of files that are sent.
     pub files: usize,
     /// Seed of everything random.
     pub seed: u64,

@@ -168,7 +168,7 @@ pub(super) struct End {
     block: Bytes,
     /// When blocks had left for the first time, or were delivered.
     pub(super) noted: Vec<(SessionId, Instant)>,
-    /// When blocks were made.
+    /// Sessions of blocks, and when they were given to the engine.
     pub(super) made: Vec<(SessionId, Instant)>,
     /// Blocks that are not as they were sent.
     pub(super) damaged: usize,
@@ -196,7 +196,7 @@ impl End {
         }
     }
 
-    /// What its engine counts.
+    /// Counters of the engine.
     pub(super) fn stats(&self) -> Stats {
         self.engine.stats()
     }

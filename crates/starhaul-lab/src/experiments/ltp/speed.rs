@@ -32,7 +32,7 @@ pub struct Speed {
     pub seed: u64,
 }
 
-/// How fast something was.
+/// The rate at which an end sends or receives.
 #[derive(Clone, Debug)]
 pub struct Rate {
     setup: Speed,
@@ -58,7 +58,7 @@ pub struct Cost {
     segment_bytes: usize,
     /// `send` or `receive`.
     pub end: &'static str,
-    /// In all.
+    /// All of it.
     pub total: f64,
     /// In the system calls: what raw datagrams take.
     pub calls: f64,

@@ -35,7 +35,7 @@ pub(crate) trait BlockSystem: Debug + Send + Sync {
     /// Its name in tables and on the command line.
     fn name(&self) -> &'static str;
 
-    /// Who chooses its paths.
+    /// Name of the scheduler that chooses its paths.
     fn scheduler(&self) -> &'static str {
         "its own"
     }
@@ -97,7 +97,7 @@ pub(crate) struct Arrivals {
 }
 
 impl Arrivals {
-    /// None yet.
+    /// Before the first block of this offer.
     pub(crate) fn new(offer: &Offer) -> Self {
         Self {
             block_bytes: offer.block_bytes,
@@ -112,7 +112,7 @@ impl Arrivals {
         }
     }
 
-    /// How many so far.
+    /// Number of blocks that have arrived so far.
     pub(crate) fn count(&self) -> usize {
         self.blocks.lock().len()
     }

@@ -208,7 +208,7 @@ mod tests {
         };
         sender.offer(Bytes::from_static(b"block")).unwrap();
         drop(receiver);
-        // Its last word may be lost; then the connection ends as one that is idle.
+        // Its last packet may be lost; then the connection ends as one that is idle.
         let limit = Instant::now() + 6 * PATIENCE;
         let mut told = Ok(());
         while told.is_ok() && Instant::now() < limit {

@@ -105,7 +105,8 @@ impl BlockSystem for Mptcp {
         let accepted = listener.accept();
         let (accepted, _) = accepted.map_err(Error::io("cannot accept by MPTCP"))?;
         let mut sender = MptcpSender::new(sending, accepted.into(), arrivals.clone())?;
-        // The second subflow joins once data have been acknowledged. Until the last word of its handshake has come, it needs the listener.
+        // The second subflow joins once data have been acknowledged. Until the last segment of its handshake has come, it needs the
+        // listener.
         sender.offer(payload(u32::MAX, offer.block_bytes))?;
         at(hosts, Host::Far, until_joined)?;
         drop(listener);

@@ -23,7 +23,7 @@ pub(super) const INPUT: SocketAddr = local(6000);
 pub(super) const OUTPUT: SocketAddr = local(7000);
 /// Blocks that may be incomplete at once; the oldest goes.
 const MOST_INCOMPLETE: usize = 1000;
-/// How often a reader looks whether it must end.
+/// Interval at which a reader checks whether it must end.
 const ROUND: Duration = Duration::from_millis(50);
 
 const fn local(port: u16) -> SocketAddr {
@@ -40,7 +40,7 @@ pub(super) struct PacketSender<P = Program> {
     _reader: Task,
 }
 
-/// What may end.
+/// A connection that may end.
 pub(super) trait Ending {
     fn is_over(&self) -> bool;
 }

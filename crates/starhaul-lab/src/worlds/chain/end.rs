@@ -64,7 +64,7 @@ pub(super) struct End {
     answers: VecDeque<Packet<Message>>,
 }
 
-/// What an end sends.
+/// The sending side of an end.
 pub(super) struct Out {
     pub(super) sender: Sender,
     to: SocketAddr,

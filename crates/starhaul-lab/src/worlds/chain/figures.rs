@@ -17,14 +17,14 @@ pub struct Figures {
     pub late_delays: Delays,
     /// Bytes that the source sent, all headers included.
     pub sender_bytes: u64,
-    /// Packets lost on links, and those that a hop asked for again, and those that the requester itself asked for again.
+    /// Packets lost on links.
     pub lost: u64,
-    /// See `lost`.
+    /// Packets that hops asked for again, or that a rival's sender took for lost.
     pub asked_again: u64,
     /// Of the packets that hops asked for again, those beyond what the links into them lost. None where hops ask for nothing, and where a
     /// path changes: what was sent over a way that is no more was lost on no link.
     pub asked_elsewhere: Option<u64>,
-    /// See `lost`.
+    /// Packets that the requester itself asked for again, or timeouts of a rival's sender.
     pub timeouts: u64,
     /// Whether the whole content arrived.
     pub is_complete: bool,

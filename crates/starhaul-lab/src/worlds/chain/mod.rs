@@ -22,7 +22,7 @@ use crate::{Error, systems};
 /// The backlog that the publication keeps at a relay, in segments.
 const PUBLISHED_BACKLOG: f64 = 5.0;
 
-/// Who transfers.
+/// The protocol that carries the data.
 #[derive(Clone, Debug)]
 pub enum Carrier {
     /// LEOTP with this configuration of all nodes, which hear when a path takes another hop.

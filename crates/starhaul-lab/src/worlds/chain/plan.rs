@@ -13,7 +13,7 @@ use crate::Error;
 pub struct Hop {
     /// Its rate, with all headers.
     pub rate: Rate,
-    /// One way.
+    /// Delay of one direction.
     pub delay: Delay,
     /// Share of the packets that are lost.
     pub loss: f64,
@@ -21,12 +21,12 @@ pub struct Hop {
     pub queue: usize,
 }
 
-/// A transfer.
+/// A transfer over the chain.
 #[derive(Clone, Debug)]
 pub struct Flow {
     /// The content; flows of one content fetch the same.
     pub content: u64,
-    /// When it begins.
+    /// When the transfer begins, from the start of the run.
     pub start: Duration,
     /// From when on it takes which nodes, from the responder to the requester. The first is at 0.
     pub path: Vec<(Duration, Vec<usize>)>,
@@ -37,7 +37,7 @@ pub struct Flow {
 pub struct Plan {
     /// Links by the nodes that they join, in the direction of the data.
     pub hops: BTreeMap<(usize, usize), Hop>,
-    /// Transfers.
+    /// Transfers over these hops.
     pub flows: Vec<Flow>,
     /// Bytes of a content; `None`: more than can be sent.
     pub bytes: Option<u64>,

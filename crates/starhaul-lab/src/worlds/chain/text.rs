@@ -3,12 +3,12 @@
 use sha2::{Digest as _, Sha256};
 use starhaul_leotp::Source;
 
-/// Pseudo-random bytes.
+/// A content of pseudo-random bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Text {
     /// Other bytes for each.
     pub seed: u64,
-    /// How many.
+    /// Length in bytes.
     pub length: u64,
 }
 
@@ -55,7 +55,7 @@ impl Source for Text {
     }
 }
 
-/// SplitMix64.
+/// One step of SplitMix64.
 fn mix(seed: u64) -> u64 {
     let mut word = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -8,7 +8,7 @@ use super::{Flow, Plan};
 /// A hop that a path takes newly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Change {
-    /// When it does.
+    /// When the path takes the hop.
     pub(super) at: Duration,
     /// When its ends hear of it: when a probe over it has come back.
     pub(super) told: Duration,

@@ -8,7 +8,7 @@ use super::*;
 struct Hop {
     start: Instant,
     control: Adaptive,
-    /// Seconds.
+    /// Seconds since `start`.
     now: f64,
     busy_until: f64,
     last: f64,
@@ -112,7 +112,7 @@ impl Hop {
     }
 }
 
-/// What a look at each packet of the window finds.
+/// The least of recent samples, found by a search of the whole window.
 fn least_of_recent(control: &Adaptive, packet: &Arrived, round: Duration) -> i64 {
     let samples = control.window.iter().rev();
     let is_recent = |at: Instant| packet.now.saturating_duration_since(at) <= round / 8;

@@ -114,7 +114,7 @@ impl Scene {
         }
     }
 
-    /// Rates, an Interest and data of nobody come, and Interests and data that came before.
+    /// Rates, an Interest and data come from none of the neighbours, and Interests and data that came before.
     fn strike(&mut self) {
         let now = self.net.now;
         let slow = Frame::Rate {

@@ -228,7 +228,7 @@ fn a_message_that_is_lost_on_a_hop_waits_for_that_hop_alone() {
     assert!(p99 <= bound, "{p99:?} of {bound:?}, median {median:?}");
 }
 
-/// The program with these arguments, without the settings of whoever runs the test.
+/// The program with these arguments, without the settings of the user who runs the test.
 fn curl(arguments: &[&str]) -> Child {
     let mut command = Command::new("curl");
     command.args(["-q", "-sS", "--fail", "--max-time", "300"]);

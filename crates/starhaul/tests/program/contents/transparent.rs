@@ -45,7 +45,7 @@ impl Family {
         SocketAddr::new(address, 4511)
     }
 
-    /// Where a relay listens.
+    /// The address at which a relay listens.
     fn listen(self) -> &'static str {
         match self {
             Self::V4 => "0.0.0.0:4511",

@@ -111,7 +111,7 @@ fn a_node_replaces_the_socket_of_a_dead_one_and_removes_only_its_own() {
     let second = end_of(starhaul().args(["dtn", "node", "--config"]).arg(&config));
     assert!(said(&second).contains("listens there"), "{second:?}");
     wait_for_socket(&node);
-    // What somebody else put there since the start is not the node's.
+    // What another program put there since the start is not the node's.
     fs::remove_file(&place).unwrap();
     let other = UnixListener::bind(&place).unwrap();
     node.terminate();

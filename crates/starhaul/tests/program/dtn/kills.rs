@@ -43,7 +43,7 @@ fn payload(number: u32) -> Vec<u8> {
     bytes
 }
 
-/// What applications saw.
+/// Bundles that the applications have sent, received and acknowledged.
 #[derive(Default)]
 struct Seen {
     /// How many bundles the sending node has confirmed, and how many large ones among them.
@@ -56,7 +56,7 @@ struct Seen {
     /// Those whose acknowledgement its node has confirmed.
     acknowledged: BTreeSet<u32>,
     twice: Vec<u32>,
-    /// What it was given that nobody sent.
+    /// Payloads it was given that no application sent.
     damaged: Vec<String>,
 }
 

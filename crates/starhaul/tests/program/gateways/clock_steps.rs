@@ -49,7 +49,7 @@ impl Clocked {
             set(clocks.path(), side, "+0");
         }
         let pair = Pair::start_changed(network, |side, launch| {
-            // Nobody can set the monotonic clock of a real host either.
+            // The monotonic clock of a real host cannot be set either.
             launch.by_script(&format!(
                 "export FAKETIME_TIMESTAMP_FILE={}/{} FAKETIME_NO_CACHE=1 FAKETIME_DONT_FAKE_MONOTONIC=1; \
                  LD_PRELOAD={} exec \"$@\"",
@@ -72,7 +72,7 @@ impl Clocked {
 }
 
 fn set(clocks: &Path, side: Side, off: &str) {
-    // In one step: the library reads it at each look at the clock.
+    // In one step: the library reads it at each reading of the clock.
     let next = clocks.join("next");
     fs::write(&next, format!("{off}\n")).unwrap();
     fs::rename(next, clocks.join(name(side))).unwrap();

@@ -113,7 +113,7 @@ impl Network {
         }
     }
 
-    /// Undoes [`Network::cut`].
+    /// Mends a link that [`Network::cut`] has cut.
     pub(crate) fn mend(&self, link: u8) {
         for (side, other) in [(Side::Field, Side::Ground), (Side::Ground, Side::Field)] {
             let there = Self::address(other, link);

@@ -269,7 +269,7 @@ fn rules_that_another_program_removes_come_again() {
     }
 }
 
-/// The word of a router that cannot pass a packet on is for a socket with a foreign address.
+/// The ICMP error of a router that cannot pass a packet on is for a socket with a foreign address.
 #[test]
 fn a_download_passes_a_link_with_a_smaller_mtu_before_the_client() {
     let Some(network) = Network::create(1) else {

@@ -17,7 +17,7 @@ use serde_json::Value;
 use super::{Nodes, Process, get, relay};
 use crate::program::{path, run, starhaul, text};
 
-/// 1 Mbit/s.
+/// 1 Mbit/s in bytes per second.
 const BYTES_PER_S: f64 = 125_000.0;
 /// How long a program is watched at rest.
 const REST: Duration = Duration::from_secs(10);

@@ -36,7 +36,7 @@ impl Drop for Process {
     }
 }
 
-/// The body of an answer with code 200; `None` until somebody listens there.
+/// The body of an answer with code 200; `None` until a server listens there.
 fn get(address: SocketAddr, place: &str) -> Option<String> {
     let mut tcp = TcpStream::connect(address).ok()?;
     write!(tcp, "GET {place} HTTP/1.0\r\nHost: {address}\r\n\r\n").unwrap();
@@ -183,7 +183,7 @@ fn a_scrape_of_a_node_gives_the_figures_of_its_status() {
     let open = |labels: &str| value(&format!("starhaul_dtn_neighbour_open{{{labels}}}"));
     let is_open = open("neighbour=\"ipn:2.0\",protocol=\"ltp\"");
     assert_eq!(is_open == 1.0, neighbour["is_open"] == true, "{neighbour}");
-    // Where nobody is, it is closed.
+    // The link to a neighbour that is not connected is closed.
     assert_eq!(open("neighbour=\"ipn:9.0\",protocol=\"tcp\""), 0.0);
     let uptime = status["uptime_s"].as_f64().unwrap();
     assert!((value("starhaul_uptime_seconds") - uptime).abs() < 20.0);

@@ -147,7 +147,7 @@ fn files_of_an_earlier_run_stay_when_there_is_none() {
     for name in ["new.log", "new.svg"] {
         assert!(!Path::new(&file(name)).exists(), "{name}");
     }
-    // A command that fails is a run, whoever reads its result; its log takes the place of the earlier one.
+    // A command that fails is a run all the same; its log takes the place of the earlier one.
     let log = file("old.log");
     let plot = file("new.svg");
     let arguments = [

@@ -1,9 +1,9 @@
 //! The PostgreSQL store as the agent needs it: searches come to their end, what is gone needs no change, and its name is free again.
 //!
-//! Version 0.2 of the PostgreSQL store searches within a transaction that it begins by hand. When the agent drops the search or takes
-//! no more of it, the connection goes back to the pool with that transaction open: it is read-only and sees the database as it was,
-//! so that whoever gets the connection next finds bundles that are gone, and cannot write. Here a search is a task of its own: what
-//! nobody takes any more is read and thrown away.
+//! Version 0.2 of the PostgreSQL store searches within a transaction that it begins by hand. When the agent drops the search or takes no
+//! more of it, the connection goes back to the pool with that transaction open: it is read-only and sees the database as it was, so that
+//! the task that gets the connection next finds bundles that are gone, and cannot write. Here a search is a task of its own: what the agent
+//! takes no more is read and thrown away.
 //!
 //! A search sees the database of one moment, so the agent may be handed a bundle that is gone by then, and note a status of it. The
 //! store calls that an error, which no other attempt would mend.
@@ -37,7 +37,7 @@ struct Found(mpsc::Sender<Bundle>);
 #[async_trait]
 impl Sender<Bundle> for Found {
     async fn send(&self, bundle: Bundle) -> std::result::Result<(), SendError<Bundle>> {
-        // Whether anybody takes it is nothing that the search may know.
+        // The search goes on, also where the agent takes no more.
         let _ = self.0.send(bundle).await;
         Ok(())
     }

@@ -28,7 +28,7 @@ const NAMES: [&str; 2] = ["cheap", "dear"];
 /// What became of the blocks of a step.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Figures {
-    /// Blocks offered.
+    /// Blocks offered to the system.
     pub(super) sent: u32,
     /// Whole at the receiving application within the deadline.
     pub(super) on_time: u32,

@@ -89,7 +89,7 @@ impl Results {
         }
     }
 
-    /// Who ran over what.
+    /// The controllers and traces of the runs, for the page's introduction.
     fn who(&self) -> String {
         let count = self.trace_names().len();
         let traces = plural(count, "trace");

@@ -12,7 +12,7 @@ use crate::{
 };
 
 const WIDTH: f64 = 1120.0;
-/// Of the variants' names.
+/// Width of the variants' names, in pixels.
 const NAMES: f64 = 170.0;
 const TOP: f64 = 44.0;
 const LINE: f64 = 21.0;

@@ -24,7 +24,7 @@ const CONTENT: &str = "content";
 pub(super) struct Folder {
     folder: tempfile::TempDir,
     program: OsString,
-    /// Of the content.
+    /// SHA-256 of the content.
     hash: Sha256Sum,
 }
 

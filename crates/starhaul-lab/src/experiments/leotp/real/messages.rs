@@ -29,7 +29,7 @@ pub(super) const WHAT: &str = "Messages of 64 bytes over emulated links between 
      sends back what comes; the kernel's TCP passes the same links from end to end. The last column is the round trip of the path and two \
      more of a hop, without the time of any program.";
 
-/// What a run showed.
+/// The result of one run.
 pub(super) struct Row {
     system: String,
     hops: u64,

@@ -82,7 +82,7 @@ enum What {
 #[derive(Clone, Debug)]
 struct Hops {
     count: usize,
-    /// As it was written.
+    /// The links as the command line gives them.
     text: String,
     /// The link of the data.
     forward: LinkSpec,
@@ -90,7 +90,7 @@ struct Hops {
     seconds: u32,
 }
 
-/// What carries the data.
+/// The protocol that carries the data.
 #[derive(Clone, Debug)]
 enum System {
     /// Our programs; one of the relays may be killed and started again on the way.
@@ -99,7 +99,7 @@ enum System {
     Kernel(Kernel),
 }
 
-/// What a transfer showed.
+/// Figures of a transfer.
 #[derive(Clone, Copy, Debug, Default)]
 struct Figures {
     /// Payload in order.

@@ -38,7 +38,7 @@ pub(super) struct Finding {
     pub(super) advice: String,
 }
 
-/// What the doctor said.
+/// Output of the doctor.
 #[derive(Debug)]
 pub(super) struct Report {
     pub(super) problems: Vec<Finding>,

@@ -151,7 +151,7 @@ pub(super) fn small_buffers() {
     if !may_mount(&bench.network) {
         return;
     }
-    // What the host allows is not set here, for it is everybody's; the datagrams are really lost.
+    // What the host allows is not set here, for all processes share it; the datagrams are really lost.
     let limit = bench.pair.directory().join("rmem_max");
     fs::write(&limit, "212992\n").unwrap();
     let script = format!(

@@ -190,7 +190,7 @@ fn a_flood_that_takes_all_room_keeps_no_other_connection_out() {
     exchange(&hosts, SERVER, &listener);
 }
 
-/// The look at a packet's way back, as `wg-quick` sets it, and sockets that send with the mark of what came.
+/// The check of a packet's way back, as `wg-quick` sets it, and sockets that send with the mark of what came.
 #[test]
 fn connections_are_taken_where_all_that_the_kernel_does_minds_marks() {
     let Some((network, hosts)) = network() else {
