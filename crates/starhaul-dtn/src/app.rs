@@ -194,7 +194,6 @@ impl App {
     async fn receive(&self, data: &Bytes, expiry: OffsetDateTime) -> services::Result<()> {
         let (bundle, payload) = match self.desk.keys.open(data) {
             Ok(opened) => opened,
-            // Another key may be configured before it expires.
             // Its key may be configured before it expires.
             Err(error @ Refused::NoKey) => {
                 if let Some(others) = self.desk.closed.is_due(Instant::now()) {

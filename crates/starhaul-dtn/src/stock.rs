@@ -5,6 +5,7 @@
 //! application has and did not acknowledge yet.
 
 mod claims;
+mod copies;
 pub(crate) mod counted;
 pub(crate) mod memory;
 mod parts;

@@ -221,7 +221,7 @@ impl PeerConfig {
             (
                 "rate",
                 rate,
-                "given; without it, twice what is reported in a round trip is under way, 8 MiB at least",
+                "given; without it, twice what is reported in a round trip is under way, 8 MiB at least, and near by what the other end's socket holds",
             ),
             match self.adapts_segments {
                 true => (

@@ -98,8 +98,15 @@ impl Engine {
         if config.segment_data == 0 {
             return Err(Error::NoSegmentData(id));
         }
-        self.peers.insert(id, Peer::new(id, config, false, now));
+        self.insert(Peer::new(id, config, false, now));
         Ok(())
+    }
+
+    fn insert(&mut self, mut peer: Peer) {
+        if let Some(bytes) = self.memory.socket {
+            peer.guess_room(bytes);
+        }
+        self.peers.insert(peer.id, peer);
     }
 
     /// Whether an engine is a peer, added or accepted.
@@ -257,6 +264,16 @@ impl Engine {
         }
     }
 
+    /// Tells how many bytes of memory the kernel keeps for segments that came and were not taken yet, as `getsockopt` says of `SO_RCVBUF`. Reports
+    /// tell peers their share of it; one near by has no more red data under way where their rate is not known, so that none is lost there.
+    /// Until a peer tells its own, it is taken to have as much.
+    pub fn set_receive_buffer(&mut self, bytes: usize) {
+        self.memory.socket = Some(bytes);
+        for peer in self.peers.values_mut() {
+            peer.guess_room(bytes);
+        }
+    }
+
     /// The size of the segments to a peer, and why they have it. `None` for one that is not known.
     pub fn segment_choice(&self, peer: EngineId) -> Option<SegmentChoice> {
         Some(self.peers.get(&peer)?.segment_choice())
@@ -370,7 +387,7 @@ impl Engine {
             self.with_peer(now, leaves, |peer, cx| peer.end_all(cx));
             self.forget(leaves);
         }
-        self.peers.insert(id, Peer::new(id, config, true, now));
+        self.insert(Peer::new(id, config, true, now));
         self.guests += 1;
         true
     }
@@ -421,7 +438,10 @@ impl Engine {
             numbers: &mut self.numbers,
             awaits_acceptance: self.config.awaits_acceptance,
         };
+        let before = usize::from(peer.sessions().1 > 0);
         let result = work(peer, &mut cx);
+        let after = usize::from(peer.sessions().1 > 0);
+        self.memory.senders = (self.memory.senders + after).saturating_sub(before);
         let wake = peer.next_wake(now);
         if wake != peer.wake {
             if let Some(at) = peer.wake {

@@ -50,8 +50,9 @@ pub(crate) struct SendSession {
     /// The places of the parities that follow those of the last code, and the first of them once it is computed.
     columns: VecDeque<u8>,
     parity: Option<Bytes>,
-    /// Segments sent once on which no report came yet, if it matters what becomes of them.
+    /// Segments sent once on which no report came yet, if it matters what becomes of them; and what the last report told of others.
     fates: Fates,
+    told: Vec<Fate>,
     /// The codes before this byte were sent with their repair symbols.
     coded: u64,
     repairs: VecDeque<Repair>,
@@ -176,6 +177,7 @@ impl SendSession {
             columns: VecDeque::new(),
             parity: None,
             fates: Fates::default(),
+            told: Vec::new(),
             coded: 0,
             repairs: VecDeque::new(),
             checkpoints: BTreeMap::new(),
@@ -214,9 +216,9 @@ impl SendSession {
         self.fates.sent(plan.start, plan.end);
     }
 
-    /// What a report on `lower..upper` tells of segments that were sent once; nothing that was told before.
-    pub(crate) fn judge(&mut self, lower: u64, upper: u64) -> Vec<Fate> {
-        self.fates.judge(&self.acked, lower, upper)
+    /// What the last report told of segments that were sent once; nothing that was told before.
+    pub(crate) fn take_fates(&mut self) -> Vec<Fate> {
+        std::mem::take(&mut self.told)
     }
 
     /// Whether nothing is left to do (§6.12).
@@ -553,6 +555,8 @@ impl SendSession {
         if new > 0 {
             self.acked_before = self.serials.1;
         }
+        // Of another life of the receiver, and of a report whose claims are not taken, it says nothing.
+        self.told = self.fates.judge(&self.acked, report.lower, report.upper);
         let gaps = self.not_queued(self.acked.gaps(report.lower, report.upper));
         if gaps.is_empty() {
             return (ReportOutcome::Noted, answered);
@@ -625,7 +629,7 @@ impl SendSession {
         self.symbols.clear();
         self.columns.clear();
         self.parity = None;
-        self.fates = Fates::default();
+        (self.fates, self.told) = Default::default();
         self.checkpoints.clear();
         self.acked = RangeSet::default();
         self.cancel = Some(Cancelling {

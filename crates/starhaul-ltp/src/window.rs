@@ -1,11 +1,16 @@
 //! Red data under way to a peer when the rate of the link is unknown: no more than the peer reports in time, so that its
 //! socket's buffer loses nothing while it does not run.
 
-use std::time::Duration;
+mod room;
+
+use std::time::{Duration, Instant};
 
 use starhaul_units::Bandwidth;
 
-/// Data that a receiver's socket holds by default, with their memory in the kernel.
+use self::room::Room;
+
+/// Data that a receiver's socket holds where the system allows it as much as it asks for, with their memory in the kernel. A smaller one
+/// limits more over a short way (`window/room.rs`).
 const LEAST: u64 = 8 << 20;
 /// A report is asked for at each of so many parts of the window.
 const PARTS: u64 = 4;
@@ -22,6 +27,7 @@ pub(crate) struct Window {
     size: u64,
     rate: Bandwidth,
     shortest: Duration,
+    room: Room,
 }
 
 /// What was sent and reported on when a checkpoint left.
@@ -29,10 +35,12 @@ pub(crate) struct Window {
 pub(crate) struct Mark {
     sent: u64,
     reported: u64,
+    room: room::Mark,
 }
 
 impl Window {
-    pub(crate) fn new() -> Self {
+    /// To a peer of this light time, one way; zero if that is not known.
+    pub(crate) fn new(light: Duration) -> Self {
         Self {
             sent: 0,
             reported: 0,
@@ -41,42 +49,69 @@ impl Window {
             size: LEAST,
             rate: Bandwidth::ZERO,
             shortest: Duration::MAX,
+            room: Room::new(light),
         }
     }
 
     /// Whether more may be sent. With no checkpoint under way nothing would ever make room: then the next segment is one.
-    pub(crate) fn has_room(&self) -> bool {
-        self.sent - self.reported < self.size || self.reported >= self.asked
+    pub(crate) fn has_room(&self, now: Instant) -> bool {
+        let is_within = self.sent - self.reported < self.size || self.reported >= self.asked;
+        is_within && !self.room.is_full(now, self.shortest)
+    }
+
+    /// When there is room although nothing is reported, at the latest; `None` if only reports make it.
+    pub(crate) fn opens_at(&self) -> Option<Instant> {
+        let is_heard = self.shortest < Duration::MAX;
+        self.room.opens_at().filter(|_| !is_heard)
     }
 
     /// Whether the next segment should ask for a report.
-    pub(crate) fn wants_report(&self) -> bool {
+    pub(crate) fn wants_report(&self, now: Instant) -> bool {
         self.sent - self.asked_within >= self.size / PARTS
+            || self.room.wants_report(now, self.shortest)
     }
 
-    pub(crate) fn sent(&mut self, bytes: u64) {
+    /// The peer tells how many bytes of memory its kernel keeps for what comes and was not taken yet.
+    pub(crate) fn tell_room(&mut self, bytes: u64) {
+        self.room.tell(bytes);
+    }
+
+    /// The peer keeps probably so many, as long as it does not tell.
+    pub(crate) fn guess_room(&mut self, bytes: u64) {
+        self.room.guess(bytes);
+    }
+
+    /// So many bytes leave in a segment of so many packets.
+    pub(crate) fn sent(&mut self, bytes: u64, packets: u64) {
         self.sent += bytes;
+        self.room.sent(bytes, packets);
     }
 
     /// A checkpoint leaves.
-    pub(crate) fn mark(&mut self) -> Mark {
+    pub(crate) fn mark(&mut self, now: Instant) -> Mark {
         self.asked_within = self.sent;
-        self.mark_end()
+        self.mark_with(now, true)
     }
 
     /// The checkpoint at the end of a red part leaves. The peer's client service may keep its answer back, as a store does until the
     /// block is on a medium: if nothing else were asked, all others would wait for that.
-    pub(crate) fn mark_end(&mut self) -> Mark {
+    pub(crate) fn mark_end(&mut self, now: Instant) -> Mark {
+        self.mark_with(now, false)
+    }
+
+    fn mark_with(&mut self, now: Instant, is_within: bool) -> Mark {
         self.asked = self.sent;
         Mark {
             sent: self.sent,
             reported: self.reported,
+            room: self.room.mark(now, is_within),
         }
     }
 
     /// A checkpoint was answered after `took`, or will not be answered.
     pub(crate) fn settle(&mut self, mark: Mark, took: Option<Duration>) {
         self.reported = self.reported.max(mark.sent);
+        self.room.settle(mark.room, took);
         let Some(took) = took else { return };
         let now = Bandwidth::from_bytes_over(self.reported - mark.reported, took);
         // A rate of the past counts less with every report.
@@ -93,15 +128,15 @@ mod tests {
 
     #[test]
     fn the_window_follows_the_link_and_never_closes_for_good() {
-        let mut window = Window::new();
+        let (now, mut window) = (Instant::now(), Window::new(Duration::ZERO));
         // A link of 100 MB/s with a round trip of a second: the window doubles until it holds a round trip.
         let mut in_flight = Vec::new();
         let mut sent_before = 0;
         for _ in 0..12 {
-            while window.has_room() {
-                window.sent(100_000);
-                if window.wants_report() {
-                    in_flight.push(window.mark());
+            while window.has_room(now) {
+                window.sent(100_000, 1);
+                if window.wants_report(now) {
+                    in_flight.push(window.mark(now));
                 }
             }
             let bytes = window.sent - sent_before;
@@ -115,36 +150,37 @@ mod tests {
         assert!(window.size >= 100_000_000, "{window:?}");
         assert!(window.size <= 400_000_000, "{window:?}");
         // Checkpoints that are never answered give their room back.
-        while window.has_room() {
-            window.sent(1_000_000);
-            if window.wants_report() {
-                in_flight.push(window.mark());
+        while window.has_room(now) {
+            window.sent(1_000_000, 1);
+            if window.wants_report(now) {
+                in_flight.push(window.mark(now));
             }
         }
         for mark in in_flight {
             window.settle(mark, None);
         }
-        assert!(window.has_room());
+        assert!(window.has_room(now));
     }
 
     #[test]
     fn red_parts_whose_ends_are_answered_late_do_not_close_the_window() {
-        let (mut window, mut late) = (Window::new(), Vec::new());
+        let (now, mut late) = (Instant::now(), Vec::new());
+        let mut window = Window::new(Duration::ZERO);
         for block in 0..100 {
             for _ in 0..10 {
-                assert!(window.has_room(), "{window:?} after {block} blocks");
-                let asks = window.wants_report();
-                window.sent(100_000);
+                assert!(window.has_room(now), "{window:?} after {block} blocks");
+                let asks = window.wants_report(now);
+                window.sent(100_000, 1);
                 if asks {
-                    let mark = window.mark();
+                    let mark = window.mark(now);
                     window.settle(mark, Some(Duration::from_millis(1)));
                 }
             }
-            late.push(window.mark_end());
+            late.push(window.mark_end(now));
         }
         // What nothing was heard of is bounded all the same.
-        while window.has_room() {
-            window.sent(100_000);
+        while window.has_room(now) {
+            window.sent(100_000, 1);
         }
         assert!(window.sent - window.reported <= window.size + 100_000);
         for mark in late {
@@ -155,22 +191,25 @@ mod tests {
 
     #[test]
     fn a_window_that_shrinks_below_what_was_sent_since_the_last_checkpoint_asks_again() {
-        let mut window = Window::new();
-        window.sent(64 << 20);
-        let first = window.mark();
+        let (now, mut window) = (Instant::now(), Window::new(Duration::ZERO));
+        window.sent(64 << 20, 1);
+        let first = window.mark(now);
         window.settle(first, Some(Duration::from_millis(10)));
         assert!(window.size >= 100 << 20, "{window:?}");
-        let second = window.mark();
-        window.sent(30 << 20);
-        assert!(!window.wants_report(), "{window:?}");
+        let second = window.mark(now);
+        window.sent(30 << 20, 1);
+        assert!(!window.wants_report(now), "{window:?}");
         // A short time to a report makes it smaller, and no other report is to come.
         window.settle(second, Some(Duration::from_millis(1)));
         assert!(window.size < 30 << 20, "{window:?}");
-        assert!(window.has_room() && window.wants_report(), "{window:?}");
-        window.sent(1000);
-        let last = window.mark();
-        assert!(!window.has_room(), "one segment is enough");
+        assert!(
+            window.has_room(now) && window.wants_report(now),
+            "{window:?}"
+        );
+        window.sent(1000, 1);
+        let last = window.mark(now);
+        assert!(!window.has_room(now), "one segment is enough");
         window.settle(last, None);
-        assert!(window.has_room());
+        assert!(window.has_room(now));
     }
 }

@@ -283,6 +283,146 @@ fn forged_parities_hold_and_cost_little() {
     assert_eq!(receiver.stats().red_bytes_recovered, 0);
 }
 
+/// As many symbols are missing as are searched at all, beside parities that help none of them: with a table that is searched for each of
+/// the symbols, before each byte, this takes minutes.
+#[test]
+fn bytes_beside_forged_parities_cost_little_each() {
+    let now = Instant::now();
+    let config = PeerConfig::new(Duration::ZERO, None);
+    let mut receiver = engine(RECEIVER, 1, &[SENDER], &config, now);
+    for index in 0..200 {
+        let parity = Parity {
+            service: SERVICE,
+            red: 4000 * 64,
+            is_whole: true,
+            symbols: 200,
+            index,
+            payload: &[7; 64],
+        };
+        let parity = segment(7, Body::Parity(parity));
+        receiver.handle_datagrams(now, SENDER, &parity, parity.len());
+    }
+    for offset in 0..20_000 {
+        let byte = red(7, offset, b"x", false);
+        receiver.handle_datagrams(now, SENDER, &byte, byte.len());
+    }
+    let stats = receiver.stats();
+    assert_eq!(stats.red_bytes_received, 20_000);
+    assert_eq!(stats.red_bytes_recovered, 0);
+}
+
+/// A receiver without a way back that finds a block damaged, too long, or for nobody, says so to nobody: its link is silent.
+#[test]
+fn without_a_return_channel_nothing_that_is_refused_is_told() {
+    let now = Instant::now();
+    let mut config = PeerConfig::new(Duration::ZERO, None);
+    config.is_one_way = true;
+    config.block_bytes = 10_000;
+    let mut receiver = engine(RECEIVER, 2, &[SENDER], &config, now);
+    let block = content(3000, 1);
+    let whole = |number, checksum: u32| {
+        let value = checksum.to_be_bytes();
+        let trailer = [&[0xc3, 4][..], &value].concat();
+        let data = Data {
+            kind: DataKind::RedEndOfBlock,
+            service: SERVICE,
+            offset: 0,
+            checkpoint: Some(Checkpoint {
+                serial: 1,
+                report: 0,
+            }),
+            payload: &block,
+        };
+        let mut bytes = segment(number, Body::Data(data));
+        // The count of its trailers is behind two bytes of control and originator, and that of its session.
+        bytes[3] = 1;
+        bytes.extend(trailer);
+        bytes
+    };
+    let long = red(2, 20_000, b"x", false);
+    let nobodys = segment(
+        3,
+        Body::Data(Data {
+            kind: DataKind::Red,
+            service: 99,
+            offset: 0,
+            checkpoint: None,
+            payload: b"x",
+        }),
+    );
+    let cancelled = segment(
+        4,
+        Body::Cancel {
+            by: End::Sender,
+            reason: CancelReason::User,
+        },
+    );
+    let damaged = whole(1, crc32c::crc32c(&block) ^ 1);
+    for bytes in [damaged, long, nobodys, cancelled] {
+        receiver.handle_datagrams(now, SENDER, &bytes, bytes.len());
+    }
+    assert_eq!(output(&mut receiver, now), Vec::<Vec<u8>>::new());
+    let events: Vec<Event> = std::iter::from_fn(|| receiver.poll_event()).collect();
+    let is_refusal = |event: &&Event| matches!(event, Event::ReceiveCancelled { .. });
+    assert_eq!(events.iter().filter(is_refusal).count(), 2, "{events:?}");
+    assert_eq!((receiver.sessions(), receiver.timers()), ((0, 0), 0));
+    // What comes of them later is late, and a good one is taken.
+    let again = red(1, 0, b"x", false);
+    receiver.handle_datagrams(now, SENDER, &again, again.len());
+    assert_eq!(receiver.stats().dropped.late, 1);
+    let good = whole(5, crc32c::crc32c(&block));
+    receiver.handle_datagrams(now, SENDER, &good, good.len());
+    assert_eq!(delivered(&mut receiver), [block]);
+}
+
+/// What another life of the receiver has taken is not lost: nothing says that packets of that size do not arrive.
+#[test]
+fn a_receiver_that_was_started_anew_says_nothing_of_sizes() {
+    let now = Instant::now();
+    let config = PeerConfig::new(Duration::ZERO, None);
+    let mut sender = engine(SENDER, 1, &[RECEIVER], &config, now);
+    let mut receiver = engine(RECEIVER, 2, &[SENDER], &config, now);
+    sender.set_path_mtu(now, RECEIVER, 9000);
+    sender.send(now, outgoing(1_000_000)).unwrap();
+    converse(&mut sender, &mut receiver, now);
+    let choice = |sender: &Engine| sender.segment_choice(RECEIVER).unwrap();
+    assert_eq!(choice(&sender).data_bytes, 8860, "jumbo frames arrive");
+    let session = sender.send(now, outgoing(4_000_000)).unwrap();
+    while sender.poll_event().is_some() {}
+    let segments = output(&mut sender, now);
+    let is_checkpoint = |segment: &Vec<u8>| {
+        let (parsed, _) = parse(segment).unwrap();
+        matches!(parsed.body, Body::Data(data) if data.kind == DataKind::RedCheckpoint)
+    };
+    // The first life reports once, and the second has the rest alone.
+    let behind = 1 + segments.iter().position(is_checkpoint).unwrap();
+    let mut later = engine(RECEIVER, 3, &[SENDER], &config, now);
+    for (receiver, segments) in [
+        (&mut receiver, &segments[..behind]),
+        (&mut later, &segments[behind..]),
+    ] {
+        for segment in segments {
+            receiver.handle_datagrams(now, SENDER, segment, segment.len());
+        }
+        for segment in output(receiver, now) {
+            sender.handle_datagrams(now, RECEIVER, &segment, segment.len());
+        }
+    }
+    let (by, reason) = (End::Sender, CancelReason::System);
+    let cancelled = Event::SendCancelled {
+        session,
+        by,
+        reason,
+    };
+    assert!(std::iter::from_fn(|| sender.poll_event()).any(|event| event == cancelled));
+    let choice = choice(&sender);
+    assert_eq!(
+        (choice.data_bytes, choice.black_holes),
+        (8860, 0),
+        "{choice:?}"
+    );
+}
+
 /// A host that forges another host's address on datagrams has it sent little more than they are.
 #[test]
 fn a_stranger_is_sent_at_most_three_times_what_came_from_there() {

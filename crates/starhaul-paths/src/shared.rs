@@ -45,7 +45,7 @@ const OTHER_TIMES: std::ops::RangeInclusive<i32> = 5..=50;
 ///
 /// let start = Instant::now();
 /// let mut paths = [(); 2].map(|()| RttHistory::new(start));
-/// for tick in 0..3000 {
+/// for tick in 0..3000_u32 {
 ///     // A queue that other traffic fills at times.
 ///     let queue = if (tick / 40 + 1).pow(3) % 97 % 2 == 0 { 40 } else { 5 };
 ///     for (path, way) in paths.iter_mut().zip([30, 50]) {

@@ -52,6 +52,11 @@ pub enum Error {
         "a block was given up: {0}; is the far side there, with these engine numbers and this key? Where a signal takes more than two minutes, give --light-time"
     )]
     GivenUp(starhaul_ltp::CancelReason),
+    /// Datagrams of a file whose receiver cannot answer did not leave this host; how many.
+    #[error(
+        "{0} datagrams did not leave this host, and nobody can ask for them: is there a route to the far side, and may they pass?"
+    )]
+    Unsent(u64),
     /// The benchmark received something else than was sent, or not in time.
     #[error("the benchmark failed: {0}")]
     Bench(&'static str),

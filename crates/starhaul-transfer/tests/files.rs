@@ -169,3 +169,26 @@ fn all_of_a_long_file_leaves_though_nobody_answers() {
     let segments = engine.stats().data_segments_sent;
     assert!(segments >= (length / segment) as u64, "{segments}");
 }
+
+/// As without a route: what the system refuses has not left, whatever the engine has made of it.
+#[test]
+fn a_file_that_the_system_does_not_let_leave_is_not_sent() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    fs::write(&file, vec![7; 100_000]).unwrap();
+    let mut config = PeerConfig::new(Duration::ZERO, Some(Bandwidth::from_mbit(2000)));
+    config.is_one_way = true;
+    config.coding = Some(Coding::new(0.01));
+    let mut engine = Engine::new(EngineConfig::new(EngineId(9), [7; 32]));
+    engine.add_peer(Instant::now(), RECEIVER, config).unwrap();
+    let local = SocketAddr::from(([127, 0, 0, 1], 0));
+    let mut sender = LtpDriver::bind(local, IoMode::default(), engine).unwrap();
+    // No socket can have port 0.
+    sender.set_address(RECEIVER, ([127, 0, 0, 1], 0).into());
+    let sending = FileSender::open(&file, 1, 0, Duration::ZERO).unwrap();
+    let sent = sending.run_one_way(&mut sender, RECEIVER, |_| {});
+    assert!(
+        matches!(sent, Err(Error::Unsent(datagrams)) if datagrams > 50),
+        "{sent:?}"
+    );
+}

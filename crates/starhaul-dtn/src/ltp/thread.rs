@@ -89,6 +89,14 @@ struct Waiting {
     answer: Answer,
 }
 
+/// The bundles of a session that sends.
+struct Sending {
+    to: EngineId,
+    answers: Vec<Answer>,
+    /// Datagrams to that neighbour that had not left this host when it began.
+    unsent: u64,
+}
+
 /// The engines of the neighbours.
 pub(super) struct Neighbours {
     all: Vec<EngineId>,
@@ -121,7 +129,7 @@ pub(super) struct Worker {
     counters: Arc<Counters>,
     neighbours: Neighbours,
     waiting: BTreeMap<EngineId, VecDeque<Waiting>>,
-    sending: BTreeMap<SessionId, (EngineId, Vec<Answer>)>,
+    sending: BTreeMap<SessionId, Sending>,
     /// Peers that do not know aggregates.
     plain: BTreeSet<EngineId>,
     /// Peers that refused an aggregate, and until when bundles go to them alone.
@@ -290,7 +298,12 @@ impl Worker {
                     self.aggregates.insert(session, to);
                 }
                 let answers = block.into_iter().map(|waiting| waiting.answer);
-                self.sending.insert(session, (to, answers.collect()));
+                let sending = Sending {
+                    to,
+                    answers: answers.collect(),
+                    unsent: self.driver.unsent(to),
+                };
+                self.sending.insert(session, sending);
                 Ok(())
             }
             Err(Error::Full { .. }) => Err(block),
@@ -309,7 +322,8 @@ impl Worker {
             Event::Sent { session } => self.settle(session, &Ok(())),
             // No report will come for it: its session is over.
             Event::Transmitted { session } if self.is_to_mute(session) => {
-                self.settle(session, &Ok(()));
+                let left = self.has_left(session);
+                self.settle(session, &left);
             }
             Event::SendCancelled {
                 session,
@@ -362,7 +376,21 @@ impl Worker {
     /// Whether a session sends to a neighbour that cannot answer.
     fn is_to_mute(&self, session: SessionId) -> bool {
         let sending = self.sending.get(&session);
-        sending.is_some_and(|(to, _)| self.neighbours.mute.contains(to))
+        sending.is_some_and(|sending| self.neighbours.mute.contains(&sending.to))
+    }
+
+    /// Whether all of a session has left this host. Of several sessions it is not known whose segments have not: each of their bundles is
+    /// sent again, and the neighbour takes none twice.
+    fn has_left(&self, session: SessionId) -> Result<(), Unsent> {
+        let sending = self.sending.get(&session);
+        let stays = sending.is_some_and(|sending| self.driver.unsent(sending.to) > sending.unsent);
+        match stays {
+            true => Err(Unsent::GivenUp(
+                "segments have not left this host: the neighbour has no address yet, or the system lets none go there"
+                    .to_owned(),
+            )),
+            false => Ok(()),
+        }
     }
 
     /// Ends a session whose bundles are not taken. One whose sender hears nothing is over as if they were.
@@ -377,8 +405,8 @@ impl Worker {
 
     fn settle(&mut self, session: SessionId, result: &Result<(), Unsent>) {
         self.aggregates.remove(&session);
-        if let Some((_, answers)) = self.sending.remove(&session) {
-            answer(answers, result);
+        if let Some(sending) = self.sending.remove(&session) {
+            answer(sending.answers, result);
         }
     }
 
@@ -392,7 +420,7 @@ impl Worker {
                 "no contact with the neighbour is left".to_owned(),
             )),
         );
-        let own = self.sending.iter().filter(|(_, (to, _))| *to == peer);
+        let own = self.sending.iter().filter(|(_, own)| own.to == peer);
         let sessions: Vec<SessionId> = own.map(|(session, _)| *session).collect();
         for session in sessions {
             self.driver.engine().cancel(Instant::now(), session);

@@ -21,7 +21,7 @@ use hardy_bpv7::{
     eid::Eid,
 };
 
-use super::{Stock, bundle_bytes, payload_bytes};
+use super::{Stock, bundle_bytes, copies::Copies, payload_bytes};
 use crate::{
     bundle_log::record::TooLong,
     names::Forgetful,
@@ -37,6 +37,7 @@ pub(crate) struct Counted {
     unconfirmed: Mutex<HashSet<Id>>,
     /// Held while a fragment is noted, and its siblings are looked for.
     fragments: tokio::sync::Mutex<()>,
+    copies: Copies,
     /// Data that are there and cannot be read.
     unread: Option<Arc<Unread>>,
 }
@@ -85,6 +86,7 @@ impl Counted {
             stock,
             unconfirmed: Mutex::default(),
             fragments: tokio::sync::Mutex::default(),
+            copies: Copies::default(),
             unread,
         })
     }
@@ -119,10 +121,12 @@ impl Counted {
     /// Notes a bundle for this node whose name another copy has, if that is being looked at, and turns out not to be what its source sent.
     async fn note_instead(&self, bundle: &Bundle, is_given_up: &AtomicBool) -> Result<bool> {
         let (id, began) = (&bundle.bundle.id, tokio::time::Instant::now());
+        let mut place = None;
         loop {
             match self.get(id).await? {
                 Some(held) if held.metadata.status == BundleStatus::New => {
-                    if began.elapsed() >= PATIENCE {
+                    place = place.or_else(|| self.copies.place(id));
+                    if place.is_none() || began.elapsed() >= PATIENCE {
                         refuse(&"another copy of it is still being looked at");
                         return Ok(false);
                     }
@@ -494,7 +498,11 @@ mod tests {
     };
 
     use super::*;
-    use crate::{bundle_log::BundleLog, config::Storage, stock::memory::Metadata};
+    use crate::{
+        bundle_log::BundleLog,
+        config::Storage,
+        stock::{copies::MOST_OF_ONE, memory::Metadata},
+    };
 
     #[tokio::test]
     async fn a_bundle_that_no_store_can_note_is_given_up() {
@@ -703,6 +711,32 @@ mod tests {
             assert_eq!(copy.await, Ok(is_forged));
             assert_eq!(counted.stock.total().bundles, 1);
         }
+    }
+
+    /// A neighbour that sends the same bundle hundreds of times while the first is being looked at would have all others wait with them.
+    #[tokio::test]
+    async fn few_copies_wait_for_the_first() {
+        let counted = counted(Storage::small());
+        let [first, copy] = copies("ipn:3.5");
+        assert_eq!(arrives(counted.clone(), first.clone()).await, Ok(true));
+        let arriving = |_| tokio::spawn(arrives(counted.clone(), copy.clone()));
+        let waiting: Vec<_> = (0..MOST_OF_ONE).map(arriving).collect();
+        while counted.copies.count() < MOST_OF_ONE {
+            tokio::task::yield_now().await;
+        }
+        for _ in 0..100 {
+            let one_more = arrives(counted.clone(), copy.clone());
+            let refused = tokio::time::timeout(PATIENCE / 2, one_more).await;
+            let refused = refused.expect("it waits, too");
+            assert!(matches!(refused, Err(steady::Fault::NotStored(_))));
+        }
+        let mut known = first;
+        known.metadata.status = BundleStatus::Dispatching;
+        counted.update_status(&known).await.unwrap();
+        for copy in waiting {
+            assert_eq!(copy.await.unwrap(), Ok(false));
+        }
+        assert_eq!(counted.copies.count(), 0, "no place is left behind");
     }
 
     /// The agent notes the name of a bundle that it cannot read, and drops it.

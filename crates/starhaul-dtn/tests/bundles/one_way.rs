@@ -86,6 +86,35 @@ async fn bundles_cross_a_lossy_link_without_a_way_back() {
     stop([lander, station]).await;
 }
 
+/// Nobody would ask for what counts as sent and is still here: a name may have no address when the node starts.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_leave_is_not_sent() {
+    let at = udp();
+    let text = format!(
+        "node = \"ipn:1.0\"\n[storage]\nkind = \"memory\"\n[ltp]\nlisten = \"{at}\"\n\
+         [[ltp.peer]]\nnode = \"ipn:2.0\"\naddress = \"nobody.invalid:1113\"\n\
+         one_way = \"out\"\nrate = \"4mbit\"\nrepair = \"10%\"\n"
+    );
+    let node = Running::start(&text).await;
+    let mut client = node.client().await;
+    client.open(None).await.unwrap();
+    client.send("ipn:2.5", b"kept", LIFETIME).await.unwrap();
+    until(&node, "it is tried", |status| {
+        status.counters.ltp_segments > 0
+    })
+    .await;
+    // All of an attempt is made in milliseconds, and told a little later.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let tried = client.status().await.unwrap().counters.ltp_segments;
+    until(&node, "it is tried again", |status| {
+        status.counters.ltp_segments > tried
+    })
+    .await;
+    let status = client.status().await.unwrap();
+    assert_eq!((status.counters.sent, status.storage.bundles), (0, 1));
+    stop([node]).await;
+}
+
 /// A session whose sender cannot acknowledge ends when its bundle is stored, so that there is room for those that follow.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_goes_on_receiving_from_who_cannot_be_answered() {

@@ -11,6 +11,8 @@ use crate::{block::Assembly, contents::Contents, ranges::RangeSet, segment::Pari
 /// With more gaps than some codes that fail leave, or more symbols missing, nothing is searched.
 const MOST_GAPS: usize = 256;
 const MOST_MISSING: u64 = 4096;
+/// Symbols that a code may have.
+const PLACES: usize = u8::MAX as usize;
 
 /// The parity of the symbols at this place of the codes of `block`, whose red part has so many bytes.
 pub(crate) fn parity(block: &Contents, red: u64, layout: &Layout, column: u8) -> Bytes {
@@ -102,23 +104,32 @@ impl Parities {
             return None;
         }
         let (symbol, symbols) = (shape.symbol as u64, u64::from(shape.symbols));
-        // The code that lacks its symbol, by place; none where several do.
-        let mut missing: BTreeMap<u64, Option<u64>> = BTreeMap::new();
-        let (mut last, mut left) = (None, MOST_MISSING);
+        // How many codes lack their symbol, by place, and the last of them. Anybody may have it looked for with each segment, and every few
+        // nanoseconds for a symbol are many.
+        let mut missing = [(0_u64, 0_u64); PLACES];
+        let (mut behind, mut left) = (0, MOST_MISSING);
         for (start, end) in received.gaps(0, red) {
-            let (first, until) = (start / symbol, end.div_ceil(symbol));
-            left = left.checked_sub(until - first)?;
             // Several gaps may lie in one symbol.
-            for number in (first..until).filter(|number| last != Some(*number)) {
-                let (row, column) = (number / symbols, number % symbols);
-                let place = missing.entry(column);
-                place.and_modify(|row| *row = None).or_insert(Some(row));
+            let (first, until) = ((start / symbol).max(behind), end.div_ceil(symbol));
+            left = left.checked_sub(until.saturating_sub(first))?;
+            let (mut row, mut column) = (first / symbols, first % symbols);
+            for _ in first..until {
+                if let Some(place) = missing.get_mut(narrow(column)) {
+                    *place = (place.0 + 1, row);
+                }
+                column += 1;
+                if column == symbols {
+                    (row, column) = (row + 1, 0);
+                }
             }
-            last = until.checked_sub(1);
+            behind = behind.max(until);
         }
-        let alone = |column: u8| missing.get(&u64::from(column)).copied().flatten();
+        let alone = |column: u8| {
+            let place = missing.get(usize::from(column));
+            place.filter(|(lacking, _)| *lacking == 1)
+        };
         let mut kept = self.kept.keys();
-        kept.find_map(|column| Some((*column, alone(*column)?)))
+        kept.find_map(|column| Some((*column, alone(*column)?.1)))
     }
 }
 

@@ -69,10 +69,7 @@ impl Peer {
                 self.handle_repair(cx, session, &repair, segment.trailer);
             }
             Body::Parity(parity) => self.handle_parity(cx, session, &parity, segment.trailer),
-            Body::Report(report) => {
-                let reception = integrity::reception(segment.trailer);
-                self.handle_report(cx, session, &report, reception);
-            }
+            Body::Report(report) => self.handle_report(cx, session, &report, segment.trailer),
             Body::ReportAck { report } => self.handle_report_ack(cx, session.number, report),
             Body::Cancel { by, reason } => self.handle_cancel(cx, session, by, reason),
             Body::CancelAck { by } => self.handle_cancel_ack(cx, session.number, by),
@@ -408,10 +405,11 @@ impl Peer {
         cx: &mut Context<'_>,
         id: SessionId,
         report: &Report<'_>,
-        reception: Option<u32>,
+        trailer: Extensions<'_>,
     ) {
         let now = self.time(cx);
         let number = id.number;
+        let reception = integrity::reception(trailer);
         let answer = Control::ReportAck(id, report.serial);
         let session = self.sends.get_mut(&number).filter(|s| s.cancel.is_none());
         let Some(session) = session else {
@@ -425,8 +423,11 @@ impl Peer {
             return;
         }
         session.solicitations = 0;
-        let fates = session.judge(report.lower, report.upper);
+        let fates = session.take_fates();
         self.credit.lift();
+        if let (Some(window), Some(bytes)) = (&mut self.window, integrity::room(trailer)) {
+            window.tell_room(bytes.into());
+        }
         if let Some(at) = session.silence.take() {
             self.timers.cancel(at, Timer::SilentReceiver(number));
         }

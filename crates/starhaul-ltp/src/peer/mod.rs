@@ -63,6 +63,18 @@ pub(crate) struct Memory {
     pub(crate) receive_limit: usize,
     /// Bytes of unfinished blocks to send.
     pub(crate) sending: u64,
+    /// Bytes that the kernel keeps for what comes and was not taken yet, if the driver has told.
+    pub(crate) socket: Option<usize>,
+    /// Peers with unfinished blocks on their way to this engine: they share that.
+    pub(crate) senders: usize,
+}
+
+impl Memory {
+    /// What of the socket's buffer a peer may fill.
+    fn room(&self) -> Option<u32> {
+        let share = self.socket? / self.senders.max(1);
+        Some(u32::try_from(share).unwrap_or(u32::MAX))
+    }
 }
 
 /// Session and serial numbers.
@@ -155,7 +167,8 @@ impl Peer {
             usual: 0,
             codec: Codec::new(),
             sizes: SegmentSizes::new(&config),
-            window: (config.rate.is_none() && !config.is_one_way).then(Window::new),
+            window: (config.rate.is_none() && !config.is_one_way)
+                .then(|| Window::new(config.one_way_light_time)),
             credit: match is_guest {
                 true => Credit::earned_by(0),
                 false => Credit::default(),
@@ -223,6 +236,13 @@ impl Peer {
         self.sizes.set_mtu(now, mtu);
     }
 
+    /// The peer's socket holds probably as much as that of this engine, until it tells.
+    pub(crate) fn guess_room(&mut self, bytes: usize) {
+        if let Some(window) = &mut self.window {
+            window.guess_room(bytes as u64);
+        }
+    }
+
     /// Whether that was told before, or does not matter.
     pub(crate) fn knows_path_mtu(&self, mtu: usize) -> bool {
         self.sizes.knows_mtu(mtu)
@@ -263,19 +283,25 @@ impl Peer {
     pub(crate) fn next_wake(&self, now: Instant) -> Option<Instant> {
         let timer = self.timers.next().and_then(|at| self.clock.instant(at));
         let blocked = self.pacer.ready_at().filter(|at| *at > now);
-        let pacer = blocked.filter(|_| self.has_output());
-        [timer, pacer].into_iter().flatten().min()
+        let pacer = blocked.filter(|_| self.has_output(now));
+        let opens = self.window.as_ref().and_then(Window::opens_at);
+        let opens = opens.filter(|at| *at > now && self.may_transmit && self.has_data());
+        [timer, pacer, opens].into_iter().flatten().min()
     }
 
     /// Whether a segment may leave now.
     pub(crate) fn can_transmit(&self, now: Instant) -> bool {
-        self.has_output() && self.pacer.ready_at().is_none_or(|at| at <= now)
+        self.has_output(now) && self.pacer.ready_at().is_none_or(|at| at <= now)
     }
 
-    fn has_output(&self) -> bool {
-        let has_data = !self.repairs.is_empty() || !self.fresh.is_empty();
-        let may_send = self.window.as_ref().is_none_or(Window::has_room);
-        self.may_transmit && (!self.control.is_empty() || has_data && may_send)
+    fn has_output(&self, now: Instant) -> bool {
+        let has_data = self.has_data() && self.may_send_data(now);
+        self.may_transmit && (!self.control.is_empty() || has_data)
+    }
+
+    /// Whether data wait to be sent, for the first time or again.
+    fn has_data(&self) -> bool {
+        !self.repairs.is_empty() || !self.fresh.is_empty()
     }
 
     /// Begins to send a block in two buffers, which has so many red bytes, with CRC32C of these if it is known; returns the number of its
@@ -357,14 +383,19 @@ impl Peer {
         };
         let now = self.clock.time(cx.now);
         let is_delivered = session.is_delivered();
-        let mut husk = ReceiveSession::new(session.service, 1, 0, now);
-        husk.cancel = Some(Cancelling {
-            reason,
-            attempts: 0,
-            timer: None,
-        });
-        self.receives.insert(number, husk);
-        self.control.push_back(Control::CancelReceive(number));
+        if self.config.is_one_way {
+            // There is no way to tell its sender.
+            self.ended.insert(now, number);
+        } else {
+            let mut husk = ReceiveSession::new(session.service, 1, 0, now);
+            husk.cancel = Some(Cancelling {
+                reason,
+                attempts: 0,
+                timer: None,
+            });
+            self.receives.insert(number, husk);
+            self.control.push_back(Control::CancelReceive(number));
+        }
         if !is_delivered {
             cx.events.push_back(Event::ReceiveCancelled {
                 session: id,
@@ -444,7 +475,7 @@ impl Peer {
     }
 
     fn queue_answer(&mut self, answer: Control) {
-        if self.control.len() < MOST_ANSWERS {
+        if self.control.len() < MOST_ANSWERS && !self.config.is_one_way {
             self.control.push_back(answer);
         }
     }

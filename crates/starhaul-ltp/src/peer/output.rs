@@ -1,16 +1,17 @@
 //! Segments to the peer: acknowledgements and reports first, then repairs, then new data.
 
+use std::time::Instant;
+
 use super::{Context, Control, Peer};
 use crate::{
     Batch, Event, PeerConfig, SessionId,
     auth::TRAILER_BYTES,
     clock::Timer,
     credit::Credit,
-    integrity::Trailer,
+    integrity::{ReportTrailers, Trailer},
     path::Pacer,
     segment::{Body, Data, Extensions, Segment},
     send::{Plan, SendSession, Source},
-    window::Window,
 };
 
 impl Peer {
@@ -77,10 +78,10 @@ impl Peer {
         let Some(report) = session.reports.get_mut(&serial) else {
             return true;
         };
-        let trailer = Trailer::reception(reception);
+        let trailers = ReportTrailers::new(reception, cx.memory.room());
         let mut segment = plain(id, Body::Report(report.content(serial)));
         if self.config.integrity {
-            segment.trailer = trailer.extensions();
+            segment.trailer = trailers.extensions();
         }
         if !put(&self.config, &self.pacer, &mut self.credit, segment, batch) {
             return false;
@@ -134,7 +135,7 @@ impl Peer {
     /// Returns whether nothing is left to repair, and the batch may take more.
     fn write_repairs(&mut self, cx: &mut Context<'_>, batch: &mut Batch) -> bool {
         while let Some(&number) = self.repairs.front() {
-            if !self.may_send_data() {
+            if !self.may_send_data(cx.now) {
                 return false;
             }
             let asks = self.wants_report(cx);
@@ -157,7 +158,7 @@ impl Peer {
 
     fn write_fresh(&mut self, cx: &mut Context<'_>, batch: &mut Batch) {
         while let Some(&number) = self.fresh.front() {
-            if !self.may_send_data() {
+            if !self.may_send_data(cx.now) {
                 return;
             }
             let (asks, every) = (self.wants_report(cx), self.config.checkpoint_every);
@@ -185,12 +186,14 @@ impl Peer {
 
     /// Whether the next segment of red data should ask for a report.
     fn wants_report(&self, cx: &Context<'_>) -> bool {
-        let by_window = self.window.as_ref().is_some_and(Window::wants_report);
+        let window = self.window.as_ref();
+        let by_window = window.is_some_and(|window| window.wants_report(cx.now));
         by_window || self.sizes.wants_report(cx.now)
     }
 
-    fn may_send_data(&self) -> bool {
-        self.window.as_ref().is_none_or(Window::has_room)
+    pub(super) fn may_send_data(&self, now: Instant) -> bool {
+        let window = self.window.as_ref();
+        window.is_none_or(|window| window.has_room(now))
     }
 
     /// Writes the repair symbols of a code that is about to end, and the parities behind those of the last; returns whether all fitted.
@@ -253,7 +256,8 @@ impl Peer {
             .as_mut()
             .filter(|_| is_new && plan.kind.is_red());
         if let Some(window) = &mut window {
-            window.sent(plan.end - plan.start);
+            let bytes = plan.end - plan.start;
+            window.sent(bytes, self.sizes.packets(bytes));
         }
         if is_new && plan.kind.is_red() {
             let bytes = plan.end - plan.start;
@@ -268,8 +272,8 @@ impl Peer {
             serial.and_then(|serial| Some((serial, session.checkpoints.get_mut(&serial)?)))
         {
             sent.mark = window.map_or(sent.mark, |window| match plan.kind.ends_red() {
-                true => window.mark_end(),
-                false => window.mark(),
+                true => window.mark_end(cx.now),
+                false => window.mark(cx.now),
             });
             if is_new {
                 sent.stops = self.clock.stops();

@@ -193,6 +193,12 @@ impl SegmentSizes {
                 || self.probe.is_some_and(|probe| bytes == probe.data as u64))
     }
 
+    /// Packets that carry so many bytes of data.
+    pub(crate) fn packets(&self, bytes: u64) -> u64 {
+        let mtu = self.mtu.map_or(u64::MAX, |mtu| mtu as u64);
+        bytes.div_ceil(mtu.max(1)).max(1)
+    }
+
     /// Bytes of headers that the fragments of a segment have beyond those of a packet.
     pub(crate) fn fragment_headers(&self, segment_bytes: usize) -> usize {
         let Some(mtu) = self.mtu else { return 0 };

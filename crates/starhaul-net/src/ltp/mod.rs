@@ -6,6 +6,7 @@ use std::{
     time::Instant,
 };
 
+use rustix::net::sockopt;
 use starhaul_ltp::{Batch, Body, Engine, EngineId, Event, parse};
 
 use crate::{
@@ -34,8 +35,8 @@ pub struct LtpDriver {
     named: BTreeSet<EngineId>,
     buffer: RecvBuffer,
     batch: Batch,
-    /// Where the rest of a batch goes that the socket did not take, and how much of it is done.
-    rest: Option<(SocketAddr, usize)>,
+    /// The rest of a batch that the socket did not take.
+    rest: Option<Rest>,
     addresses: BTreeMap<EngineId, SocketAddr>,
     engines: BTreeMap<SocketAddr, EngineId>,
     /// When those were last believed that were found where they sent from.
@@ -48,6 +49,16 @@ pub struct LtpDriver {
     from_nobody: u64,
     /// What leaves whole toward peers.
     mtus: Mtus,
+    /// Datagrams to peers that have not left.
+    unsent: BTreeMap<EngineId, u64>,
+}
+
+/// Where a batch goes, and how much of it is done.
+#[derive(Clone, Copy, Debug)]
+struct Rest {
+    peer: EngineId,
+    address: SocketAddr,
+    done: usize,
 }
 
 impl LtpDriver {
@@ -55,8 +66,9 @@ impl LtpDriver {
     ///
     /// # Errors
     /// As [`crate::UdpSocket::bind`].
-    pub fn bind(address: SocketAddr, mode: IoMode, engine: Engine) -> Result<Self, Error> {
+    pub fn bind(address: SocketAddr, mode: IoMode, mut engine: Engine) -> Result<Self, Error> {
         let (socket, poller) = (bind(address, mode)?, Poller::new()?);
+        tell_buffer(&mut engine, &socket);
         Ok(Self {
             engine,
             address: socket.local_addr(),
@@ -75,6 +87,7 @@ impl LtpDriver {
             alternatives: BTreeMap::new(),
             from_nobody: 0,
             mtus: Mtus::default(),
+            unsent: BTreeMap::new(),
         })
     }
 
@@ -170,6 +183,16 @@ impl LtpDriver {
         self.rest.is_none()
     }
 
+    /// Datagrams to a peer that have not left this host: it had no address yet, or the system refused them. They count as lost.
+    pub fn unsent(&self, peer: EngineId) -> u64 {
+        self.unsent.get(&peer).copied().unwrap_or(0)
+    }
+
+    fn note_unsent(&mut self, peer: EngineId, datagrams: u64) {
+        let count = self.unsent.entry(peer).or_default();
+        *count = count.saturating_add(datagrams);
+    }
+
     /// Bytes of an IP packet that leaves whole toward an address, if the kernel says so.
     pub fn path_mtu(&mut self, address: SocketAddr) -> Option<usize> {
         self.mtus.toward(Instant::now(), canonical(address))
@@ -186,6 +209,7 @@ impl LtpDriver {
         if let Event::PeerForgotten { peer } = event {
             self.heard.remove(&peer);
             self.former.remove(&peer);
+            self.unsent.remove(&peer);
         }
         if let Event::PeerForgotten { peer } = event
             && let Some(address) = self.addresses.remove(&peer)
@@ -205,7 +229,11 @@ impl LtpDriver {
         self.take_answers();
         let socket = match self.socket.take() {
             Some(socket) => socket,
-            None => bind(self.address, self.mode)?,
+            None => {
+                let socket = bind(self.address, self.mode)?;
+                tell_buffer(&mut self.engine, &socket);
+                socket
+            }
         };
         let turned = self.turn_with(&socket, deadline);
         // A socket that is gone has the address until it is closed.
@@ -340,32 +368,63 @@ impl LtpDriver {
                 };
                 let Some(&address) = self.addresses.get(&peer) else {
                     // A peer without an address cannot be reached: lost, as on a link that is down.
+                    self.note_unsent(peer, self.batch.segments() as u64);
                     continue;
                 };
-                self.rest = Some((address, 0));
+                let done = 0;
+                self.rest = Some(Rest {
+                    peer,
+                    address,
+                    done,
+                });
                 self.tell_mtu(peer, address);
             }
-            let Some((address, done)) = self.rest else {
-                continue;
-            };
-            let contents = self.batch.contents().get(done..).unwrap_or_default();
-            let to = of_socket(address, self.address);
-            let (now, size) = (Instant::now(), self.batch.segment_size());
-            let is_whole = contents.len() <= size || self.mtus.carry(now, address, size);
-            let sent = match is_whole {
-                true => socket.try_send(to, contents, size)?,
-                false => socket.try_send_fragmented(to, contents, size)?,
-            };
-            // The route is another one now: that is so toward this peer alone.
-            if socket.take_too_large() {
-                self.mtus.note_refused(now, address, size);
+            if let Some(rest) = self.rest {
+                self.rest = self.send_rest(socket, rest)?;
             }
-            self.rest = (sent < contents.len()).then_some((address, done + sent));
             if self.rest.is_some() {
                 return Ok(batches > 0);
             }
         }
         Ok(true)
+    }
+
+    /// Sends what is left of a batch; returns what the socket does not take now.
+    fn send_rest(&mut self, socket: &BulkSocket, rest: Rest) -> Result<Option<Rest>, Error> {
+        let Rest {
+            peer,
+            address,
+            done,
+        } = rest;
+        let contents = self.batch.contents().get(done..).unwrap_or_default();
+        let left = contents.len();
+        let to = of_socket(address, self.address);
+        let (now, size) = (Instant::now(), self.batch.segment_size());
+        let is_whole = left <= size || self.mtus.carry(now, address, size);
+        let before = socket.refused();
+        let sent = match is_whole {
+            true => socket.try_send(to, contents, size)?,
+            false => socket.try_send_fragmented(to, contents, size)?,
+        };
+        let refused = socket.refused().saturating_sub(before);
+        // The route is another one now, or takes no batches: that is so toward this peer alone.
+        let (was_cut, gave_up) = (socket.take_too_large(), socket.believe_again());
+        if was_cut || gave_up {
+            self.mtus.note_refused(now, address, size);
+        }
+        // What was cut was refused as a batch, and has left.
+        if refused > 0 && !was_cut {
+            self.note_unsent(peer, refused);
+        }
+        let done = done + sent;
+        Ok((sent < left).then_some(Rest { done, ..rest }))
+    }
+}
+
+/// Tells the engine how much of what comes waits in the socket, if the kernel says so.
+fn tell_buffer(engine: &mut Engine, socket: &BulkSocket) {
+    if let Ok(bytes) = sockopt::socket_recv_buffer_size(socket.socket()) {
+        engine.set_receive_buffer(bytes);
     }
 }
 

@@ -5,6 +5,7 @@ use starhaul_ltp::{
 };
 
 use super::*;
+use crate::stamped;
 
 fn driver(own: u64, peer: u64) -> LtpDriver {
     driver_of(own, peer, 7)
@@ -95,6 +96,42 @@ fn segments_follow_the_mtu_of_the_route() {
     assert_eq!(choice.path_mtu, mtu);
     let is_jumbo = mtu.is_some_and(|mtu| mtu > 9000);
     assert_eq!(choice.data_bytes > 1360, is_jumbo, "{choice:?}");
+}
+
+/// One neighbour behind IPsec, or whose route has a smaller MTU now, must not have all others sent datagrams one by one for ever.
+#[test]
+fn batches_that_one_route_refuses_are_given_up_for_no_other() {
+    let (mut one, mut two) = (driver(1, 2), driver(2, 1));
+    one.set_address(EngineId(2), two.local_addr());
+    two.set_address(EngineId(1), one.local_addr());
+    let without_checksums = |driver: &LtpDriver, is_so: i32| {
+        let socket = driver.socket.as_ref().unwrap().socket();
+        stamped::set(socket, libc::SOL_SOCKET, libc::SO_NO_CHECK, is_so).unwrap();
+    };
+    // The kernel makes no batches of such datagrams, and says so with an error that `noq-udp` takes for a lack of offload.
+    without_checksums(&one, 1);
+    let session = send(&mut one, 2);
+    until_sent(&mut [&mut one, &mut two], session);
+    without_checksums(&one, 0);
+    let gave_up = one.socket.as_ref().unwrap().believe_again();
+    assert!(!gave_up, "datagrams go one by one to everybody");
+    assert_eq!(one.unsent(EngineId(2)), 0, "all have left");
+}
+
+/// Whoever sends over a link without a way back has nobody else to tell.
+#[test]
+fn what_does_not_leave_is_counted() {
+    let mut one = driver(1, 2);
+    let has_kept = |driver: &LtpDriver, datagrams| driver.unsent(EngineId(2)) >= datagrams;
+    // It has no address.
+    send(&mut one, 2);
+    until(&mut one, |driver| has_kept(driver, 50));
+    // No socket can have port 0: the kernel refuses it.
+    one.set_address(EngineId(2), ([127, 0, 0, 1], 0).into());
+    let before = one.unsent(EngineId(2));
+    send(&mut one, 2);
+    until(&mut one, |driver| has_kept(driver, before + 50));
+    assert_eq!(one.unsent(EngineId(3)), 0);
 }
 
 #[test]

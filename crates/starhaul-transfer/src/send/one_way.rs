@@ -15,15 +15,15 @@ impl FileSender {
     /// nothing else bounds how fast segments leave, and how many of them are lost.
     ///
     /// # Errors
-    /// [`Error::File`], [`Error::Changed`], [`Error::Ltp`] and [`Error::Net`]; [`Error::GivenUp`] where a far side can answer after all, and
-    /// refuses a block.
+    /// [`Error::File`], [`Error::Changed`], [`Error::Ltp`] and [`Error::Net`]; [`Error::Unsent`] where the system does not let all of it leave;
+    /// [`Error::GivenUp`] where a far side can answer after all, and refuses a block.
     pub fn run_one_way(
         self,
         driver: &mut LtpDriver,
         to: EngineId,
         mut tell: impl FnMut(Progress),
     ) -> Result<[u8; 32], Error> {
-        let mut hash = Sha256::new();
+        let (mut hash, before) = (Sha256::new(), driver.unsent(to));
         let (mut offset, mut left, mut next_tell) = (0, 0, Instant::now());
         let mut progress = Progress {
             length: self.length,
@@ -60,6 +60,9 @@ impl FileSender {
             }
         }
         tell(progress);
-        Ok(hash.finalize().into())
+        match driver.unsent(to).saturating_sub(before) {
+            0 => Ok(hash.finalize().into()),
+            unsent => Err(Error::Unsent(unsent)),
+        }
     }
 }
