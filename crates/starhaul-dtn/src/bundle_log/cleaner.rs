@@ -159,7 +159,9 @@ fn still_gone(log: &Log, segment: u32, record: &Record<'_>, now: i64) -> Option<
     let mut state = log.state.lock();
     let mut kept = Vec::new();
     for gone in record.gone() {
-        if state.index.gone_in(&gone.key) != Some(segment) {
+        // Another one of its name may be gone since, as this segment says further on.
+        let is_this = state.index.is_gone_as(&gone.key, gone.number);
+        if !is_this || state.index.gone_in(&gone.key) != Some(segment) {
             continue;
         }
         let is_too_much = state.index.gone_count() > log.settings.most_gone;

@@ -19,7 +19,7 @@ use hardy_bpv7::{
 use super::{
     index::Data,
     prepared::{Prepared, key},
-    queue::{Begun, Found, Log, Settings, Waiting},
+    queue::{Begun, FREE, Found, Log, Settings, Waiting},
     read,
     writer::{Turn, Writer},
 };
@@ -244,7 +244,8 @@ impl Model {
             let key = key(&ALL[of as usize].bundle.id).unwrap();
             let (number, is_gone) = {
                 let index = &log.state.lock().index;
-                (index.number(&key), index.is_gone(&key))
+                // A name that is free is in the log for the sake of former records alone.
+                (index.number(&key), index.is_gone_at(&key, FREE))
             };
             numbers.extend(number);
             let found = number.map(|number| seen(log, of, number));

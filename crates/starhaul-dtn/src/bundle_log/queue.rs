@@ -32,7 +32,7 @@ const IN_MEMORY: usize = 3;
 /// Larger parts of blocks are not copied: they are most of their block.
 const MOST_COPIED: usize = 64 << 10;
 /// When the lifetime of a bundle has ended whose name is free: in 1970.
-const FREE: i64 = 0;
+pub(super) const FREE: i64 = 0;
 /// In place of the number of a segment, for what is not in one yet.
 pub(super) const QUEUED: u32 = u32::MAX;
 
@@ -273,7 +273,9 @@ impl Log {
             return Ok(Begun::Again(waiting));
         }
         let now = milliseconds(OffsetDateTime::now_utc());
-        if state.index.is_gone_at(&as_is.key, now) {
+        // Data may be left of one that is gone: the life that removed it ended before it said that they are unused.
+        let is_left = state.index.is_gone_as(&as_is.key, number);
+        if is_left || state.index.is_gone_at(&as_is.key, now) {
             return Ok(Begun::Known);
         }
         if state.queued_bytes > self.settings.queue_bytes {
