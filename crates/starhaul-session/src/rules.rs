@@ -10,6 +10,9 @@ use starhaul_paths::{Loss, PathId};
 
 use crate::scheduler::{Frame, Limit, Load, PathView, Scheduler, SchedulerStatus, Thrift, View};
 
+/// Serialisation and jitter of a retransmission sent at the last chance.
+pub(crate) const LAST_CHANCE_MARGIN: Duration = Duration::from_millis(3);
+
 /// Predictions closer than this count as equal.
 const TIE: Duration = Duration::from_millis(1);
 

@@ -11,12 +11,9 @@ use super::{
 use crate::{
     item::FragmentId,
     paths::{Path, Paths},
-    rules,
+    rules::{self, LAST_CHANCE_MARGIN},
     scheduler::{Limit, Scheduler, View},
 };
-
-/// Serialisation and jitter of a retransmission sent at the last chance.
-pub(super) const MARGIN: Duration = Duration::from_millis(3);
 
 /// A timer that is further away than this part of the time left is looked at again by then: paths become longer, shorter, come and go.
 const REVIEW_SHARE: u32 = 2;
@@ -35,14 +32,16 @@ pub(super) fn next_timer(now: Instant, paths: &Paths, block: &SendBlock) -> (Ins
 
 fn next_chance(now: Instant, paths: &Paths, block: &SendBlock) -> (Instant, BlockTimer) {
     let end = (block.deadline, BlockTimer::Deadline);
-    let last = block.deadline.checked_sub(paths.least_delay() + MARGIN);
+    let last = block
+        .deadline
+        .checked_sub(paths.least_delay() + LAST_CHANCE_MARGIN);
     let Some(last) = last.filter(|last| *last > now && block.mode.retransmits()) else {
         return end;
     };
     let bytes = fragment_bytes(block, paths.fragment_capacity());
     let chances = paths.carrying(bytes).filter_map(|(_, path)| {
         let at = block.deadline.checked_sub(reach(now, path, bytes))?;
-        (at > now + MARGIN && at + MARGIN < last).then_some(at)
+        (at > now + LAST_CHANCE_MARGIN && at + LAST_CHANCE_MARGIN < last).then_some(at)
     });
     chances.min().map_or((last, BlockTimer::LastChance), |at| {
         (at, BlockTimer::Chance)
@@ -52,7 +51,10 @@ fn next_chance(now: Instant, paths: &Paths, block: &SendBlock) -> (Instant, Bloc
 /// How long a fragment sent now takes over `path` at the most, as it is now.
 fn reach(now: Instant, path: &Path, bytes: u64) -> Duration {
     let arrival = path.monitor.predict_arrival(now, 0, bytes);
-    let margin = path.monitor.arrival_margin().saturating_add(MARGIN);
+    let margin = path
+        .monitor
+        .arrival_margin()
+        .saturating_add(LAST_CHANCE_MARGIN);
     arrival
         .saturating_duration_since(now)
         .saturating_add(margin)

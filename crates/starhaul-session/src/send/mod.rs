@@ -26,6 +26,7 @@ use crate::{
     facts::Purpose,
     item::{BlockKey, FragmentId},
     paths::{Path, Paths},
+    rules::LAST_CHANCE_MARGIN,
     scheduler::{Class, Offer, Scheduler},
     types::{BlockId, ExpiredCause, Outcome},
     wire::{FRAGMENT_HEADER_BYTES, wrap},
@@ -445,7 +446,7 @@ impl BlocksOut {
         let longer = over.time_to_send(bytes);
         let longer = longer.saturating_sub(from.time_to_send(bytes));
         let needed = soonest.saturating_add(longer);
-        let arrival = overdue_at.checked_add(needed.saturating_add(chances::MARGIN));
+        let arrival = overdue_at.checked_add(needed.saturating_add(LAST_CHANCE_MARGIN));
         arrival.is_none_or(|arrival| arrival > block.deadline)
     }
 

@@ -13,18 +13,19 @@ use super::{
     BlocksOut,
     block::{SHORT_BLOCK, SendBlock},
     carriers::{Cargo, Carriers},
-    chances::MARGIN,
     fragment_bytes,
 };
 use crate::{
     item::{BlockKey, FragmentId},
     paths::{LAST_RESORT, Path, Paths},
-    rules,
+    rules::{self, LAST_CHANCE_MARGIN},
     scheduler::View,
 };
 
 /// Probability with which the redundancy of a block may fall short.
 pub(super) const EPSILON: f64 = 1e-3;
+/// The same of what leaves with the last retransmission: with little time left nothing else makes up for it, and it costs only what blocks with losses cost.
+const LAST_EPSILON: f64 = 1e-5;
 /// Redundancy leaves with the data of a short block that has no time to be sent again so often; a longer one needs time for one round only.
 pub(super) const ROUNDS_TO_SPARE: u32 = 2;
 /// The greatest share lost in any of many windows is about so many times the mean, by chance alone.
@@ -98,6 +99,7 @@ pub(super) fn redundancy_rule(
             return 0;
         };
         if let Some(LastRound { first, again }) = last_round.flatten().filter(|_| !is_short) {
+            let epsilon = LAST_EPSILON / codes.max(1) as f64;
             return redundancy_for_last_round(data_count, first, again, epsilon, cap);
         }
         let wanted = match other {
@@ -214,7 +216,7 @@ impl Tries {
         Some(Self {
             before: (rounds - 1).max(0),
             fastest,
-            last: delay.saturating_add(MARGIN),
+            last: delay.saturating_add(LAST_CHANCE_MARGIN),
         })
     }
 }
@@ -359,10 +361,10 @@ fn surest_delay(paths: &Paths) -> Duration {
 /// At its [last chance](super::chances) a fragment leaves alone, for redundancy with it would be late: there is a path that brings it all the same.
 fn last_chance_is_sure(now: Instant, paths: &Paths, block: &SendBlock) -> bool {
     let bytes = fragment_bytes(block, paths.fragment_capacity());
-    let due = now + paths.least_delay() + MARGIN;
+    let due = now + paths.least_delay() + LAST_CHANCE_MARGIN;
     paths.carrying(bytes).any(|(id, path)| {
         path.monitor.predict_arrival(now, 0, bytes) <= due
-            && path.monitor.arrival_margin() <= MARGIN
+            && path.monitor.arrival_margin() <= LAST_CHANCE_MARGIN
             && loss_of(paths, id, Loss::feared) <= EPSILON
     })
 }
@@ -371,7 +373,9 @@ fn last_chance_is_sure(now: Instant, paths: &Paths, block: &SendBlock) -> bool {
 /// acknowledgements are late by their mean then, which is a little before it would be too late.
 fn most_known_after(path: &Path) -> Duration {
     let monitor = &path.monitor;
-    let missed_after = monitor.acknowledged_after().saturating_add(MARGIN);
+    let missed_after = monitor
+        .acknowledged_after()
+        .saturating_add(LAST_CHANCE_MARGIN);
     let missed_after = missed_after.min(monitor.overdue_after());
     monitor.loss_known_after().max(missed_after)
 }
