@@ -19,7 +19,8 @@ use tokio::{
 const INTERVAL: Duration = Duration::from_millis(200);
 /// The longest text that can be a rate with its bit-error rate.
 const MAX_TEXT_BYTES: usize = 64;
-/// A bit-error rate is forgotten after so long without a new one: the path of a modem that has died would count as a bad one for ever.
+/// A bit-error rate is forgotten when the feed could not be read, or was not valid, for so long: the path of a modem that has died would count as a bad one
+/// for ever.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(5);
 /// What stands before the bit-error rate.
 const BIT_ERRORS: &str = "ber=";

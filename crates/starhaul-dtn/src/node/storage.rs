@@ -134,7 +134,7 @@ async fn open_log(
     })
 }
 
-/// What the libraries open; they panic where a file cannot be.
+/// Opens a store in a thread that may wait for the medium.
 async fn opened<T: Send + 'static>(open: impl FnOnce() -> T + Send + 'static) -> Result<T, Error> {
     let opened = tokio::task::spawn_blocking(open).await;
     opened.map_err(|_| {

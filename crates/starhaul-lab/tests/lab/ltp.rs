@@ -187,9 +187,6 @@ fn this_computer_is_measured() {
         let ends: Vec<&str> = costs.iter().map(|cost| cost.end).collect();
         assert_eq!(ends, ["send", "receive"]);
         for cost in &costs {
-            let parts = [cost.calls, cost.engine, cost.checksum, cost.rest()];
-            let sum: f64 = parts.iter().sum();
-            assert!((sum - cost.total).abs() < 1e-6, "{cost:?}");
             assert!(
                 cost.total > 0.0 && cost.calls > 0.0 && cost.engine > 0.0,
                 "{cost:?}"
