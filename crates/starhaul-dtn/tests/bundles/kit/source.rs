@@ -71,7 +71,11 @@ impl Source {
             while self.driver.engine().sessions().0 > 0 && Instant::now() < limit {
                 self.receive(self.received.len() + 1, Duration::from_millis(10));
             }
-            assert_eq!(self.driver.engine().sessions().0, 0, "blocks without an answer");
+            assert_eq!(
+                self.driver.engine().sessions().0,
+                0,
+                "blocks without an answer"
+            );
             self
         });
         settling.await.unwrap()
