@@ -15,7 +15,7 @@ use pair::{
     RECEIVER, SENDER, SERVICE, content,
     direct::{converse, delivered, engine, output},
 };
-use starhaul_ltp::{AuthKey, Coding, Engine, EngineId, Event, Outgoing, PeerConfig};
+use starhaul_ltp::{AuthKey, Coding, Engine, EngineId, Event, Outgoing, PeerConfig, SessionId};
 
 const LENGTH: usize = 20_000;
 /// Answers that wait to leave, at most.
@@ -79,22 +79,32 @@ struct Recording {
     to_sender: Vec<Vec<u8>>,
 }
 
-/// A session of two engines that have run for some time, in which one segment is lost at first.
-fn record(case: Case) -> Recording {
-    let (begun, config) = (Instant::now(), case.config());
-    let lifetime = config.longest_silence();
-    // What the engines remember is not asked for in even steps.
-    let at = begun + lifetime * 9 / 10;
-    let mut sender = engine(SENDER, 1, &[RECEIVER], &config, begun);
-    let mut receiver = engine(RECEIVER, 2, &[SENDER], &config, begun);
-    let block = content(LENGTH, 1);
+/// Sender and receiver, and the block that the one is to send.
+fn engines(case: Case, begun: Instant) -> ([Engine; 2], Bytes) {
+    let config = case.config();
+    let sender = engine(SENDER, 1, &[RECEIVER], &config, begun);
+    let receiver = engine(RECEIVER, 2, &[SENDER], &config, begun);
+    ([sender, receiver], content(LENGTH, 1))
+}
+
+fn send(sender: &mut Engine, case: Case, block: &Bytes, at: Instant) -> SessionId {
     let outgoing = Outgoing {
         to: RECEIVER,
         service: SERVICE,
         block: block.clone(),
         red: case.red as u64,
     };
-    let session = sender.send(at, outgoing).unwrap();
+    sender.send(at, outgoing).unwrap()
+}
+
+/// A session of two engines that have run for some time, in which one segment is lost at first.
+fn record(case: Case) -> Recording {
+    let (begun, config) = (Instant::now(), case.config());
+    let lifetime = config.longest_silence();
+    // What the engines remember is not asked for in even steps.
+    let at = begun + lifetime * 9 / 10;
+    let ([mut sender, mut receiver], block) = engines(case, begun);
+    let session = send(&mut sender, case, &block, at);
     let first = output(&mut sender, at);
     let arrives = match case.is_cancelled {
         true => 3,
@@ -242,17 +252,9 @@ fn what_is_sent_back_to_its_engine_is_not_taken() {
 #[test]
 fn what_is_played_again_during_a_session_changes_nothing() {
     for case in CASES.into_iter().filter(|case| !case.is_cancelled) {
-        let (now, config) = (Instant::now(), case.config());
-        let mut sender = engine(SENDER, 1, &[RECEIVER], &config, now);
-        let mut receiver = engine(RECEIVER, 2, &[SENDER], &config, now);
-        let block = content(LENGTH, 1);
-        let outgoing = Outgoing {
-            to: RECEIVER,
-            service: SERVICE,
-            block: block.clone(),
-            red: case.red as u64,
-        };
-        let session = sender.send(now, outgoing).unwrap();
+        let now = Instant::now();
+        let ([mut sender, mut receiver], block) = engines(case, now);
+        let session = send(&mut sender, case, &block, now);
         let (mut there, mut back) = (Vec::new(), Vec::new());
         let mut first = output(&mut sender, now);
         // It is lost, and so there are repairs.

@@ -45,19 +45,25 @@ fn damaged(to: &str, stamp: (DtnTime, u64), payload: &[u8]) -> [Vec<u8>; 2] {
     [copy(to, stamp, &changed, told), torn]
 }
 
+/// A source of bundles, and a node that stores what it is sent like this.
+async fn joined(storage: &str) -> (Source, Running) {
+    let mut source = Source::new();
+    let text = format!(
+        "node = \"ipn:2.0\"\n[storage]\n{storage}\n[ltp]\nlisten = \"127.0.0.1:0\"\n\
+         [[ltp.peer]]\nnode = \"ipn:1.0\"\naddress = \"{}\"\n",
+        source.driver.local_addr()
+    );
+    let running = Running::start(&text).await;
+    let address = running.node.handle().ltp_address().unwrap();
+    source.driver.set_address(NODE, address);
+    (source, running)
+}
+
 /// They were changed before the last link, over which they come as they were then.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_large_payload_that_differs_from_its_checksum_goes_to_no_application() {
     for storage in ["kind = \"memory\"", "sync = false"] {
-        let mut source = Source::new();
-        let text = format!(
-            "node = \"ipn:2.0\"\n[storage]\n{storage}\n[ltp]\nlisten = \"127.0.0.1:0\"\n\
-             [[ltp.peer]]\nnode = \"ipn:1.0\"\naddress = \"{}\"\n",
-            source.driver.local_addr()
-        );
-        let running = Running::start(&text).await;
-        let address = running.node.handle().ltp_address().unwrap();
-        source.driver.set_address(NODE, address);
+        let (mut source, running) = joined(storage).await;
         let good = content(200_000, 7);
         let told = crc32c::crc32c(&good);
         for (number, at) in [(1, 0), (2, 1359), (3, 65_536), (4, 199_999)] {
@@ -89,15 +95,7 @@ async fn a_large_payload_that_differs_from_its_checksum_goes_to_no_application()
 #[tokio::test(flavor = "multi_thread")]
 async fn a_damaged_copy_does_not_shut_out_the_bundle_of_its_name() {
     for storage in ["kind = \"memory\"", "sync = false"] {
-        let mut source = Source::new();
-        let text = format!(
-            "node = \"ipn:2.0\"\n[storage]\n{storage}\n[ltp]\nlisten = \"127.0.0.1:0\"\n\
-             [[ltp.peer]]\nnode = \"ipn:1.0\"\naddress = \"{}\"\n",
-            source.driver.local_addr()
-        );
-        let running = Running::start(&text).await;
-        let address = running.node.handle().ltp_address().unwrap();
-        source.driver.set_address(NODE, address);
+        let (mut source, running) = joined(storage).await;
         let mut expected = BTreeSet::new();
         // One of 1.1 MB has a file of its own.
         for (length, number) in [20_000, 200_000, 1_100_000].into_iter().zip(1..) {

@@ -139,7 +139,7 @@ fn dmtp_by_the_optimizer_survives_losses_in_a_row() {
 /// The rules code what would be too late to be sent again, which after a burst may be a whole block.
 #[test]
 fn dmtp_by_rules_survives_losses_in_a_row() {
-    hardly_any_is_late(SchedulerChoice::Rules, &in_a_row(), |_| 1.0);
+    hardly_any_is_late(SchedulerChoice::Rules, &in_a_row(), |loss| 3.0 * loss + 0.1);
 }
 
 /// Twice as much as in the paper is lost: what leaves beside the data is still what was lost and little more. Acknowledgements are lost as often, and
