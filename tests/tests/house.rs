@@ -239,3 +239,80 @@ fn unsafe_code_stays_in_one_crate() {
         found.join("\n")
     );
 }
+
+/// What stands between backticks.
+fn quoted(cell: &str) -> impl Iterator<Item = &str> {
+    cell.split('`').skip(1).step_by(2)
+}
+
+/// The names of the tests in a source.
+fn tests_in(source: &str) -> Vec<String> {
+    let lines: Vec<&str> = source.lines().map(str::trim).collect();
+    let after = lines.windows(2).filter(|pair| pair[0] == "#[test]");
+    let names = after.filter_map(|pair| pair[1].strip_prefix("fn ")?.split('(').next());
+    names.map(str::to_owned).collect()
+}
+
+/// The rows of the table of RFC 5326 in docs/ltp.md: sections, code and tests.
+fn rows_of_rfc_5326() -> Vec<[String; 3]> {
+    let text = fs::read_to_string(workspace().join("docs/ltp.md")).unwrap();
+    let rows = text
+        .lines()
+        .skip_while(|line| *line != "| section | code | test |");
+    let rows = rows.skip(2).take_while(|line| line.starts_with('|'));
+    let cells = rows.map(|row| {
+        let mut cells = row.split('|').skip(1).map(|cell| cell.trim().to_owned());
+        [(); 3].map(|()| cells.next().unwrap())
+    });
+    cells.collect()
+}
+
+/// Who wants to see how a section is kept finds its code, and a test that fails without it.
+#[test]
+fn code_and_tests_of_rfc_5326_are_where_its_table_says() {
+    let engine = workspace().join("crates/starhaul-ltp");
+    let mut files = Vec::new();
+    rust_files(&engine.join("src"), &mut files);
+    rust_files(&engine.join("tests"), &mut files);
+    let texts = files.iter().map(|file| fs::read_to_string(file).unwrap());
+    let sources: Vec<String> = texts.collect();
+    let tests: BTreeSet<String> = sources.iter().flat_map(|text| tests_in(text)).collect();
+    let has_code = |name: &str| {
+        let path = engine.join("src").join(name);
+        let item = name.rsplit("::").next().unwrap_or(name);
+        let items = [
+            format!("fn {item}("),
+            format!("fn {item}<"),
+            format!("struct {item} "),
+        ];
+        let is_item = |text: &String| items.iter().any(|item| text.contains(item));
+        path.exists() || sources.iter().any(is_item)
+    };
+    let has_test = |name: &str| {
+        let target = format!("fuzz/fuzz_targets/{name}.rs");
+        tests.contains(name) || workspace().join(target).is_file()
+    };
+    let rows = rows_of_rfc_5326();
+    let mut wrong = Vec::new();
+    for [section, code, test] in &rows {
+        let code = quoted(code).filter(|name| !has_code(name));
+        wrong.extend(code.map(|name| format!("{section}: no {name}")));
+        let unknown = quoted(test).filter(|name| !has_test(name));
+        wrong.extend(unknown.map(|name| format!("{section}: no test {name}")));
+        if quoted(test).next().is_none() {
+            wrong.push(format!("{section}: no test"));
+        }
+    }
+    // Its internal procedures.
+    for number in 1..=22 {
+        let number = format!("6.{number}");
+        let is_told = rows.iter().any(|[section, ..]| {
+            let mut words = section.split(|c: char| !c.is_ascii_digit() && c != '.');
+            words.any(|word| word == number)
+        });
+        if !is_told {
+            wrong.push(format!("{number}: no row"));
+        }
+    }
+    assert!(wrong.is_empty(), "docs/ltp.md:\n{}", wrong.join("\n"));
+}

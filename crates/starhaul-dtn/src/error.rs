@@ -29,6 +29,9 @@ pub enum Error {
     /// Another node uses the folder of bundles.
     #[error("{} is in use by another node: give each node a folder of its own", .0.display())]
     StorageInUse(PathBuf),
+    /// The folder of bundles has a log, whose bundles another store would neither send nor remove.
+    #[error("{} holds a log of bundles, which SQLite does not read: write kind = \"disk\", or give the node another folder", .0.display())]
+    HasLog(PathBuf),
     /// An address of the configuration cannot be served.
     #[error("cannot listen on {address}: {reason}")]
     Listen {
@@ -82,7 +85,7 @@ impl Error {
     /// Whether the caller must change the configuration or the command.
     pub fn is_configuration(&self) -> bool {
         match self {
-            Self::Config(_) | Self::Read { .. } | Self::StorageInUse(_) => true,
+            Self::Config(_) | Self::Read { .. } | Self::StorageInUse(_) | Self::HasLog(_) => true,
             // Something else is where the socket is to be.
             Self::Control { reason, .. } => reason.kind() == io::ErrorKind::AlreadyExists,
             _ => false,

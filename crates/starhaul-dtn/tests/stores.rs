@@ -15,16 +15,22 @@ use std::{
 
 use hardy_bpa::bundle::{Bundle, BundleMetadata, BundleStatus};
 use hardy_bpv7::{
-    builder::Builder, creation_timestamp::CreationTimestamp, dtn_time::DtnTime, eid::Eid,
+    block::Type, builder::Builder, creation_timestamp::CreationTimestamp, dtn_time::DtnTime,
+    eid::Eid, hop_info::HopInfo,
 };
 use starhaul_dtn::{Config, Node, control::Server};
 use starhaul_dtn_client::{Error, control::Client, status::Status};
+
+use self::source::{NODE, Source};
 
 const LIFETIME: Duration = Duration::from_secs(600);
 /// Bundles for another node, and as many for an application of this one.
 const COUNT: u32 = 40;
 /// The greatest number of bundles that the node takes.
 const MOST: u32 = 100;
+
+/// SQLite with files, as keys of `[storage]`.
+const SQLITE: &str = "kind = \"sqlite\"";
 
 /// A running node.
 struct Running {
@@ -272,6 +278,137 @@ async fn a_folder_of_an_earlier_version_is_taken_over() {
     running.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn sqlite_and_files() {
+    let folder = tempfile::tempdir().unwrap();
+    suite(folder.path(), SQLITE, true).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sqlite_and_files_without_sync() {
+    let folder = tempfile::tempdir().unwrap();
+    suite(folder.path(), "kind = \"sqlite\"\nsync = false", true).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sqlite_forgets_the_name_of_a_bundle_that_is_dropped_as_it_comes() {
+    let folder = tempfile::tempdir().unwrap();
+    forgets_the_name_of_a_bundle_that_is_dropped_as_it_comes(folder.path(), SQLITE).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sqlite_takes_the_name_of_a_bundle_again_that_has_expired() {
+    let folder = tempfile::tempdir().unwrap();
+    takes_the_name_of_a_bundle_again_that_has_expired(folder.path(), SQLITE).await;
+}
+
+/// What SQLite has kept goes over into a log, as that of earlier versions; a log is not passed over in silence.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_folder_goes_from_sqlite_to_a_log_and_not_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = |storage: &str| {
+        format!(
+            "node = \"ipn:1.0\"\n[storage]\n{storage}\n[ltp]\nlisten = \"127.0.0.1:0\"\n[[ltp.peer]]\nnode = \"ipn:2.0\"\n"
+        )
+    };
+    let bundles = folder.path().join("bundles");
+    std::fs::create_dir(&bundles).unwrap();
+    write_old_folder(&bundles).await;
+    let stored = |running: &Running| running.node.handle().status().storage.bundles;
+    for storage in [SQLITE, SQLITE, "kind = \"disk\""] {
+        let running = Running::start(folder.path(), &text(storage)).await;
+        assert_eq!(stored(&running), u64::from(COUNT), "{storage}");
+        running.stop().await;
+    }
+    assert!(!bundles.join("metadata.db").exists());
+    let name = folder.path().join("node.toml");
+    let config = Config::parse(&text(SQLITE), &name, SystemTime::now().into()).unwrap();
+    let refused = Node::start(config).await.map(|_| ()).unwrap_err();
+    assert!(refused.is_configuration(), "{refused}");
+    assert!(refused.to_string().contains("holds a log"), "{refused}");
+    let running = Running::start(folder.path(), &text("kind = \"disk\"")).await;
+    take_all(&mut client(folder.path(), Some("50")).await).await;
+    running.stop().await;
+}
+
+/// A node with such a store, and an engine of LTP that sends it bundles.
+async fn beside(folder: &Path, storage: &str, source: &mut Source) -> Running {
+    let text = format!(
+        "node = \"ipn:2.0\"\n[storage]\n{storage}\n[ltp]\nlisten = \"127.0.0.1:0\"\n\
+         [[ltp.peer]]\nnode = \"ipn:1.0\"\naddress = \"{}\"\n",
+        source.driver.local_addr()
+    );
+    let running = Running::start(folder, &text).await;
+    let address = running.node.handle().ltp_address().unwrap();
+    source.driver.set_address(NODE, address);
+    running
+}
+
+/// A copy that has made too many hops says nothing of one that came another way.
+async fn forgets_the_name_of_a_bundle_that_is_dropped_as_it_comes(folder: &Path, storage: &str) {
+    let mut source = Source::new();
+    let running = beside(folder, storage, &mut source).await;
+    let created = DtnTime::now();
+    for count in [9, 1, 1] {
+        let builder = Builder::new("ipn:1.5".parse().unwrap(), "ipn:2.50".parse().unwrap());
+        let builder = builder
+            .with_lifetime(LIFETIME)
+            .with_hop_count(&HopInfo { limit: 8, count });
+        let builder = builder.with_payload(b"x".as_slice().into());
+        let stamp = CreationTimestamp::from_parts(Some(created), 7);
+        source.send(builder.build(stamp).unwrap().1.into_vec());
+        source = source.settled().await;
+    }
+    running
+        .until("one of three is received", |status| {
+            let counters = &status.counters;
+            (counters.received, counters.dropped, status.storage.bundles) == (1, 1, 1)
+        })
+        .await;
+    let mut receiver = client(folder, Some("50")).await;
+    assert!(receiver.has_bundle(Duration::from_secs(60)).await.unwrap());
+    let bundle = receiver.next_bundle().await.unwrap();
+    receiver.acknowledge(&bundle.id).await.unwrap();
+    drop((receiver, source));
+    running.stop().await;
+}
+
+/// A node without a clock uses its names again when it starts anew.
+async fn takes_the_name_of_a_bundle_again_that_has_expired(folder: &Path, storage: &str) {
+    let mut source = Source::new();
+    let running = beside(folder, storage, &mut source).await;
+    let mut receiver = client(folder, Some("50")).await;
+    let lifetime = Duration::from_secs(4);
+    for payload in ["first", "copy", "again"] {
+        let builder = Builder::new("ipn:1.5".parse().unwrap(), "ipn:2.50".parse().unwrap());
+        let builder = builder.with_lifetime(lifetime);
+        // How old it is.
+        let block = builder.add_extension_block(Type::BundleAge).unwrap();
+        let builder = block.build(vec![0].into());
+        let builder = builder.with_payload(payload.as_bytes().into());
+        let stamp = CreationTimestamp::from_parts(None, 7);
+        let bundle = builder.build(stamp).unwrap().1.into_vec();
+        source.send(bundle);
+        source = source.settled().await;
+        let patience = match payload {
+            "copy" => Duration::from_millis(300),
+            _ => Duration::from_secs(60),
+        };
+        let has_come = receiver.has_bundle(patience).await.unwrap();
+        assert_eq!(has_come, payload != "copy", "{payload}");
+        if has_come {
+            let bundle = receiver.next_bundle().await.unwrap();
+            assert_eq!(bundle.payload, payload.as_bytes());
+            receiver.acknowledge(&bundle.id).await.unwrap();
+        } else {
+            // It expires, and its copies, too.
+            tokio::time::sleep(lifetime * 2 + Duration::from_secs(1)).await;
+        }
+    }
+    drop((receiver, source));
+    running.stop().await;
+}
+
 #[cfg(not(feature = "s3"))]
 #[tokio::test]
 async fn postgresql_and_s3() {
@@ -291,20 +428,17 @@ mod postgres {
         os::unix::fs::{PermissionsExt as _, chown},
         path::{Path, PathBuf},
         process::Command,
-        time::Duration,
     };
 
-    use hardy_bpv7::{
-        block::Type, builder::Builder, creation_timestamp::CreationTimestamp, dtn_time::DtnTime,
-        hop_info::HopInfo,
-    };
     use starhaul_needs::{Need, free, skip};
 
     use super::{
-        LIFETIME, Running, client,
-        source::{NODE, Source},
-        suite,
+        forgets_the_name_of_a_bundle_that_is_dropped_as_it_comes, suite,
+        takes_the_name_of_a_bundle_again_that_has_expired,
     };
+
+    /// Keys of `[storage]`.
+    const STORAGE: &str = "database = \"url\"";
 
     /// A server with a folder of its own, at a port of loopback.
     struct Server {
@@ -352,12 +486,6 @@ mod postgres {
             server
         }
 
-        /// Writes how to connect into the file `url` of a folder.
-        fn write_url(&self, folder: &Path) {
-            let url = format!("postgres://node@127.0.0.1:{}/postgres\n", self.port);
-            fs::write(folder.join("url"), url).unwrap();
-        }
-
         fn run(&self, program: &str, arguments: &[&str]) {
             let program = self.programs.join(program);
             // The server does not run as root.
@@ -401,116 +529,46 @@ mod postgres {
         path.to_str().unwrap()
     }
 
+    /// A server, and how to connect to it in the file `url` of a folder; `None` if this machine has none.
+    fn database(folder: &Path) -> Option<Server> {
+        let Some(programs) = programs() else {
+            skip(
+                Need::Postgres,
+                "Debian's package postgresql is not installed",
+            );
+            return None;
+        };
+        let server = Server::start(programs);
+        let url = format!("postgres://node@127.0.0.1:{}/postgres\n", server.port);
+        fs::write(folder.join("url"), url).unwrap();
+        Some(server)
+    }
+
     #[tokio::test(flavor = "multi_thread")]
     async fn postgresql_and_files() {
-        let Some(programs) = programs() else {
-            return skip(
-                Need::Postgres,
-                "Debian's package postgresql is not installed",
-            );
-        };
-        let server = Server::start(programs);
         let folder = tempfile::tempdir().unwrap();
-        server.write_url(folder.path());
-        suite(folder.path(), "database = \"url\"", true).await;
+        let Some(_server) = database(folder.path()) else {
+            return;
+        };
+        suite(folder.path(), STORAGE, true).await;
     }
 
-    /// A node with a database, and an engine of LTP that sends it bundles.
-    async fn beside(folder: &Path, source: &mut Source) -> Running {
-        let text = format!(
-            "node = \"ipn:2.0\"\n[storage]\ndatabase = \"url\"\n[ltp]\nlisten = \"127.0.0.1:0\"\n\
-             [[ltp.peer]]\nnode = \"ipn:1.0\"\naddress = \"{}\"\n",
-            source.driver.local_addr()
-        );
-        let running = Running::start(folder, &text).await;
-        let address = running.node.handle().ltp_address().unwrap();
-        source.driver.set_address(NODE, address);
-        running
-    }
-
-    /// A copy that has made too many hops says nothing of one that came another way.
     #[tokio::test(flavor = "multi_thread")]
     async fn postgresql_forgets_the_name_of_a_bundle_that_is_dropped_as_it_comes() {
-        let Some(programs) = programs() else {
-            return skip(
-                Need::Postgres,
-                "Debian's package postgresql is not installed",
-            );
-        };
-        let server = Server::start(programs);
         let folder = tempfile::tempdir().unwrap();
-        server.write_url(folder.path());
-        let mut source = Source::new();
-        let running = beside(folder.path(), &mut source).await;
-        let created = DtnTime::now();
-        for count in [9, 1, 1] {
-            let builder = Builder::new("ipn:1.5".parse().unwrap(), "ipn:2.50".parse().unwrap());
-            let builder = builder
-                .with_lifetime(LIFETIME)
-                .with_hop_count(&HopInfo { limit: 8, count });
-            let builder = builder.with_payload(b"x".as_slice().into());
-            let stamp = CreationTimestamp::from_parts(Some(created), 7);
-            source.send(builder.build(stamp).unwrap().1.into_vec());
-            source = source.settled().await;
-        }
-        running
-            .until("one of three is received", |status| {
-                let counters = &status.counters;
-                (counters.received, counters.dropped, status.storage.bundles) == (1, 1, 1)
-            })
-            .await;
-        let mut receiver = client(folder.path(), Some("50")).await;
-        assert!(receiver.has_bundle(Duration::from_secs(60)).await.unwrap());
-        let bundle = receiver.next_bundle().await.unwrap();
-        receiver.acknowledge(&bundle.id).await.unwrap();
-        drop((receiver, source));
-        running.stop().await;
+        let Some(_server) = database(folder.path()) else {
+            return;
+        };
+        forgets_the_name_of_a_bundle_that_is_dropped_as_it_comes(folder.path(), STORAGE).await;
     }
 
-    /// A node without a clock uses its names again when it starts anew.
     #[tokio::test(flavor = "multi_thread")]
     async fn postgresql_takes_the_name_of_a_bundle_again_that_has_expired() {
-        let Some(programs) = programs() else {
-            return skip(
-                Need::Postgres,
-                "Debian's package postgresql is not installed",
-            );
-        };
-        let server = Server::start(programs);
         let folder = tempfile::tempdir().unwrap();
-        server.write_url(folder.path());
-        let mut source = Source::new();
-        let running = beside(folder.path(), &mut source).await;
-        let mut receiver = client(folder.path(), Some("50")).await;
-        let lifetime = Duration::from_secs(4);
-        for payload in ["first", "copy", "again"] {
-            let builder = Builder::new("ipn:1.5".parse().unwrap(), "ipn:2.50".parse().unwrap());
-            let builder = builder.with_lifetime(lifetime);
-            // How old it is.
-            let block = builder.add_extension_block(Type::BundleAge).unwrap();
-            let builder = block.build(vec![0].into());
-            let builder = builder.with_payload(payload.as_bytes().into());
-            let stamp = CreationTimestamp::from_parts(None, 7);
-            let bundle = builder.build(stamp).unwrap().1.into_vec();
-            source.send(bundle);
-            source = source.settled().await;
-            let patience = match payload {
-                "copy" => Duration::from_millis(300),
-                _ => Duration::from_secs(60),
-            };
-            let has_come = receiver.has_bundle(patience).await.unwrap();
-            assert_eq!(has_come, payload != "copy", "{payload}");
-            if has_come {
-                let bundle = receiver.next_bundle().await.unwrap();
-                assert_eq!(bundle.payload, payload.as_bytes());
-                receiver.acknowledge(&bundle.id).await.unwrap();
-            } else {
-                // It expires, and its copies, too.
-                tokio::time::sleep(lifetime * 2 + Duration::from_secs(1)).await;
-            }
-        }
-        drop((receiver, source));
-        running.stop().await;
+        let Some(_server) = database(folder.path()) else {
+            return;
+        };
+        takes_the_name_of_a_bundle_again_that_has_expired(folder.path(), STORAGE).await;
     }
 
     #[cfg(feature = "s3")]
@@ -521,18 +579,17 @@ mod postgres {
         use std::{
             env, fs,
             net::SocketAddr,
-            path::Path,
             process::Command,
             time::{Duration, SystemTime},
         };
 
         use starhaul_dtn::{Config, Node};
         use starhaul_dtn_client::Error;
-        use starhaul_needs::{Need, S3Server, skip};
+        use starhaul_needs::S3Server;
 
         use super::{
             super::{LIFETIME, Running, client, suite, take_one},
-            Server, programs,
+            database,
         };
 
         const KEY: (&str, &str) = ("lander", "a secret of the lander");
@@ -558,20 +615,6 @@ mod postgres {
                 "{text}\n{}",
                 String::from_utf8_lossy(&output.stderr)
             );
-        }
-
-        /// Both servers and a folder with the file `url`, if this machine has them.
-        fn database(folder: &Path) -> Option<Server> {
-            let Some(programs) = programs() else {
-                skip(
-                    Need::Postgres,
-                    "Debian's package postgresql is not installed",
-                );
-                return None;
-            };
-            let server = Server::start(programs);
-            server.write_url(folder);
-            Some(server)
         }
 
         fn storage(server: &S3Server) -> String {

@@ -198,7 +198,7 @@ impl Driver {
         }
         drop(state);
         woken.into_iter().for_each(std::task::Waker::wake);
-        filled.iter().for_each(|queue| queue.announce());
+        filled.iter().for_each(|filled| filled.blocks.announce());
         self.send_outbox();
         for waiter in flushed {
             let _ = waiter.send(());

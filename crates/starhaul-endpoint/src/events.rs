@@ -9,7 +9,7 @@ use crate::{
     Block, Error,
     paths::prober,
     queue::{Bounds, Queue},
-    state::{ByteEntry, OpenedContent, OpenedStream, SessionEntry, SessionShared, State},
+    state::{ByteEntry, Filled, OpenedContent, OpenedStream, SessionEntry, SessionShared, State},
 };
 
 /// The code with which streams are refused if the application is too slow to accept them.
@@ -180,19 +180,12 @@ fn session_event(state: &mut State, session: SessionHandle, event: Event, now: I
             data,
             latency,
         } => {
-            if let Some(queue) = entry.blocks.get(&stream) {
-                let bytes = data.len().max(LEAST_COUNTED_BYTES);
-                let block = Block {
-                    id: block,
-                    data,
-                    latency,
-                };
-                queue.push_dropping_oldest(block, bytes);
-                let last = state.filled.last();
-                if last.is_none_or(|last| !Arc::ptr_eq(last, queue)) {
-                    state.filled.push(queue.clone());
-                }
-            }
+            let block = Block {
+                id: block,
+                data,
+                latency,
+            };
+            received(state, (session, stream), block);
         }
         Event::BlockMissing { stream, block } => {
             tracing::debug!(
@@ -243,6 +236,26 @@ fn session_event(state: &mut State, session: SessionHandle, event: Event, now: I
                 tracing::warn!(session = session.0, peer, %wanted, %available, others, "streams ask for more than the paths carry");
             }
         }
+    }
+}
+
+/// Queues a block for the application; mostly of the same stream as the one before, whose queue is at hand.
+fn received(state: &mut State, (session, stream): (SessionHandle, StreamId), block: Block) {
+    let is_its = |last: &Filled| (last.session, last.stream) == (session, stream);
+    if !state.filled.last().is_some_and(is_its) {
+        let entry = state.sessions.get(&session);
+        let Some(blocks) = entry.and_then(|entry| entry.blocks.get(&stream)) else {
+            return;
+        };
+        state.filled.push(Filled {
+            session,
+            stream,
+            blocks: blocks.clone(),
+        });
+    }
+    if let Some(filled) = state.filled.last() {
+        let bytes = block.data.len().max(LEAST_COUNTED_BYTES);
+        filled.blocks.push_dropping_oldest(block, bytes);
     }
 }
 

@@ -127,26 +127,32 @@ impl<T> Queue<T> {
 
     /// The next item; `None` when the queue is closed and empty. Cancelling loses nothing.
     pub(crate) async fn pop(&self) -> Option<T> {
+        self.pop_with(|inner| self.take(inner)).await
+    }
+
+    /// The next items, at least one and at most `most`; `None` when the queue is closed and empty. Cancelling loses nothing.
+    pub(crate) async fn pop_some(&self, most: usize) -> Option<Vec<T>> {
+        self.pop_with(|inner| {
+            let count = inner.items.len().min(most.max(1));
+            let items = std::iter::from_fn(|| self.take(inner)).take(count);
+            (count > 0).then(|| items.collect())
+        })
+        .await
+    }
+
+    /// Waits until `take` takes something; `None` when the queue is closed and it takes nothing.
+    async fn pop_with<R>(&self, take: impl Fn(&mut Inner<T>) -> Option<R>) -> Option<R> {
         loop {
             let filled = self.filled.notified();
             {
                 let mut inner = self.inner.lock();
-                if let Some(item) = self.take(&mut inner) {
-                    return Some(item);
-                }
-                if inner.closed {
-                    return None;
+                let taken = take(&mut inner);
+                if taken.is_some() || inner.closed {
+                    return taken;
                 }
             }
             filled.await;
         }
-    }
-
-    /// Takes at most `most` items that are queued already.
-    pub(crate) fn pop_queued(&self, most: usize) -> Vec<T> {
-        let mut inner = self.inner.lock();
-        let items = std::iter::from_fn(|| self.take(&mut inner));
-        items.take(most).collect()
     }
 
     /// No more items will come; those queued can still be taken.
@@ -246,7 +252,7 @@ mod tests {
         let queue = Arc::new(Queue::new(BOUNDS, Arc::default()));
         let waiting = tokio::spawn({
             let queue = queue.clone();
-            async move { (queue.pop().await, queue.pop_queued(9)) }
+            async move { queue.pop_some(9).await }
         });
         tokio::task::yield_now().await;
         for item in 1..4 {
@@ -255,7 +261,7 @@ mod tests {
         }
         assert!(!waiting.is_finished(), "woken for some of them");
         queue.announce();
-        assert_eq!(waiting.await.unwrap(), (Some(1), vec![2, 3]));
+        assert_eq!(waiting.await.unwrap(), Some(vec![1, 2, 3]));
     }
 
     #[test]

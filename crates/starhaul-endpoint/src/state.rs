@@ -88,7 +88,7 @@ pub(crate) enum OpenedContent {
 /// The state behind the lock.
 pub(crate) struct State {
     pub(crate) node: Node,
-    pub(crate) sessions: HashMap<SessionHandle, SessionEntry>,
+    pub(crate) sessions: BTreeMap<SessionHandle, SessionEntry>,
     inbox: Inbox,
     /// Sessions that the application has not accepted yet.
     pub(crate) incoming: Arc<Queue<Arc<SessionShared>>>,
@@ -102,7 +102,7 @@ pub(crate) struct State {
     /// To be woken once the lock is free.
     pub(crate) woken: Vec<Waker>,
     /// Queues with blocks of which those who wait are to be told then: once for all, and when they can have all.
-    pub(crate) filled: Vec<Arc<Queue<Block>>>,
+    pub(crate) filled: Vec<Filled>,
     pub(crate) next_local: u32,
     /// Bounds of the received blocks of each stream.
     pub(crate) block_bounds: Bounds,
@@ -116,6 +116,13 @@ pub(crate) struct State {
     /// By peer and name of the path; there are as many as were configured.
     meters: HashMap<(PublicKey, String), WireMeter>,
     pub(crate) accepting: Accepting,
+}
+
+/// A queue to which blocks of a stream were added.
+pub(crate) struct Filled {
+    pub(crate) session: SessionHandle,
+    pub(crate) stream: StreamId,
+    pub(crate) blocks: Arc<Queue<Block>>,
 }
 
 /// The settings of paths that peers open.
@@ -202,7 +209,7 @@ impl Shared {
         let incoming = Arc::new(Queue::of_items(max_sessions));
         let state = State {
             node,
-            sessions: HashMap::new(),
+            sessions: BTreeMap::new(),
             inbox: inbox.clone(),
             incoming: incoming.clone(),
             closing: false,

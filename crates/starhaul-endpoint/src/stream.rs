@@ -177,9 +177,7 @@ impl RecvStream {
 
     /// The next whole blocks, at least one and at most `most`; `None` when the stream or session ended. Cancelling loses nothing.
     pub async fn recv_blocks(&mut self, most: usize) -> Option<Vec<Block>> {
-        let mut blocks = vec![self.blocks.pop().await?];
-        blocks.extend(self.blocks.pop_queued(most.saturating_sub(1)));
-        Some(blocks)
+        self.blocks.pop_some(most).await
     }
 
     /// The number of blocks dropped because the application did not fetch them.

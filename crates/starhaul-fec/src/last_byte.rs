@@ -1,6 +1,10 @@
 //! The last byte of fragments of odd length. `reed-solomon-simd` codes pairs of bytes, so that byte gets a Reed–Solomon
 //! code of its own over GF(2⁸): the data bytes are the values of a polynomial at 0, 1, …, data − 1, and the redundancy
 //! its values at the points that follow. That keeps every fragment of a code equally long.
+//!
+//! Fragments of even length only would need no such code, but another wire format: a sender that rounds ⌈len / k⌉ up leaves up to 2k − 1 bytes
+//! of padding, and receivers refuse a fragment that tells of k or more (docs/wire.md, "Fragment"). A byte that is added for coding alone would
+//! make the redundancy longer than the data, which they refuse, too.
 
 const FIELD: usize = 256;
 /// x⁸ + x⁴ + x³ + x² + 1, of which 2 is a generator.

@@ -23,10 +23,12 @@ mod codec;
 mod encoder;
 mod few_losses;
 mod last_byte;
+mod losses;
 mod plan;
 mod redundancy;
 
 pub use codec::{Codec, decode, encode};
+pub use losses::{Losses, remaining_losses};
 pub use plan::{Code, Plan, plan};
 pub use redundancy::{
     redundancy_for_burst_loss, redundancy_for_most_blocks, redundancy_for_random_loss,

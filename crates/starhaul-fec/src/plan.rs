@@ -69,7 +69,12 @@ pub fn plan(len: usize, fragment_bytes: usize, max_coding_rate: f64) -> Result<P
         return Err(FecError::NoCapacity);
     }
     let data_fragments = len.div_ceil(fragment_bytes).max(1);
-    let codes = data_fragments.div_ceil(most_data(max_coding_rate));
+    // Most blocks are one code: then the most that one has room for is not looked for.
+    let is_one = u8::try_from(data_fragments).is_ok_and(|data| has_room(data, max_coding_rate));
+    let codes = match is_one {
+        true => 1,
+        false => data_fragments.div_ceil(most_data(max_coding_rate)),
+    };
     Ok(Plan {
         len,
         data_fragments,
@@ -79,14 +84,19 @@ pub fn plan(len: usize, fragment_bytes: usize, max_coding_rate: f64) -> Result<P
 
 /// Greatest k with k + ceil(k · rate) ≤ 255.
 fn most_data(rate: f64) -> usize {
+    let most = (1..=u8::MAX).rev().find(|data| has_room(*data, rate));
+    most.map_or(1, usize::from)
+}
+
+/// Whether a code of so many data fragments has room for `rate` (0.0 to 1.0) redundancy fragments for each.
+fn has_room(data: u8, rate: f64) -> bool {
     let rate = if rate.is_nan() {
         1.0
     } else {
         rate.clamp(0.0, 1.0)
     };
-    let fits =
-        |data: &u8| f64::from(*data) + (f64::from(*data) * rate).ceil() <= MAX_FRAGMENTS as f64;
-    (1..=u8::MAX).rev().find(fits).map_or(1, usize::from)
+    let data = f64::from(data);
+    data + (data * rate).ceil() <= MAX_FRAGMENTS as f64
 }
 
 /// floor(`whole` · `part` / `parts`) without overflow.
@@ -163,6 +173,7 @@ mod tests {
                 next += code.len;
                 fragments += data;
             }
+            prop_assert_eq!(plan.codes().len(), fragments.div_ceil(most_data(rate)), "no more than need be");
             prop_assert_eq!(next, len);
             prop_assert_eq!(fragments, plan.data_fragments());
             prop_assert_eq!(fragments, len.div_ceil(fragment_bytes).max(1));

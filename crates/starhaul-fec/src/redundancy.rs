@@ -2,7 +2,10 @@
 //!
 //! Each rule is exact for its loss model and fast enough to be evaluated for every block.
 
-use crate::MAX_FRAGMENTS;
+use crate::{
+    MAX_FRAGMENTS,
+    losses::{Channel, Losses},
+};
 
 /// Tolerance for sums of probabilities, so that rounding does not raise n where the bound is met exactly.
 const ROUNDING: f64 = 1e-12;
@@ -92,17 +95,15 @@ pub fn redundancy_for_burst_loss(
     if loss >= 1.0 {
         return limit;
     }
-    let burst_length = burst_length.max(1.0 / (1.0 - loss));
-    let leave_bad = 1.0 / burst_length;
-    let leave_good = leave_bad * loss / (1.0 - loss);
+    let channel = Channel::of(loss, burst_length);
     // Each arrival leaves the channel in its good state, so the runs of losses before each arrival are independent: the
     // first run begins with the probability of the bad state, the later ones with that of leaving the good state.
     let mut lost = [0.0; MAX_FRAGMENTS + 1];
     lost[0] = 1.0;
     let lost = &mut lost[..=usize::from(limit)];
-    add_run(lost, loss, leave_bad);
+    add_run(lost, channel.share, channel.leave);
     for _ in 1..data {
-        add_run(lost, leave_good, leave_bad);
+        add_run(lost, channel.enter, channel.leave);
     }
     smallest_covering(lost.iter().copied(), epsilon, limit)
 }
@@ -161,24 +162,13 @@ fn exceedance_in_bursts(count: u8, loss: f64, burst_length: f64) -> [f64; MAX_FR
     if loss >= 1.0 || burst_length.is_nan() || burst_length * (1.0 - loss) <= 1.0 {
         return exceedance(count, loss);
     }
-    let leave_bad = 1.0 / burst_length;
-    let leave_good = leave_bad * loss / (1.0 - loss);
-    // P[j lost so far], with the channel in its good and in its bad state.
-    let (mut good, mut bad) = ([0.0; MAX_FRAGMENTS + 1], [0.0; MAX_FRAGMENTS + 1]);
-    (good[0], bad[0]) = (1.0 - loss, loss);
-    for sent in 0..usize::from(count) {
-        for j in (0..=sent).rev() {
-            let (arrives, lost) = (good[j], bad[j]);
-            good[j + 1] += lost * leave_bad;
-            bad[j + 1] += lost * (1.0 - leave_bad);
-            (good[j], bad[j]) = (arrives * (1.0 - leave_good), arrives * leave_good);
-        }
+    let mut losses = Losses::of(loss, burst_length);
+    losses.send_all(count.into());
+    let mut more_lost = [0.0; MAX_FRAGMENTS + 1];
+    for (more, sum) in more_lost.iter_mut().zip(losses.exceedance()) {
+        *more = sum;
     }
-    let mut more = 0.0;
-    for (good, bad) in good.iter_mut().zip(&bad).rev() {
-        more += std::mem::replace(good, more) + bad;
-    }
-    good
+    more_lost
 }
 
 /// First n whose terms up to it add up to 1 − `epsilon`; `limit` when none below it does.

@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 
 use crate::{
     Config, Error,
-    bundles::{Bundles, keep_unserved},
+    bundles::Bundles,
     chain,
     config::{Carrier, ConnectionService, DatagramService, LeotpRule},
     connect::serve_session,
@@ -30,6 +30,7 @@ use crate::{
     state_folder::StateFolder,
     status::{self, Rates, Status},
     tunnel::Registry,
+    unserved::keep_unserved,
     web::WebServer,
 };
 
@@ -375,9 +376,7 @@ async fn measure(endpoint: Endpoint, shared: Arc<Shared>, mut release: memory::R
             peer.enforce_limits();
             peer.leave_silent_session();
         }
-        shared
-            .rates
-            .sample(Instant::now(), status::counters(&shared));
+        shared.rates.sample(Instant::now(), shared.counters());
         if release.is_due(Instant::now(), memory::ended(), carried) {
             memory::release(&endpoint).await;
         }

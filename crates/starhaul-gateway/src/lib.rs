@@ -57,6 +57,7 @@ pub mod status;
 mod target;
 #[doc(hidden)]
 pub mod tunnel;
+mod unserved;
 mod web;
 
 pub use config::Config;

@@ -6,11 +6,7 @@ use starhaul_config::nearest;
 use starhaul_endpoint::{Chain, PublicKey};
 
 use crate::{
-    bundles::Bundles,
-    parts::Seen,
-    path_change::PathChange,
-    peer::PeerState,
-    status::{self, Rates, Status},
+    bundles::Bundles, parts::Seen, path_change::PathChange, peer::PeerState, status::Rates,
 };
 
 /// The state that all tasks share.
@@ -89,14 +85,5 @@ impl Shared {
                 ))
             }
         }
-    }
-
-    pub(crate) fn status(&self) -> Status {
-        status::status(self, true)
-    }
-
-    /// The same without the streams of the sessions, of which there may be thousands.
-    pub(crate) fn summary(&self) -> Status {
-        status::status(self, false)
     }
 }

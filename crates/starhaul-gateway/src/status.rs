@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::path_change::PathChange;
 
+pub(crate) use self::traffic::{INTERVAL, Rates};
 pub use self::{
     bundle::Bundle,
     check::Lack,
@@ -24,10 +25,6 @@ pub use self::{
     process::Process,
     service::{HoursStatus, PathService, QuotaStatus},
     traffic::Traffic,
-};
-pub(crate) use self::{
-    snapshot::{counters, status},
-    traffic::{INTERVAL, Rates},
 };
 
 /// The present state of a gateway.

@@ -124,9 +124,14 @@ const TYPICAL_BLOCK: u64 = 1_000_000;
 const SESSIONS: std::ops::Range<u64> = 4096..1 << 20;
 /// Limits of the computed memory.
 const RECEIVE_MEMORY: std::ops::Range<u64> = GIBIBYTE / 2..8 * GIBIBYTE;
+/// Memory that a host has to have for each byte of received blocks: sockets, the client service and other programs need some, too.
+const HOST_PER_BYTE: u64 = 4;
+/// However little the host has: four of the blocks in which files are sent.
+const LEAST_MEMORY: u64 = 64 << 20;
 
 impl EngineConfig {
-    /// The defaults: 32-bit numbers, 8 GiB for received blocks, no limit for blocks to send, unknown engines refused.
+    /// The defaults: 32-bit numbers, 8 GiB for received blocks until [`EngineConfig::fit_memory`] is told how much the host has, no limit for
+    /// blocks to send, unknown engines refused.
     pub fn new(id: EngineId, seed: [u8; 32]) -> Self {
         Self {
             id,
@@ -137,6 +142,12 @@ impl EngineConfig {
             unknown_peers: UnknownPeers::default(),
             awaits_acceptance: false,
         }
+    }
+
+    /// Has received blocks take no more than a quarter of a host with this memory, in bytes, but 64 MiB in any case. An engine does not
+    /// ask its host itself; whoever runs it does.
+    pub fn fit_memory(&mut self, host_bytes: u64) {
+        self.receive_memory = self.receive_memory.min(share_of(host_bytes));
     }
 }
 
@@ -160,12 +171,22 @@ impl PeerConfig {
             checkpoint_every: None,
             sessions: narrow((bytes / TYPICAL_BLOCK).clamp(SESSIONS.start, SESSIONS.end)),
             block_bytes: GIBIBYTE,
-            receive_memory: narrow(bytes.clamp(RECEIVE_MEMORY.start, RECEIVE_MEMORY.end)),
+            // New sessions begin only while half of it is free.
+            receive_memory: narrow(
+                bytes
+                    .saturating_mul(2)
+                    .clamp(RECEIVE_MEMORY.start, RECEIVE_MEMORY.end),
+            ),
             integrity: true,
             coding: None,
             is_one_way: false,
             auth: None,
         }
+    }
+
+    /// Has received blocks of this peer take no more than a quarter of a host with this memory, as [`EngineConfig::fit_memory`].
+    pub fn fit_memory(&mut self, host_bytes: u64) {
+        self.receive_memory = self.receive_memory.min(share_of(host_bytes));
     }
 
     /// Has segments of this size, or has it follow the path.
@@ -176,8 +197,8 @@ impl PeerConfig {
         }
     }
 
-    /// Greatest length of a block that is taken: it fits into the memory, too, of which an engine has so much for all.
-    pub(crate) fn longest_block(&self, engine_memory: usize) -> u64 {
+    /// Greatest length of a block that is taken, in bytes: it fits into the memory, too, of which an engine has so much for all.
+    pub fn longest_block(&self, engine_memory: usize) -> u64 {
         let memory = self.receive_memory.min(engine_memory);
         self.block_bytes
             .min(memory.saturating_sub(BESIDE_BLOCK) as u64)
@@ -273,7 +294,7 @@ impl PeerConfig {
             (
                 "receive memory",
                 format!("{} bytes", self.receive_memory),
-                "data of four round trips, from 512 MiB to 8 GiB; beyond it, segments are dropped and asked for again",
+                "twice the data of four round trips, from 512 MiB to 8 GiB, and a quarter of the host's memory at most: blocks begin while half of it is free; beyond it, segments are dropped and asked for again",
             ),
             (
                 "integrity",
@@ -291,6 +312,11 @@ impl PeerConfig {
     }
 }
 
+/// What received blocks may take of a host with this memory.
+fn share_of(host_bytes: u64) -> usize {
+    narrow((host_bytes / HOST_PER_BYTE).max(LEAST_MEMORY))
+}
+
 fn narrow(number: u64) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
 }
@@ -304,4 +330,33 @@ pub struct Explained {
     pub value: String,
     /// Why it has this value: what it was set or computed from.
     pub reason: &'static str,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A link of a gigabit over ten minutes would take all that a configuration may hold.
+    #[test]
+    fn received_blocks_take_a_quarter_of_the_host_within_bounds() {
+        let rate = Some(Bandwidth::from_mbit(1000));
+        for (host, taken) in [
+            (0, 64 << 20),
+            (GIBIBYTE / 8, 64 << 20),
+            (GIBIBYTE, GIBIBYTE / 4),
+            (8 * GIBIBYTE, 2 * GIBIBYTE),
+            (u64::MAX, 8 * GIBIBYTE),
+        ] {
+            let mut engine = EngineConfig::new(EngineId(1), [7; 32]);
+            let mut peer = PeerConfig::new(Duration::from_secs(600), rate);
+            engine.fit_memory(host);
+            peer.fit_memory(host);
+            let memory = [engine.receive_memory, peer.receive_memory];
+            assert_eq!(memory, [narrow(taken); 2], "of {host}");
+        }
+        // What is less needs no more.
+        let mut near = PeerConfig::new(Duration::ZERO, None);
+        near.fit_memory(100 * GIBIBYTE);
+        assert_eq!(near.receive_memory, narrow(GIBIBYTE / 2));
+    }
 }

@@ -220,7 +220,7 @@ impl Engine {
         })
     }
 
-    /// Cancels a session in either direction (RFC 5326 §4.2, §4.3); one that has ended is left alone.
+    /// Cancels a session in either direction (RFC 5326 §4.2); one that has ended is left alone.
     pub fn cancel(&mut self, now: Instant, session: SessionId) {
         let (number, reason) = (session.number, CancelReason::User);
         if session.originator == self.config.id {

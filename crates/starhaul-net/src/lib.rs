@@ -25,6 +25,7 @@
 mod batches;
 mod bound;
 mod bulk;
+mod host_memory;
 mod icmp;
 mod interception;
 mod interface;
@@ -53,6 +54,7 @@ use std::{io, net::SocketAddr};
 pub use batches::Batches;
 pub use bound::not_bound;
 pub use bulk::{BulkSocket, IoMode};
+pub use host_memory::{HostMemory, host_memory};
 pub use icmp::Pinger;
 pub use interception::{Interception, Passing};
 pub use interface::interface_index;

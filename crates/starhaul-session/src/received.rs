@@ -2,10 +2,11 @@
 //! receive timestamps, batched, sent over the fastest path and repeated).
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::VecDeque,
     time::{Duration, Instant},
 };
 
+use rustc_hash::FxHashMap;
 use starhaul_paths::RangeSet;
 
 use crate::{
@@ -81,7 +82,8 @@ pub(crate) struct AckSchedule {
     unnamed: VecDeque<BlockAck>,
     /// Those that have, and how often they are to be named again.
     named: VecDeque<(BlockAck, u8)>,
-    whole: BTreeMap<(StreamId, BlockId), BlockAck>,
+    /// The peer chooses their numbers; those that collide cost it and us no more than a look through all that are remembered.
+    whole: FxHashMap<(StreamId, BlockId), BlockAck>,
     /// Keys of `whole`, oldest first.
     remembered: VecDeque<(StreamId, BlockId)>,
 }
@@ -120,12 +122,13 @@ impl AckSchedule {
 
     /// A fragment came of a block that has ended here. If it ended whole, the sender, who seems not to know, is told again.
     pub(crate) fn on_query(&mut self, now: Instant, stream: StreamId, block: BlockId) {
+        let Some(whole) = self.whole.get(&(stream, block)).copied() else {
+            return;
+        };
         let is_it = |queued: &BlockAck| (queued.stream, queued.block) == (stream, block);
         let is_queued =
             self.unnamed.iter().any(is_it) || self.named.iter().any(|(queued, _)| is_it(queued));
-        if let Some(whole) = self.whole.get(&(stream, block)).copied()
-            && !is_queued
-        {
+        if !is_queued {
             self.due = Some(now);
             self.name(whole);
         }

@@ -234,11 +234,14 @@ fn may_be_in_time(now: Instant, path: PathView<'_>, bytes: u64, deadline: Instan
 /// may come back in time.
 pub(crate) fn leaves_to_another(view: &View<'_>, bytes: u64, deadline: Instant) -> bool {
     let may_be = |path: PathView<'_>| may_be_in_time(view.now(), path, bytes, deadline);
-    let is_late = view.this().is_some_and(|this| !may_be(this));
-    is_late
-        && view.all().any(|(id, other)| {
-            id != view.path() && other.max_datagram() as u64 >= bytes && may_be(other)
-        })
+    let others = view
+        .all()
+        .filter(|(id, other)| *id != view.path() && other.max_datagram() as u64 >= bytes);
+    let mut others = others.peekable();
+    // Asked for each fragment: a path without others is not weighed.
+    let has_others = others.peek().is_some();
+    let is_late = has_others && view.this().is_some_and(|this| !may_be(this));
+    is_late && others.any(|(_, other)| may_be(other))
 }
 
 /// The path other than `path` over which `bytes` arrive first, if they do by the deadline; one of the last resort if they do over no

@@ -1,8 +1,8 @@
 //! The multipath scheduler's face: a scheduler decides, from a read-only view of the paths, whether a path that may send now carries
 //! what waits or leaves it to another. What goes first is decided before it is asked (`send/queue.rs`).
 //!
-//! A [`SchedulerChoice`](crate::SchedulerChoice) names those that exist. Another, as one that knows the future in experiments, is given
-//! to [`Session::with_scheduler`](crate::Session::with_scheduler).
+//! A [`SchedulerChoice`](crate::SchedulerChoice) names those that exist. Another is given to
+//! [`Session::with_scheduler`](crate::Session::with_scheduler).
 
 use std::{
     fmt::Debug,

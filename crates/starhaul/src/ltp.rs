@@ -1,6 +1,7 @@
 //! `starhaul ltp`: takes addresses, engine numbers and what is known of the link, and prints; the engine is in
 //! `starhaul-ltp`, files and the benchmark are in `starhaul-transfer`.
 
+mod bench;
 mod explain;
 mod progress;
 mod refusals;
@@ -22,16 +23,16 @@ use starhaul_ltp::{
     AuthKey, Coding, Engine, EngineConfig, EngineId, Event, PeerConfig, SegmentSize, UnknownPeers,
 };
 use starhaul_net::{
-    IoMode,
+    HostMemory, IoMode, host_memory,
     ltp::{LtpDriver, PORT, reaches},
 };
-use starhaul_transfer::{FileReceiver, FileSender, LEAST_UNDER_WAY, bench};
+use starhaul_transfer::{FileReceiver, FileSender, LEAST_UNDER_WAY};
 use starhaul_units::Bandwidth;
 
 use self::refusals::Refusals;
 use crate::{
     address,
-    output::{Closed, Usage, print, printable, spinner},
+    output::{Closed, Usage, print, printable},
     signals,
 };
 
@@ -60,7 +61,7 @@ enum Action {
     /// Receive files into a folder
     Receive(ReceiveArguments),
     /// Measure how fast this host carries LTP over loopback, beside raw UDP by the same system calls
-    Bench(BenchArguments),
+    Bench(bench::Arguments),
 }
 
 /// What is known of the link; all else follows from it.
@@ -126,25 +127,6 @@ struct ReceiveArguments {
     link: Link,
 }
 
-#[derive(clap::Args)]
-struct BenchArguments {
-    /// Bytes of data per segment, from 64 to 65400; auto follows the path's MTU, losses and speed
-    #[arg(long, value_name = "auto|BYTES", default_value_t)]
-    segment: SegmentSize,
-    /// Megabytes of the block
-    #[arg(long, value_name = "MB", default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..=4000))]
-    megabytes: u32,
-    /// Only these system calls
-    #[arg(long, value_enum, value_delimiter = ',')]
-    mode: Vec<Mode>,
-    /// How often each is measured, after one transfer that is not counted; the median counts
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=99))]
-    repeats: u32,
-    /// Print one JSON object
-    #[arg(long)]
-    json: bool,
-}
-
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Mode {
     /// One buffer that the kernel cuts into datagrams
@@ -170,7 +152,7 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     match arguments.action {
         Action::Send(arguments) => return send(&arguments),
         Action::Receive(arguments) => receive(&arguments),
-        Action::Bench(arguments) => bench(&arguments),
+        Action::Bench(arguments) => bench::run(&arguments),
     }?;
     Ok(ExitCode::SUCCESS)
 }
@@ -187,6 +169,9 @@ impl Link {
         config.blind_doublings = BLIND_DOUBLINGS;
         config.coding = self.repair.map(Coding::new);
         config.is_one_way = self.one_way;
+        if let Some(HostMemory { bytes, .. }) = host_memory() {
+            config.fit_memory(bytes);
+        }
         if let Some(file) = &self.key {
             let secret = std::fs::read(file)
                 .map_err(|error| Usage(format!("--key {}: {error}", file.display())))?;
@@ -209,7 +194,11 @@ impl Link {
         let id = EngineId(self.engine.unwrap_or(otherwise));
         let filled = SystemRandom::new().fill(&mut seed);
         filled.map_err(|_| anyhow::anyhow!("the system has no randomness"))?;
-        Ok(EngineConfig::new(id, seed))
+        let mut config = EngineConfig::new(id, seed);
+        if let Some(HostMemory { bytes, .. }) = host_memory() {
+            config.fit_memory(bytes);
+        }
+        Ok(config)
     }
 }
 
@@ -230,7 +219,7 @@ impl Sending {
         // What fills the path until the first report is back, twice over for repairs; it is in memory until then.
         let round_trip = config.one_way_light_time * 4 + config.margin;
         let under_way = config.rate.map_or(0, |rate| rate.bytes_in(round_trip));
-        let most = memory_share().map_or(u64::MAX, |bytes| bytes as u64);
+        let most = host_memory().map_or(u64::MAX, |memory| memory.bytes / 4);
         Self {
             under_way: under_way.min(most).max(LEAST_UNDER_WAY),
             patience: config.longest_silence(),
@@ -340,9 +329,6 @@ fn receiver_config(link: &Link, config: &PeerConfig) -> anyhow::Result<EngineCon
         most: MOST_PEERS,
         config: Box::new(config.clone()),
     };
-    // A sender may begin blocks without end.
-    let most = memory_share().unwrap_or(usize::MAX);
-    engine_config.receive_memory = engine_config.receive_memory.min(most);
     Ok(engine_config)
 }
 
@@ -405,75 +391,4 @@ fn receive(arguments: &ReceiveArguments) -> anyhow::Result<()> {
 
 fn hex(hash: &[u8]) -> String {
     hash.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// A quarter of the memory of this host, in bytes: what blocks under way may take.
-fn memory_share() -> Option<usize> {
-    let told = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = told
-        .lines()
-        .find_map(|line| line.strip_prefix("MemTotal:"))?;
-    let kib: usize = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    kib.checked_mul(1024 / 4)
-}
-
-fn bench(arguments: &BenchArguments) -> anyhow::Result<()> {
-    let chosen = arguments.mode.iter().map(|mode| IoMode::from(*mode));
-    let modes = match arguments.mode.is_empty() {
-        true => IoMode::ALL.to_vec(),
-        false => chosen.collect(),
-    };
-    let options = bench::Options {
-        segment: arguments.segment,
-        block_bytes: usize::try_from(arguments.megabytes)? * 1_000_000,
-        modes,
-        repeats: usize::try_from(arguments.repeats)?,
-    };
-    let progress = spinner();
-    let report = bench::run(&options, |step| {
-        progress.set_message(step.to_owned());
-        progress.tick();
-    });
-    progress.finish_and_clear();
-    let report = report?;
-    if arguments.json {
-        return print(format!("{}\n", serde_json::to_string(&report)?));
-    }
-    let mtu = report.mtu.map(|bytes| format!(", MTU {bytes}"));
-    let mut text = format!(
-        "{} MB over loopback{}, segment size {}\n\n{:8} {:>10} {:>10} {:>10} {:>7} {:>13} {:>16} {:>6}\n",
-        arguments.megabytes,
-        mtu.unwrap_or_default(),
-        arguments.segment,
-        "calls",
-        "segment",
-        "raw Gbit/s",
-        "LTP Gbit/s",
-        "share",
-        "send us/seg",
-        "receive us/seg",
-        "lost"
-    );
-    for (ceiling, row) in report.ceilings.iter().zip(&report.rows) {
-        text += &format!(
-            "{:8} {:>10} {:10.2} {:10.2} {:6.0}% {:13.2} {:16.2} {:6}\n",
-            row.mode,
-            row.segment_bytes,
-            ceiling.gbit_per_s,
-            row.gbit_per_s,
-            100.0 * row.gbit_per_s / ceiling.gbit_per_s,
-            row.send_us_per_segment,
-            row.receive_us_per_segment,
-            row.lost
-        );
-    }
-    for row in &report.rows {
-        text += &row.reason.as_ref().map_or_else(String::new, |reason| {
-            format!(
-                "{}: {} bytes per segment, {reason}\n",
-                row.mode, row.segment_bytes
-            )
-        });
-    }
-    print(text)
 }

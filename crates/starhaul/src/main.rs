@@ -18,6 +18,8 @@ mod doctor;
 mod dtn;
 mod gateway;
 #[cfg(feature = "tools")]
+mod goals;
+#[cfg(feature = "tools")]
 mod init;
 mod keys;
 #[cfg(feature = "lab")]

@@ -20,6 +20,26 @@ pub struct Imports {
 
 type Edges = BTreeMap<Module, BTreeSet<Module>>;
 
+/// Which imports count between a file and those above and below it among the modules.
+#[derive(Clone, Copy)]
+enum Line {
+    /// What a part imports from those above it.
+    Upward,
+    /// What a file imports from its parts.
+    Downward,
+}
+
+impl Line {
+    fn counts(self, from: &[String], to: &[String]) -> bool {
+        match (from.starts_with(to), to.starts_with(from)) {
+            (true, true) => false,
+            (true, false) => matches!(self, Self::Upward),
+            (false, true) => matches!(self, Self::Downward),
+            (false, false) => true,
+        }
+    }
+}
+
 impl Imports {
     /// Reads the crate with sources in `folder`, without tests.
     ///
@@ -48,25 +68,28 @@ impl Imports {
         })
     }
 
-    /// Groups of files that import each other, by name. A file and those below it are no circle: a module may use its
-    /// parts, and its parts what they share.
+    /// Groups of files that import each other, by name. A file and those below it are no circle by themselves: a module may use its
+    /// parts, and its parts what they share. So circles are sought twice, each time with one of the two.
     pub fn circles(&self) -> Vec<Vec<String>> {
-        let edges = self.edges();
-        let reached: BTreeMap<&Module, BTreeSet<&Module>> = edges
-            .keys()
-            .map(|module| (module, reached_from(module, &edges)))
-            .collect();
-        let mut circles: Vec<Vec<String>> = Vec::new();
-        let mut named = BTreeSet::new();
-        for (module, from_here) in &reached {
-            let both_ways =
-                |other: &&Module| from_here.contains(*other) && reached[*other].contains(*module);
-            let circle: Vec<&Module> = self.files.keys().filter(both_ways).collect();
-            if circle.len() > 1 && named.insert(circle.clone()) {
-                circles.push(circle.iter().map(|module| module.join("::")).collect());
+        let mut circles = BTreeSet::new();
+        for line in [Line::Upward, Line::Downward] {
+            let edges = self.edges(line);
+            let reached: BTreeMap<&Module, BTreeSet<&Module>> = edges
+                .keys()
+                .map(|module| (module, reached_from(module, &edges)))
+                .collect();
+            for (module, from_here) in &reached {
+                let both_ways = |other: &&Module| {
+                    from_here.contains(*other) && reached[*other].contains(*module)
+                };
+                let circle = self.files.keys().filter(both_ways);
+                let circle: Vec<String> = circle.map(|module| module.join("::")).collect();
+                if circle.len() > 1 {
+                    circles.insert(circle);
+                }
             }
         }
-        circles
+        circles.into_iter().collect()
     }
 
     /// Imports of a child of the module `parent`, or what is below it, by another of its children: `from -> to`.
@@ -76,7 +99,7 @@ impl Imports {
             (first == parent).then(|| child.clone())
         };
         let mut found = Vec::new();
-        for (module, imported) in &self.edges() {
+        for (module, imported) in &self.edges(Line::Upward) {
             for other in imported {
                 if let (Some(from), Some(to)) = (owner(module), owner(other))
                     && from != to
@@ -88,20 +111,42 @@ impl Imports {
         found
     }
 
-    fn edges(&self) -> Edges {
+    fn edges(&self, line: Line) -> Edges {
         let files = self.files.iter();
         files
-            .map(|(module, scan)| (module.clone(), self.imported_by(module, scan)))
+            .map(|(module, scan)| (module.clone(), self.imported_by(module, scan, line)))
             .collect()
     }
 
-    /// The files that a file imports, without its ancestors and descendants.
-    fn imported_by(&self, module: &Module, scan: &Scan) -> BTreeSet<Module> {
-        let paths = scan.paths.iter();
-        let files = paths.filter_map(|path| self.file_of(&self.absolute(module, path)?, 0));
-        files
-            .filter(|other| !other.starts_with(module) && !module.starts_with(other))
+    /// The files that a file imports or names.
+    fn imported_by(&self, module: &Module, scan: &Scan, line: Line) -> BTreeSet<Module> {
+        let imports = scan.paths.iter();
+        let imports = imports.filter_map(|path| self.absolute(module, path));
+        let named = scan.named.iter();
+        let named = named.filter_map(|path| self.named(module, scan, path));
+        imports
+            .chain(named)
+            .filter_map(|path| self.file_of(&path, 0))
+            .filter(|other| line.counts(module, other))
             .collect()
+    }
+
+    /// Where a path leads that begins with the name of an imported module, or of one below.
+    fn named(&self, module: &Module, scan: &Scan, path: &[String]) -> Option<Module> {
+        let (first, rest) = path.split_first()?;
+        let imported = scan.paths.iter().find_map(|import| {
+            let import = match import.split_last()? {
+                (last, start) if last == "self" => start,
+                _ => import.as_slice(),
+            };
+            (import.len() > 1 && import.last() == Some(first)).then_some(import)
+        });
+        let Some(imported) = imported else {
+            return self.absolute(module, path);
+        };
+        let mut whole = self.absolute(module, imported)?;
+        whole.extend_from_slice(rest);
+        Some(whole)
     }
 
     /// The path from the root of the crate; `None` for one of another crate.
@@ -200,6 +245,37 @@ mod tests {
             ),
         ]);
         assert!(found.circles().is_empty(), "{:?}", found.circles());
+    }
+
+    #[test]
+    fn a_circle_is_found_that_leads_over_a_parent_and_its_child() {
+        let upward = crate_of(&[
+            ("", "mod a; mod b;"),
+            ("a", "mod inner; use crate::b::Y;"),
+            ("a::inner", "use super::Z;"),
+            ("b", "use crate::a::inner::W;"),
+        ]);
+        assert_eq!(upward.circles(), [["a", "a::inner", "b"]]);
+        let downward = crate_of(&[
+            ("", "mod a; mod b;"),
+            ("a", "mod inner; use inner::X;"),
+            ("a::inner", "use crate::b::Y;"),
+            ("b", "use crate::a::Z;"),
+        ]);
+        assert_eq!(downward.circles(), [["a", "a::inner", "b"]]);
+    }
+
+    #[test]
+    fn a_circle_is_found_through_the_name_of_an_imported_module() {
+        let found = crate_of(&[
+            ("", "mod a; mod b;"),
+            ("a", "use crate::b::{self}; fn f() { b::g() }"),
+            ("b", "mod c; pub use c::g;"),
+            ("b::c", "use crate::a::h;"),
+        ]);
+        // Over `b` too, downward.
+        let expected = [vec!["a", "b", "b::c"], vec!["a", "b::c"]];
+        assert_eq!(found.circles(), expected);
     }
 
     #[test]

@@ -80,6 +80,8 @@ pub struct Scan {
     pub paths: Vec<Vec<String>>,
     /// Those of them that are re-exported.
     pub reexports: Vec<Vec<String>>,
+    /// Every other path in the text that begins as the name of a module does.
+    pub named: Vec<Vec<String>>,
 }
 
 /// Scans every file of the library with `root` (a `lib.rs` or `main.rs`) outside tests.
@@ -127,6 +129,8 @@ pub fn scan(text: &str) -> syn::Result<Scan> {
     file.items.iter().for_each(|item| reader.visit_item(item));
     scan.violations.sort();
     scan.violations.dedup();
+    scan.named.sort();
+    scan.named.dedup();
     Ok(scan)
 }
 
@@ -260,8 +264,13 @@ impl Reader<'_> {
         let anchored = path.first().is_some_and(|first| {
             path.len() > 1 && ["crate", "super", "self"].contains(&first.as_str())
         });
+        let begins_with_name = path
+            .first()
+            .is_some_and(|first| path.len() > 1 && first.starts_with(char::is_lowercase));
         if anchored || self.in_use {
             self.scan.paths.push(path.to_vec());
+        } else if begins_with_name {
+            self.scan.named.push(path.to_vec());
         }
         if path.iter().any(|segment| segment == "unsafe") {
             self.scan.unsafe_lines.push(line);

@@ -22,11 +22,12 @@ pub(super) fn seconds(folder: &Path, place: Place, count: u32) -> Result<Option<
     let failed = |error: io::Error| Error::Bench(format!("{}: {error}", folder.display()));
     fs::create_dir_all(folder).map_err(failed)?;
     let contents = payload(0, LARGE_BYTES);
+    let is_synced = matches!(place, Place::Disk | Place::Sqlite);
     let write = |name: &str| -> io::Result<()> {
         let mut file = File::create(folder.join(name))?;
         for number in 1..=count {
             file.write_all(&contents)?;
-            if place == Place::Disk && (number % TOGETHER == 0 || number == count) {
+            if is_synced && (number % TOGETHER == 0 || number == count) {
                 file.sync_data()?;
             }
         }

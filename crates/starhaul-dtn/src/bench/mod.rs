@@ -45,6 +45,8 @@ pub enum Place {
     Unsynced,
     /// On disk, and there before a bundle is taken.
     Disk,
+    /// The same, with what is known of bundles in SQLite and a file for each.
+    Sqlite,
 }
 
 /// The figures of a measurement.
@@ -290,10 +292,11 @@ struct Folder(PathBuf);
 impl Folder {
     fn storage(&self, place: Place, node: &str) -> Storage {
         Storage {
+            sqlite: place == Place::Sqlite,
             database: None,
             bucket: None,
             folder: (place != Place::Memory).then(|| self.0.join(node)),
-            sync: place == Place::Disk,
+            sync: matches!(place, Place::Disk | Place::Sqlite),
             bytes: 4 << 30,
             bundles: 1_000_000,
             bundle_bytes: 64 << 20,

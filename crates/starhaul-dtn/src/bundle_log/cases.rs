@@ -8,16 +8,15 @@ use std::{
 
 use hardy_bpa::{
     async_trait,
-    bundle::{Bundle, BundleMetadata, BundleStatus},
+    bundle::{Bundle, BundleStatus},
     storage::{BundleMemStorage, BundleStorage as _, MetadataStorage as _},
     stream::{SendError, Sender},
 };
-use hardy_bpv7::{builder::Builder, creation_timestamp::CreationTimestamp, dtn_time::DtnTime};
 use parking_lot::Mutex;
 
 use super::{
     BundleLog, LoggedBundles,
-    model::{Model, Seed, seeds, want_room},
+    model::{Model, Seed, bundle, seeds, want_room},
     prepared::{Prepared, key, name},
     queue::{Begun, Log, Settings, Waiting},
     read,
@@ -34,17 +33,6 @@ use crate::{
 
 /// Bytes of a segment, which are a few bundles.
 const SEGMENT: u32 = 2000;
-
-fn bundle(number: u64) -> Bundle {
-    let builder = Builder::new("ipn:1.5".parse().unwrap(), "ipn:2.5".parse().unwrap());
-    let builder = builder.with_lifetime(Duration::from_secs(36_000));
-    let builder = builder.with_payload(b"x".as_slice().into());
-    let stamp = CreationTimestamp::from_parts(Some(DtnTime::now()), number);
-    Bundle {
-        bundle: builder.build(stamp).unwrap().0,
-        metadata: BundleMetadata::default(),
-    }
-}
 
 /// A life of a log that is cleaned only when that is asked for.
 fn open(disk: &Disk, most_gone: usize) -> Writer {
@@ -252,6 +240,7 @@ async fn large_data_of_a_former_life_are_found_whatever_their_times() {
     let config = Storage {
         folder: Some(folder.path().to_owned()),
         sync: true,
+        sqlite: false,
         database: None,
         bucket: None,
         bytes: 1 << 30,
@@ -284,18 +273,24 @@ async fn large_data_of_a_former_life_are_found_whatever_their_times() {
     log.close();
 }
 
+/// A log that a life with sync has filled, before lives without.
+fn synced_before(seed: u64) -> Model {
+    let mut model = Model::new(seed);
+    model.settings.is_synced = true;
+    model.settings.most_gone = 1000;
+    let mut writer = model.recover();
+    model.come_and_go(&mut writer, 60, true);
+    drop(writer);
+    model.settings.is_synced = false;
+    model
+}
+
 /// Without sync, a life that is killed leaves copies that are not on the medium; what they were copied from stays until they are.
 #[test]
 fn copies_of_a_life_that_was_killed_come_to_the_medium_before_their_segment_goes() {
     for seed in seeds(200) {
         let _seed = Seed(seed);
-        let mut model = Model::new(seed);
-        model.settings.is_synced = true;
-        model.settings.most_gone = 1000;
-        let mut writer = model.recover();
-        model.come_and_go(&mut writer, 60, true);
-        drop(writer);
-        model.settings.is_synced = false;
+        let mut model = synced_before(seed);
         for is_killed in [true, false] {
             let mut writer = model.open().unwrap();
             want_room(&writer.log);
@@ -319,13 +314,7 @@ fn copies_of_a_life_that_was_killed_come_to_the_medium_before_their_segment_goes
 fn a_sync_that_fails_does_not_cost_what_was_on_the_medium() {
     for seed in seeds(400) {
         let _seed = Seed(seed);
-        let mut model = Model::new(seed);
-        model.settings.is_synced = true;
-        model.settings.most_gone = 1000;
-        let mut writer = model.recover();
-        model.come_and_go(&mut writer, 60, true);
-        drop(writer);
-        model.settings.is_synced = false;
+        let mut model = synced_before(seed);
         let mut writer = model.recover();
         for _ in 0..3 {
             want_room(&writer.log);

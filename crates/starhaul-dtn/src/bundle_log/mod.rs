@@ -62,7 +62,7 @@ pub(crate) use self::store::LoggedBundles;
 pub type Key = [u8; 16];
 
 /// The folder of the segments.
-const FOLDER: &str = "log";
+pub(crate) const FOLDER: &str = "log";
 /// Bytes of a segment, at least and at most.
 const SEGMENT: (u64, u64) = (16 << 20, 2 << 30);
 /// Segments in which all that may be stored has room: each is an open file.

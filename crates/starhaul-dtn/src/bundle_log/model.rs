@@ -31,24 +31,37 @@ const BUNDLES: u64 = 24;
 const FRAGMENTS: u64 = 8;
 const SHORT: u64 = 6;
 
-static ALL: LazyLock<Vec<Bundle>> = LazyLock::new(|| (0..BUNDLES).map(bundle).collect());
+static ALL: LazyLock<Vec<Bundle>> = LazyLock::new(|| (0..BUNDLES).map(varied).collect());
 
-fn bundle(number: u64) -> Bundle {
-    let is_short = number % SHORT == 1;
-    let lifetime = Duration::from_secs(if is_short { 0 } else { 36_000 });
+/// A bundle that no test outlives.
+pub(super) fn bundle(number: u64) -> Bundle {
+    living(number, Duration::from_secs(36_000))
+}
+
+fn living(number: u64, lifetime: Duration) -> Bundle {
     let builder = Builder::new("ipn:1.5".parse().unwrap(), "ipn:2.5".parse().unwrap());
     let builder = builder.with_lifetime(lifetime);
     let builder = builder.with_payload(b"x".as_slice().into());
     let stamp = CreationTimestamp::from_parts(Some(DtnTime::now()), number);
-    let mut bundle = builder.build(stamp).unwrap().0;
+    Bundle {
+        bundle: builder.build(stamp).unwrap().0,
+        metadata: BundleMetadata::default(),
+    }
+}
+
+/// One of those of the model.
+fn varied(number: u64) -> Bundle {
+    let mut varied = match number % SHORT {
+        1 => living(number, Duration::ZERO),
+        _ => bundle(number),
+    };
     if number.is_multiple_of(FRAGMENTS) {
-        bundle.id.fragment_info = Some(FragmentInfo {
+        varied.bundle.id.fragment_info = Some(FragmentInfo {
             offset: 0,
             total_adu_length: 2,
         });
     }
-    let metadata = BundleMetadata::default();
-    Bundle { bundle, metadata }
+    varied
 }
 
 /// The data of a bundle in a version.

@@ -12,13 +12,12 @@ use std::{
     time::Duration,
 };
 
-use hardy_bpa::bundle::{Bundle, BundleMetadata};
-use hardy_bpv7::{builder::Builder, creation_timestamp::CreationTimestamp, dtn_time::DtnTime};
+use hardy_bpa::bundle::Bundle;
 use tokio::sync::oneshot::error::TryRecvError;
 
 use super::{
     Key,
-    model::{Seed, seeds},
+    model::{Seed, bundle, seeds},
     prepared::{Prepared, key},
     queue::{Begun, Found, Log, Settings, Waiting},
     read,
@@ -73,17 +72,6 @@ struct Model {
     files: Arc<AtomicU64>,
     /// Whether the power was cut without sync: anything may be lost.
     is_lossy: bool,
-}
-
-fn bundle(number: u64) -> Bundle {
-    let builder = Builder::new("ipn:1.5".parse().unwrap(), "ipn:2.5".parse().unwrap());
-    let builder = builder.with_lifetime(Duration::from_secs(36_000));
-    let builder = builder.with_payload(b"x".as_slice().into());
-    let stamp = CreationTimestamp::from_parts(Some(DtnTime::now()), number);
-    Bundle {
-        bundle: builder.build(stamp).unwrap().0,
-        metadata: BundleMetadata::default(),
-    }
 }
 
 /// The data of a bundle in a version.

@@ -10,8 +10,21 @@ use starhaul_config::{
 use super::one_way::WAY_NAMES;
 use crate::plan::{CONTACTS, EPOCH, LIGHT_TIME};
 
-/// Where bundles are kept: whether on disk.
-pub(super) const KINDS: [(&str, bool); 2] = [("disk", true), ("memory", false)];
+/// Where bundles are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kept {
+    /// On disk, with what is known of them in the log, or on another machine.
+    Disk,
+    /// On disk, with what is known of them in SQLite.
+    Sqlite,
+    Memory,
+}
+
+pub(super) const KINDS: [(&str, Kept); 3] = [
+    ("disk", Kept::Disk),
+    ("sqlite", Kept::Sqlite),
+    ("memory", Kept::Memory),
+];
 const KIND_NAMES: [&str; KINDS.len()] = names(&KINDS);
 const ON_DISK: &[(&str, &str)] = &[("kind", "\"disk\"")];
 const ENGINES: RangeInclusive<u64> = 1..=u64::MAX;
@@ -62,7 +75,7 @@ static STORAGE: Definition = Definition {
     keys: &[&[
         Key::words("kind", &KIND_NAMES)
             .or("disk")
-            .means("Where bundles are kept; no restart finds memory again. On disk: a log, with a file for each bundle above 1 MiB; or [PostgreSQL](#postgresql) for metadata, and a file per bundle."),
+            .means("Where bundles are kept; no restart finds memory again. `disk`: a log, with a file for each bundle above 1 MiB; or [PostgreSQL](#postgresql) for metadata, and a file per bundle. [`sqlite`](#sqlite): SQLite for metadata, and a file per bundle."),
         Key::text("folder", "file")
             .or("bundles")
             .with(ON_DISK)

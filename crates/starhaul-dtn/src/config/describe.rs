@@ -31,6 +31,7 @@ pub(super) fn describe(config: &Config, now: Moment) -> String {
     };
     let metadata = match &storage.database {
         Some(_) => ", known to PostgreSQL",
+        None if storage.sqlite => ", known to SQLite",
         None => "",
     };
     // Writing to a string cannot fail.

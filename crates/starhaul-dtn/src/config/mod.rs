@@ -61,6 +61,8 @@ pub struct Storage {
     pub folder: Option<PathBuf>,
     /// Whether each bundle is on the medium before its sender hears that it was taken.
     pub sync: bool,
+    /// Whether SQLite keeps what is known of bundles, in place of the log in the folder; without a database on another machine.
+    pub sqlite: bool,
     /// How to connect to the PostgreSQL that keeps what is known of bundles, in place of the log in the folder.
     pub database: Option<DatabaseUrl>,
     /// Where the data of bundles are, in place of files in the folder; with a database alone.
@@ -80,6 +82,7 @@ impl Storage {
         Self {
             folder: None,
             sync: false,
+            sqlite: false,
             database: None,
             bucket: None,
             bytes: 1 << 20,

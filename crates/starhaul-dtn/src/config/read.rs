@@ -14,7 +14,7 @@ use starhaul_units::parse_share;
 
 use super::{
     Bucket, Config, DatabaseUrl, LtpConfig, LtpPeer, Storage, TcpConfig, TcpPeer,
-    definition::{KINDS, TOP},
+    definition::{KINDS, Kept, TOP},
     one_way::{self, WAYS},
 };
 use crate::{
@@ -60,9 +60,9 @@ pub(super) fn read(document: &Document<'_>, name: &Path, start: Moment) -> Resul
 
 fn read_storage(top: &Table<'_>, folder: &Path) -> Result<Storage, Error> {
     let table = top.table("storage")?;
-    let on_disk = table.choice("kind", &KINDS)?;
+    let kept = table.choice("kind", &KINDS)?;
     let of_disk = table.first_of(["folder", "sync", "database", "s3"]);
-    if let Some(key) = of_disk.filter(|_| !on_disk) {
+    if let Some(key) = of_disk.filter(|_| kept == Kept::Memory) {
         return Err(table
             .key_problem(
                 key,
@@ -71,14 +71,20 @@ fn read_storage(top: &Table<'_>, folder: &Path) -> Result<Storage, Error> {
             .into());
     }
     let database = table.text_if("database", |text| database(folder, text))?;
+    if kept == Kept::Sqlite && database.is_some() {
+        let problem =
+            "SQLite keeps what PostgreSQL would keep: remove it, or write kind = \"disk\"";
+        return Err(table.key_problem("database", problem).into());
+    }
     let bucket = read_bucket(&table, database.is_some())?;
     // A service may write nothing beside its configuration.
     let of_service = state_folder().filter(|_| !table.has("folder"));
     let folder = of_service.as_deref().unwrap_or(folder);
     let folder = table.text("folder", |text| path(folder, text))?;
     let storage = Storage {
-        folder: on_disk.then_some(folder),
+        folder: (kept != Kept::Memory).then_some(folder),
         sync: table.flag("sync")?,
+        sqlite: kept == Kept::Sqlite,
         database,
         bucket,
         bytes: table.size("max_bytes")?,

@@ -68,6 +68,30 @@ fn the_reference_is_as_defined() {
 }
 
 #[test]
+fn sqlite_keeps_bundles_on_disk_and_has_no_database_beside_it() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(
+        folder.path().join("url"),
+        "postgres://node@127.0.0.1/node\n",
+    )
+    .unwrap();
+    let text = |more: &str| {
+        format!(
+            "node = \"ipn:1.0\"\n[storage]\nkind = \"sqlite\"\n{more}\n[tcp]\nlisten = \"127.0.0.1:0\"\n"
+        )
+    };
+    let config = parse(&folder, &text("sync = false")).unwrap();
+    assert!(config.storage.sqlite && !config.storage.sync);
+    let place = config.storage.folder.clone();
+    assert_eq!(place, Some(folder.path().join("bundles")));
+    let told = config.describe(Moment::default());
+    assert!(told.contains("known to SQLite"), "{told}");
+    let error = parse(&folder, &text("database = \"url\"")).unwrap_err();
+    let said = "node.toml:4: [storage]: database: SQLite keeps what PostgreSQL would keep";
+    assert!(error.contains(said), "{error}");
+}
+
+#[test]
 fn neighbours_may_be_in_files_of_their_own() {
     let folder = folder();
     let main = folder.path().join("node.toml");

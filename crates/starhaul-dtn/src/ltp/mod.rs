@@ -25,7 +25,7 @@ use starhaul_ltp::{
     Block, Coding, Engine, EngineConfig, EngineId, LinkState, PeerConfig, SegmentChoice, SessionId,
     Stats,
 };
-use starhaul_net::{IoMode, PeerAddress, Waker, ltp::LtpDriver};
+use starhaul_net::{IoMode, PeerAddress, Waker, host_memory, ltp::LtpDriver};
 use tokio::{
     sync::{Semaphore, oneshot},
     task::JoinSet,
@@ -127,6 +127,10 @@ impl LtpLayer {
         // A block holds a bundle with all its blocks, and a second one can begin.
         let block_bytes = bundle_bytes.saturating_add(BESIDE_PAYLOAD);
         let memory = usize::try_from(block_bytes.saturating_mul(2)).unwrap_or(usize::MAX);
+        let host = host_memory();
+        if let Some(host) = host {
+            engine_config.fit_memory(host.bytes);
+        }
         engine_config.receive_memory = engine_config.receive_memory.max(memory);
         let mut engine = Engine::new(engine_config);
         engine.open_service(blocks::BUNDLE);
@@ -140,6 +144,9 @@ impl LtpLayer {
             settings.is_one_way = peer.one_way != OneWay::No;
             // What is longer is refused as it begins to come.
             settings.block_bytes = block_bytes;
+            if let Some(host) = host {
+                settings.fit_memory(host.bytes);
+            }
             settings.receive_memory = settings.receive_memory.max(memory);
             engine
                 .add_peer(now, peer.engine, settings)

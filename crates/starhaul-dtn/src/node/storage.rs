@@ -1,6 +1,7 @@
 //! Opens the stores.
 
 mod remote;
+mod sqlite;
 
 use std::{fs, io, path::Path, sync::Arc};
 
@@ -81,6 +82,11 @@ pub(super) async fn open(config: &Storage, stock: &Arc<Stock>) -> Result<Stores,
                 };
                 unread = Some(data.unread().clone());
                 (remote::database(url).await?, data)
+            }
+            (Some(folder), None) if config.sqlite => {
+                let files = files(folder, config.sync).await?;
+                unread = Some(files.unread().clone());
+                (sqlite::database(folder).await?, files)
             }
             (Some(folder), None) => {
                 let files = files(folder, config.sync).await?;

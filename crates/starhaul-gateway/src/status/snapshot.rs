@@ -36,8 +36,24 @@ use crate::{
 const US: &str = "us";
 const PEER: &str = "peer";
 
-/// The whole gateway, with the streams of its sessions or without.
-pub(crate) fn status(shared: &Shared, lists_streams: bool) -> Status {
+impl Shared {
+    /// The whole gateway.
+    pub(crate) fn status(&self) -> Status {
+        status(self, true)
+    }
+
+    /// The same without the streams of the sessions, of which there may be thousands.
+    pub(crate) fn summary(&self) -> Status {
+        status(self, false)
+    }
+
+    /// The present counters of everything with a rate in the status.
+    pub(crate) fn counters(&self) -> Counters {
+        count(&peers_and_streams(self))
+    }
+}
+
+fn status(shared: &Shared, lists_streams: bool) -> Status {
     let rules = shared.seen.rules();
     let known: Vec<_> = peers_and_streams(shared);
     let meter = shared.rates.meter(Instant::now());
@@ -113,11 +129,6 @@ fn chain(chain: &Chain) -> Leotp {
         packets_repaired: now.node.repaired,
         reconfigurations: now.node.reconfigurations,
     }
-}
-
-/// The present counters of everything with a rate in the status.
-pub(crate) fn counters(shared: &Shared) -> Counters {
-    count(&peers_and_streams(shared))
 }
 
 type Known = (Arc<PeerState>, Streams);

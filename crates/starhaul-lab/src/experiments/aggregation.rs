@@ -120,6 +120,12 @@ impl Goodputs {
         self.together.mbit() / ceiling.max(f64::MIN_POSITIVE)
     }
 
+    /// Over all paths, per sum of what each carries alone.
+    pub fn of_all_alone(&self) -> f64 {
+        let all: f64 = self.alone.iter().map(|alone| alone.mbit()).sum();
+        self.together.mbit() / all.max(f64::MIN_POSITIVE)
+    }
+
     /// Over all paths, per best one alone.
     pub fn of_best(&self) -> f64 {
         let best = self.alone.iter().copied().max().unwrap_or_default();
@@ -128,7 +134,7 @@ impl Goodputs {
 }
 
 /// Two like paths, a fast and a slow one, and three, with round trips in every order and each loss; and what else is in [`GRID`].
-fn setups(quick: bool, seed: u64) -> Vec<AggregationSetup> {
+pub fn setups(quick: bool, seed: u64) -> Vec<AggregationSetup> {
     let setup = |pipes: Vec<Pipe>| AggregationSetup { pipes, seed };
     let few = GRID.iter().map(|(pipes, _)| setup(pipes.to_vec()));
     if quick {
@@ -184,6 +190,11 @@ pub fn columns() -> Vec<Column<Goodputs>> {
         Column::number("of_ceiling", "of ceiling", "", 3, |row: &Goodputs| {
             row.of_ceiling().into()
         })
+        .median(),
+        Column::number("of_all_alone", "of all alone", "", 3, |row: &Goodputs| {
+            row.of_all_alone().into()
+        })
+        .brief("of alone")
         .median(),
         Column::number("of_best", "of best", "", 3, |row: &Goodputs| {
             row.of_best().into()

@@ -67,7 +67,8 @@ pub fn study() -> Study {
         "Text, audio and video over two paths",
         "Two paths with 100 and 600 ms of round-trip time and each half of the bandwidth, in virtual time with the whole stack; ours with \
          known rates (dedicated) and with BBR, beside noq's multipath QUIC with New Reno, and a \
-         scheduler that knows what the links will carry and lose (oracle). Ideal is what no scheduler can exceed.",
+         scheduler that knows what the links will carry and lose (oracle). Ideal is what no scheduler can exceed: where it is less than five times \
+         a rival's QoE, the share of the oracle's tells what can be had.",
     )
     .part(
         Part::with_sessions(
@@ -105,7 +106,8 @@ pub fn study() -> Study {
 
 /// One system at one point of a figure; the name of its queue.
 type Setup = (QoeSetup, System, &'static str);
-type Row = (Setup, Classes<ClassScore>);
+/// And the QoE of the oracle at that point.
+type Row = (Setup, Classes<ClassScore>, f64);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum System {
@@ -157,7 +159,7 @@ fn rows(setup: &Setup, records: &Records) -> Result<Vec<Row>, Error> {
         System::MpQuic(controller) => setup.0.mpquic(controller),
         System::Oracle => setup.0.oracle(),
     };
-    Ok(vec![(*setup, scores?)])
+    Ok(vec![(*setup, scores?, setup.0.oracle()?.qoe())])
 }
 
 fn columns() -> Vec<Column<Row>> {
@@ -168,21 +170,33 @@ fn columns() -> Vec<Column<Row>> {
         .median()
     };
     vec![
-        Column::name("system", "system", |((_, system, _), _): &Row| {
+        Column::name("system", "system", |((_, system, _), ..): &Row| {
             system.name().into()
         }),
-        Column::name("queue", "queue", |((.., queue), _): &Row| (*queue).into()),
-        Column::count("seed", "seed", |((setup, ..), _): &Row| setup.seed.into()).dropped(),
-        Column::number("bandwidth", "bandwidth", "", 1, |((setup, ..), _): &Row| {
-            setup.bandwidth_factor.into()
-        }),
-        Column::share("loss", "loss", 2, |((setup, ..), _): &Row| {
+        Column::name("queue", "queue", |((.., queue), ..): &Row| (*queue).into()),
+        Column::count("seed", "seed", |((setup, ..), ..): &Row| setup.seed.into()).dropped(),
+        Column::number(
+            "bandwidth",
+            "bandwidth",
+            "",
+            1,
+            |((setup, ..), ..): &Row| setup.bandwidth_factor.into(),
+        ),
+        Column::share("loss", "loss", 2, |((setup, ..), ..): &Row| {
             setup.loss.into()
         }),
         Column::number("qoe", "QoE", "", 0, |row: &Row| row.1.qoe().into()).median(),
-        Column::number("ideal", "ideal", "", 0, |((setup, ..), _): &Row| {
+        Column::number("ideal", "ideal", "", 0, |((setup, ..), ..): &Row| {
             setup.ideal().into()
         })
+        .median(),
+        Column::number(
+            "of_oracle",
+            "of oracle",
+            "",
+            3,
+            |(_, scores, oracle): &Row| (scores.qoe() / oracle.max(f64::MIN_POSITIVE)).into(),
+        )
         .median(),
         share("text", "text", Class::Text),
         share("audio", "audio", Class::Audio),

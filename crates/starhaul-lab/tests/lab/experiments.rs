@@ -6,6 +6,9 @@
     reason = "a test that cannot set up its world has failed"
 )]
 
+mod aggregation;
+mod mpdtp;
+
 use std::{
     panic::resume_unwind,
     sync::atomic::{AtomicUsize, Ordering},
@@ -19,17 +22,14 @@ use starhaul_demo::{
 };
 use starhaul_lab::{
     experiments::{
-        aggregation::{self, GRID},
         cut::{self, CutResult, CutSetup, Traffic},
         dmtp::{BLOCKS_PER_STEP, DmtpSetup, LOSS_STEPS, MODES, Step, StepResult, needed_bytes},
         hard::{HardSetup, System},
-        mpdtp::{BANDWIDTH_FACTORS, LOSSES, NETEM_QUEUE, PathController, QoeSetup, SHORT_QUEUE},
     },
     kit::Records,
     workload::bulk::Bulk,
     worlds::{pipe::Pipe, stack::World},
 };
-use starhaul_link::QueueLimit;
 use starhaul_plot::Table;
 use starhaul_session::{Mode, SchedulerChoice};
 
@@ -195,139 +195,6 @@ fn as_unprotected(step: &StepResult, loss: f64) -> bool {
     (f64::from(step.on_time) - sent * share).abs() <= spread + 1.0
 }
 
-/// MPDTP fig. 4: half the bandwidth that is wanted, and up to five times as much.
-#[test]
-fn qoe_by_bandwidth() {
-    let queues = [(NETEM_QUEUE, "1000 p"), (SHORT_QUEUE, "42 kB")];
-    qoe_table(
-        &queues,
-        &BANDWIDTH_FACTORS.map(|factor| (factor, 0.0001)),
-        |setup, ours, theirs| {
-            let mut least_of_theirs = 0.95;
-            if setup.bandwidth_factor == 0.5 {
-                let text = ours.of(Class::Text).on_time_share();
-                assert!(text >= 0.99, "{setup:?}: text {text}");
-                assert!(
-                    ours.qoe() >= 0.9 * setup.ideal(),
-                    "{setup:?}: {}",
-                    ours.qoe()
-                );
-                least_of_theirs = if setup.queue == NETEM_QUEUE { 2.0 } else { 1.0 };
-            }
-            assert!(
-                ours.qoe() >= least_of_theirs * theirs.qoe(),
-                "{setup:?}: {} and {}",
-                ours.qoe(),
-                theirs.qoe()
-            );
-        },
-    );
-}
-
-/// MPDTP fig. 5: enough bandwidth, and more and more loss.
-#[test]
-fn qoe_by_loss() {
-    // With so much bandwidth nothing queues.
-    qoe_table(
-        &[(SHORT_QUEUE, "42 kB")],
-        &LOSSES.map(|loss| (5.0, loss)),
-        |setup, ours, theirs| {
-            assert!(
-                ours.qoe() >= 0.99 * theirs.qoe(),
-                "{setup:?}: {} and {}",
-                ours.qoe(),
-                theirs.qoe()
-            );
-        },
-    );
-}
-
-/// Prints QoE and shares on time for each queue and each (bandwidth factor, loss).
-fn qoe_table(
-    queues: &[(QueueLimit, &str)],
-    points: &[(f64, f64)],
-    check: impl Fn(&QoeSetup, &Classes<ClassScore>, &Classes<ClassScore>),
-) {
-    println!(
-        "{:<7} {:>6} {:>6} {:>4} {:>9} {:>7} {:>7} {:>7} {:>6}   on time, % (text audio video): dedicated | bbr | mpquic | mpquic-bbr",
-        "factor", "loss %", "queue", "seed", "dedicated", "bbr", "mpquic", "ideal", "ratio"
-    );
-    for seed in seeds(1) {
-        for &(queue, name) in queues {
-            for &(bandwidth_factor, loss) in points {
-                let duration = Duration::from_secs(10);
-                let setup = QoeSetup {
-                    bandwidth_factor,
-                    loss,
-                    queue,
-                    duration,
-                    seed,
-                };
-                let dedicated = setup
-                    .starhaul(PathController::Dedicated, &Records::default())
-                    .unwrap();
-                let bbr = setup
-                    .starhaul(PathController::Bbr, &Records::default())
-                    .unwrap();
-                let mpquic = setup.mpquic(Controller::NewReno).unwrap();
-                let strongest = setup.mpquic(Controller::Bbr).unwrap();
-                let oracle = setup.oracle().unwrap().qoe();
-                println!(
-                    "{bandwidth_factor:<7} {:>6} {name:>6} {seed:>4} {:>9.0} {:>7.0} {:>7.0} {:>7.0} {:>6.2}   {} | {} | {} | {}",
-                    loss * 100.0,
-                    dedicated.qoe(),
-                    bbr.qoe(),
-                    mpquic.qoe(),
-                    setup.ideal(),
-                    bbr.qoe() / mpquic.qoe(),
-                    shares(&dedicated),
-                    shares(&bbr),
-                    shares(&mpquic),
-                    shares(&strongest),
-                );
-                check(&setup, &dedicated, &mpquic);
-                check(&setup, &bbr, &mpquic);
-                // With the best of its controllers it is nowhere ahead.
-                for ours in [dedicated.qoe(), bbr.qoe()] {
-                    let theirs = strongest.qoe();
-                    assert!(ours >= 0.99 * theirs, "{setup:?}: {ours} and {theirs}");
-                }
-                for ours in [dedicated.qoe(), bbr.qoe()] {
-                    assert!(ours >= 0.97 * oracle, "{setup:?}: {ours} of {oracle}");
-                }
-                // The oracle, which knows the future, does not do worse than ours, and nothing does better than the ideal.
-                let ours = dedicated.qoe().max(bbr.qoe());
-                assert!(
-                    ours <= oracle + 0.01 && oracle <= setup.ideal() + 0.01,
-                    "{setup:?}: {ours} and {oracle} of {}",
-                    setup.ideal()
-                );
-            }
-        }
-    }
-}
-
-/// A bulk stream uses both paths, and never suffers from having one more.
-#[test]
-fn aggregation_grid() {
-    let setups = seeds(1).flat_map(|seed| GRID.map(|(pipes, least)| (seed, pipes, least)));
-    let rows = on_all_cores(
-        &setups.collect::<Vec<_>>(),
-        |&(seed, pipes, least_of_sum)| {
-            let pipes = pipes.to_vec();
-            let row = aggregation::AggregationSetup { pipes, seed }
-                .run(&Records::default())
-                .unwrap();
-            assert!(
-                row.of_sum() >= least_of_sum && row.of_best() >= 0.97,
-                "seed {seed}: {row:?}"
-            );
-            row
-        },
-    );
-    println!("{}", Table::of(&aggregation::columns(), &rows).text());
-}
-
 /// The session comes up over whichever path is there, and works before the other one joins.
 #[test]
 fn any_path_may_be_the_first_one_up() {
@@ -428,12 +295,6 @@ fn check_cut(setup: &CutSetup) -> ((CutSetup, CutResult), Vec<String>) {
         check(score.on_time == score.sent, class.name());
     }
     ((*setup, result), failures)
-}
-
-fn shares(classes: &Classes<ClassScore>) -> String {
-    Class::ALL
-        .map(|class| format!("{:6.2}", classes.of(class).on_time_share() * 100.0))
-        .join(" ")
 }
 
 /// Over a link that pauses and changes all that fits in time, as the oracle shows; ours loses little of it, and tells each loss.

@@ -10,10 +10,13 @@ use std::{
 };
 
 use starhaul_lab::experiments::leotp::{
-    Row, Setup, ablation, bytes, constellation, delay, fairness, hop_loss, step, switch,
+    Row, Setup, ablation, bytes, constellation, delay, fairness, hop_loss, sharing, step, switch,
 };
 
-const SEEDS: [u64; 3] = [1, 2, 3];
+/// Of which a goal holds in the median.
+const SEEDS: [u64; 10] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10];
+/// Of the orders of table II, whose rows are far more apart than seeds.
+const FEW_SEEDS: [u64; 3] = [1, 2, 3];
 
 type Part = fn(bool, u64, &[&'static str]) -> Vec<Setup>;
 
@@ -143,20 +146,23 @@ const GOALS: &[(&str, Of, Figure, Bound)] = &[
     ("constellation", To("Paris"), MeanMs, Below(76.57)),
     ("constellation", To("New York"), OfCeiling, AtLeast(0.99)),
     ("constellation", To("New York"), MeanMs, Below(118.64)),
-    // Not of the table: what the sender sends in all at 2 %, and that repairs come 1.5 round trips of a hop later at most.
+    // Not of the table: what the sender sends in all at 2 %, that repairs come 1.5 round trips of a hop later at most, and what the link to the
+    // source carries of 50 MB for ten requesters.
     ("bytes", Loss(0.02), SentMb, AtMost(1.025 * ONCE_MB)),
     ("delay", Loss(0.002), LateExtraMs, AtMost(30.0)),
     ("delay", Loss(0.01), LateExtraMs, AtMost(30.0)),
     ("delay", Loss(0.02), LateExtraMs, AtMost(30.0)),
+    ("sharing", Only, SentMb, AtMost(1.1 * 50.0)),
 ];
 
-static PARTS: [(&str, Part); 7] = [
+static PARTS: [(&str, Part); 8] = [
     ("constellation", constellation),
     ("step", step),
     ("hop-loss", hop_loss),
     ("switch", switch),
     ("delay", delay),
     ("bytes", bytes),
+    ("sharing", sharing),
     ("fairness", fairness),
 ];
 
@@ -192,11 +198,12 @@ fn median(runs: &[Made], seeds: &[u64], (part, of): (&str, Of), figure: Figure) 
     let mut figures = figures.collect::<Option<Vec<f64>>>()?;
     assert_eq!(figures.len(), seeds.len(), "{part} {of:?}");
     figures.sort_by(f64::total_cmp);
-    Some(figures[seeds.len() / 2])
+    let (below, above) = ((figures.len() - 1) / 2, figures.len() / 2);
+    Some(f64::midpoint(figures[below], figures[above]))
 }
 
 #[test]
-#[ignore = "it takes a quarter of an hour: STARHAUL_CI_LONG=1 .ci/run"]
+#[ignore = "it takes an hour on two processors: STARHAUL_CI_LONG=1 .ci/run"]
 fn every_goal_of_the_table_holds() {
     let of_part = |(name, part): &(&'static str, Part)| {
         let setups = SEEDS.iter().flat_map(|seed| part(false, *seed, &["leotp"]));
@@ -228,23 +235,36 @@ fn each_goal_is_of_a_run_that_is_made() {
     }
 }
 
-/// Rows A to D of table II by the published rule.
-const ROWS: [&str; 4] = [
+/// Where the paths of table II lead.
+const STATIONS: [&str; 3] = ["Hong Kong", "Paris", "New York"];
+
+/// Rows A to D of table II by the published rule, and by ours.
+const PUBLISHED_ROWS: [&str; 4] = [
     "leotp-published-untold",
     "leotp-published-no-cache-untold",
     "leotp-published-e2e-control-untold",
     "leotp-published-neither-untold",
 ];
+const OUR_ROWS: [&str; 4] = [
+    "leotp",
+    "leotp-no-cache",
+    "leotp-e2e-control",
+    "leotp-neither",
+];
 
-/// The rows to a station, in the median of these seeds: Mbit/s and ms.
-fn rows_to(station: &'static str, seeds: &[u64]) -> ([f64; 4], [f64; 4], String) {
-    let of_seed = |seed: &u64| ablation(false, *seed, &ROWS);
+/// These rows to a station, in the median of these seeds: Mbit/s and ms.
+fn rows_to(
+    rows: [&'static str; 4],
+    station: &'static str,
+    seeds: &[u64],
+) -> ([f64; 4], [f64; 4], String) {
+    let of_seed = |seed: &u64| ablation(false, *seed, &rows);
     let setups = seeds.iter().flat_map(of_seed);
     let setups = setups.filter(|setup| setup.to == station);
     let setups: Vec<_> = setups.map(|setup| (setup.system, setup)).collect();
     let runs = run(&setups);
     let of = |figure| {
-        ROWS.map(|row| median(&runs, seeds, (row, To(station)), figure).expect("it was measured"))
+        rows.map(|row| median(&runs, seeds, (row, To(station)), figure).expect("it was measured"))
     };
     let (goodput, delay) = (of(GoodputMbps), of(MeanMs));
     let told = format!("to {station}: {goodput:.2?} Mbit/s, {delay:.1?} ms, seeds {seeds:?}");
@@ -256,7 +276,8 @@ fn rows_to(station: &'static str, seeds: &[u64]) -> ([f64; 4], [f64; 4], String)
 /// Kong, control from end to end loses nothing by the published rule, so the whole time counts.
 #[test]
 fn the_published_rule_loses_by_each_means_that_is_left_out() {
-    let ([a, b, c, d], [after_a, after_b, after_c, after_d], told) = rows_to("Hong Kong", &[1]);
+    let ([a, b, c, d], [after_a, after_b, after_c, after_d], told) =
+        rows_to(PUBLISHED_ROWS, "Hong Kong", &[1]);
     assert!(a > b && b > c.max(d), "{told}");
     assert!(
         after_c < after_d && after_d < after_a && after_a < after_b,
@@ -268,10 +289,27 @@ fn the_published_rule_loses_by_each_means_that_is_left_out() {
 #[test]
 #[ignore = "it takes ten minutes: STARHAUL_CI_LONG=1 .ci/run"]
 fn the_published_rule_loses_by_each_means_over_each_path() {
-    for station in ["Hong Kong", "Paris", "New York"] {
-        let ([a, b, c, d], [after_a, after_b, after_c, after_d], told) = rows_to(station, &SEEDS);
+    for station in STATIONS {
+        let ([a, b, c, d], [after_a, after_b, after_c, after_d], told) =
+            rows_to(PUBLISHED_ROWS, station, &FEW_SEEDS);
         assert!(a > b && b > c.max(d), "{told}");
         assert!(c > d || station == "Paris", "{told}");
+        assert!(
+            after_c < after_d && after_c < after_a && after_a < after_b,
+            "{told}"
+        );
+    }
+}
+
+/// By our rule each means that is left out costs throughput, both cost more than one, and repairs from end to end come latest. That control from end to
+/// end costs less than they do is not the published order.
+#[test]
+#[ignore = "it takes ten minutes: STARHAUL_CI_LONG=1 .ci/run"]
+fn our_rule_loses_by_each_means_over_each_path() {
+    for station in STATIONS {
+        let ([a, b, c, d], [after_a, after_b, after_c, after_d], told) =
+            rows_to(OUR_ROWS, station, &FEW_SEEDS);
+        assert!(a > b.max(c) && b.min(c) > d, "{told}");
         assert!(
             after_c < after_d && after_c < after_a && after_a < after_b,
             "{told}"

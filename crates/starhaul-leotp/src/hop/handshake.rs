@@ -17,8 +17,8 @@ use crate::{
 /// The first wait for an answer; each further one is twice as long, up to [`LONGEST`].
 const FIRST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(2);
-/// Hellos that answer others leave this far apart at least.
-const ANSWERS: Duration = Duration::from_millis(5);
+/// What answers hellos leaves this far apart at least.
+pub(super) const ANSWERS: Duration = Duration::from_millis(5);
 /// And those that ask whether a neighbour that is heard has begun a new life, since a packet came that may as well be forged.
 const DOUBTS: Duration = Duration::from_secs(1);
 /// Former lives that are remembered: as many programs with one key are told from one that begins anew, and one more.

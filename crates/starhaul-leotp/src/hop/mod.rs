@@ -25,7 +25,7 @@ pub(crate) use arrivals::{Arrival, Arrivals};
 use beginning::Beginning;
 pub(crate) use departures::{Carried, Departures};
 use handles::Handles;
-use handshake::{Handshake, Heard, Session};
+use handshake::{ANSWERS, Handshake, Heard, Session};
 use pace::Pace;
 use queue::SendQueue;
 use rtt::RoundTrips;
@@ -263,7 +263,9 @@ impl Hop {
                 self.expect_from(hello.first_number);
                 // The neighbour may not know yet that this end has the keys, or with which numbers it sends: any packet shows it.
                 self.shows_number = true;
-                self.send_control_by(now);
+                // One that was recorded asks as often as it is sent.
+                let answered = self.control_sent_at.map(|sent| sent + ANSWERS);
+                self.send_control_by(answered.map_or(now, |at| at.max(now)));
                 Some(false)
             }
             Heard::New(session, rtt) => {

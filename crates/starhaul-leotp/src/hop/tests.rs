@@ -126,6 +126,27 @@ fn a_new_life_that_takes_a_neighbour_for_a_forger_asks_it() {
     }
 }
 
+/// A hello of the present life that was recorded had a packet leave each time that it came.
+#[test]
+fn a_hello_that_comes_again_and_again_is_answered_two_hundred_times_a_second() {
+    let start = Instant::now();
+    let (mut a, mut b) = (hop(start, 1), hop(start, 2));
+    meet(start, &mut a, &mut b);
+    let later = start + Duration::from_secs(2);
+    a.prompt_hello(later);
+    let hello = a.poll_hello(later).unwrap();
+    let mut answers = 0;
+    for millis in 0..1000 {
+        let now = later + Duration::from_millis(millis);
+        assert_eq!(b.handle_hello(now, &hello), Some(false));
+        while b.is_control_due(now) {
+            b.write_control(now, &[], &mut Vec::new());
+            answers += 1;
+        }
+    }
+    assert!((100..=201).contains(&answers), "{answers}");
+}
+
 /// Each forged packet had a hello leave before all else, two hundred a second.
 #[test]
 fn forged_packets_make_neighbours_that_hear_each_other_send_few_hellos() {

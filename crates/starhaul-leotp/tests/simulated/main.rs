@@ -8,5 +8,6 @@ mod fast_hops;
 mod late_hosts;
 mod reconfigurations;
 mod restarts;
+mod shared_links;
 mod streams_path;
 mod windows;

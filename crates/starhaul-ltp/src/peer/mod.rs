@@ -370,7 +370,7 @@ impl Peer {
         });
     }
 
-    /// Cancels a block being received (RFC 5326 §4.3).
+    /// Cancels a block being received (RFC 5326 §4.2).
     pub(crate) fn cancel_receive(
         &mut self,
         cx: &mut Context<'_>,

@@ -1,9 +1,8 @@
 //! The columns of the linear program: every strategy of every demand that may be worth something, with what it delivers, loads and costs.
 
-use super::{
-    losses::{Losses, remaining_losses},
-    model::{CodeSize, Demand, OfferedPath, Problem, Strategy},
-};
+use starhaul_fec::{Losses, remaining_losses};
+
+use super::model::{CodeSize, Demand, OfferedPath, Problem, Strategy};
 
 /// Losses below this cannot be measured, and would span too many orders of magnitude.
 const LEAST_LOSS: f64 = 1e-6;

@@ -36,17 +36,17 @@
 //! ```
 
 mod columns;
-mod losses;
 mod model;
 mod plan;
 mod quick;
 mod solve;
 
-pub use losses::Losses;
 pub use model::{CodeSize, Demand, OfferedPath, OptimizerError, Problem, Protection, Strategy};
 pub use plan::{Plan, Share, StreamPlan};
 pub use quick::{plan_quickly, plan_quickly_in_bursts};
 pub use solve::optimize;
+/// What plans count losses by.
+pub use starhaul_fec::Losses;
 
 #[cfg(test)]
 mod tests;

@@ -87,7 +87,11 @@ impl Pages {
         if count == 0 {
             return None;
         }
-        let taken = page.bytes.split_to(count).freeze();
+        let taken = match count == page.bytes.len() {
+            // A part would share its memory with what is left, which takes an allocation.
+            true => std::mem::take(&mut page.bytes).freeze(),
+            false => page.bytes.split_to(count).freeze(),
+        };
         page.start += count;
         page.unread -= count;
         if page.unread == 0 {

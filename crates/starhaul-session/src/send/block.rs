@@ -6,6 +6,7 @@ use bytes::Bytes;
 use starhaul_fec::{Codec, FecError};
 use starhaul_paths::PathId;
 
+use super::few::Few;
 use crate::{
     facts::Purpose,
     item::{BlockKey, FragmentId},
@@ -62,7 +63,7 @@ struct Code {
     data_count: u8,
     redundancy_count: u8,
     redundancy: Vec<Bytes>,
-    fragments: Vec<FragmentState>,
+    fragments: Few<FragmentState>,
     acked: usize,
     in_flight: usize,
     /// Data that never left yet.
@@ -108,7 +109,7 @@ pub(crate) struct SendBlock {
     pub(crate) queries: u8,
     /// One of them waits to leave.
     pub(crate) query_waits: bool,
-    codes: Vec<Code>,
+    codes: Few<Code>,
     largest_fragment: usize,
     /// How often it was cut anew.
     cut: u8,
@@ -119,7 +120,7 @@ pub(crate) struct SendBlock {
     retransmit: VecDeque<FragmentId>,
     copies: VecDeque<FragmentId>,
     /// Data fragments by path, to tell where most of the block went.
-    carried: Vec<(PathId, usize)>,
+    carried: Few<(PathId, usize)>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -162,7 +163,7 @@ impl SendBlock {
             has_arrived: false,
             queries: 0,
             query_waits: false,
-            codes: Vec::new(),
+            codes: Few::None,
             largest_fragment: 0,
             cut: 0,
             fresh: Cursor {
@@ -173,7 +174,7 @@ impl SendBlock {
             retransmit: VecDeque::new(),
             copies: VecDeque::new(),
             counted: 0,
-            carried: Vec::new(),
+            carried: Few::None,
         }
     }
 
@@ -683,7 +684,7 @@ impl Code {
             data_count: cut.data_count,
             redundancy_count,
             redundancy: Vec::new(),
-            fragments: vec![FragmentState::default(); total],
+            fragments: Few::repeated(FragmentState::default(), total),
             acked: 0,
             in_flight: 0,
             unsent: usize::from(cut.data_count),

@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use starhaul_paths::PathId;
 
+use super::few::Few;
 use crate::paths::{LAST_RESORT, Path, Paths};
 
 /// What a block needs, and by when.
@@ -15,17 +16,20 @@ pub(super) struct Cargo {
 }
 
 /// Paths, and the share of the data that each carries.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Carriers(Vec<(PathId, f64)>);
+#[derive(Clone, Debug)]
+pub(super) struct Carriers(Few<(PathId, f64)>);
 
 impl Carriers {
     /// Of a block whose first fragment leaves over `first`. Others take a part as the rules have it (`rules::takes_data`): what arrives over
     /// them before the last of it would over `first`, but for the last resort, and for dearer ones while `first` brings all in time.
     pub(super) fn of(now: Instant, paths: &Paths, first: PathId, cargo: Cargo) -> Self {
-        let alone = Self(vec![(first, 1.0)]);
+        let alone = Self(Few::One((first, 1.0)));
         let Some(main) = paths.get(first) else {
             return alone;
         };
+        if paths.len() == 1 {
+            return alone;
+        }
         let arrival = |path: &Path, bytes| path.monitor.predict_arrival(now, 0, bytes);
         let whole = arrival(main, cargo.bytes);
         let is_enough = whole <= cargo.deadline;
@@ -66,7 +70,7 @@ impl Carriers {
             let share = (end - begins) * rate / cargo.bytes.max(1) as f64;
             (share > 0.0).then_some((id, share))
         });
-        Self(shares.collect())
+        Self(Few::Many(shares.collect()))
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (PathId, f64)> + '_ {

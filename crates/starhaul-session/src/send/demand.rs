@@ -84,6 +84,9 @@ impl Demand {
     fn advance(&mut self, now: Instant) {
         let slot = self.slot_at(now);
         let steps = slot.saturating_sub(self.slot).min(SLOTS.into());
+        if steps == 0 {
+            return;
+        }
         for step in 0..steps {
             let stale = self.index(slot - step);
             for slots in self.offered.values_mut() {

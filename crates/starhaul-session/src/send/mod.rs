@@ -7,6 +7,7 @@ pub(crate) mod bytes_out;
 mod carriers;
 mod chances;
 pub(crate) mod demand;
+mod few;
 mod lost;
 mod outlook;
 pub(crate) mod pick;
@@ -14,10 +15,11 @@ pub(crate) mod queue;
 mod redundancy;
 
 use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
+    collections::{BTreeSet, VecDeque},
     time::{Duration, Instant},
 };
 
+use rustc_hash::FxHashMap;
 use starhaul_fec::Codec;
 use starhaul_paths::PathId;
 use starhaul_units::Bandwidth;
@@ -49,10 +51,13 @@ const LEAST_GRACE: Duration = Duration::from_millis(100);
 const LEAST_QUERIES: u8 = 6;
 /// … and at most once in this time.
 const LEAST_QUERY_INTERVAL: Duration = Duration::from_millis(20);
+/// Room for so many blocks is kept when all have ended.
+const MOST_IDLE_ROOM: usize = 4096;
 
 #[derive(Debug)]
 pub(crate) struct BlocksOut {
-    blocks: BTreeMap<BlockKey, SendBlock>,
+    /// Each is looked up many times on its way. Their numbers are ours: a peer cannot make them collide.
+    blocks: FxHashMap<BlockKey, Box<SendBlock>>,
     queue: BlockQueue,
     order: Order,
     aside: Aside,
@@ -68,7 +73,7 @@ pub(crate) struct BlocksOut {
     max_fragment_bytes: usize,
     pub(crate) held_bytes: usize,
     /// Blocks that ended since last asked.
-    pub(crate) ended: Vec<(SendBlock, Outcome)>,
+    pub(crate) ended: Vec<(Box<SendBlock>, Outcome)>,
     /// The most that was asked for when a block was given up, or set aside, for want of capacity.
     pub(crate) overloaded: Option<Bandwidth>,
 }
@@ -85,7 +90,7 @@ pub(crate) enum Asked {
 impl BlocksOut {
     pub(crate) fn new(now: Instant, priority_weight: f64, max_fragment_bytes: usize) -> Self {
         Self {
-            blocks: BTreeMap::new(),
+            blocks: FxHashMap::default(),
             queue: BlockQueue::default(),
             order: Order::default(),
             aside: Aside::default(),
@@ -116,17 +121,17 @@ impl BlocksOut {
         self.held_bytes += block.counted;
         block.timer = chances::next_timer(now, paths, &block);
         self.expiry.insert((block.timer.0, block.timer.1, key));
-        self.blocks.insert(key, block);
+        self.blocks.insert(key, Box::new(block));
         self.requeue(now, key);
         self.expire(now, paths);
     }
 
     pub(crate) fn get(&self, key: BlockKey) -> Option<&SendBlock> {
-        self.blocks.get(&key)
+        self.blocks.get(&key).map(Box::as_ref)
     }
 
     pub(crate) fn get_mut(&mut self, key: BlockKey) -> Option<&mut SendBlock> {
-        self.blocks.get_mut(&key)
+        self.blocks.get_mut(&key).map(Box::as_mut)
     }
 
     /// `key` is useless without `on`; false when `on` has ended.
@@ -227,8 +232,8 @@ impl BlocksOut {
 
     /// Ends a block, and with it, unless it was delivered, the blocks that depend on it.
     pub(crate) fn end(&mut self, now: Instant, key: BlockKey, outcome: Outcome) {
-        let mut ending = vec![(key, outcome)];
-        while let Some((key, outcome)) = ending.pop() {
+        let (mut next, mut ending) = (Some((key, outcome)), Vec::new());
+        while let Some((key, outcome)) = next.take().or_else(|| ending.pop()) {
             self.unqueue(key);
             let Some(mut block) = self.blocks.remove(&key) else {
                 continue;
@@ -250,6 +255,9 @@ impl BlocksOut {
             }
             self.ended.push((block, outcome));
         }
+        if self.blocks.is_empty() && self.blocks.capacity() > MOST_IDLE_ROOM {
+            self.blocks.shrink_to(MOST_IDLE_ROOM / 2);
+        }
         if self.queue.is_empty() {
             self.busy_since = None;
         } else {
@@ -257,13 +265,11 @@ impl BlocksOut {
         }
     }
 
-    /// All blocks, or those of one stream.
-    pub(crate) fn keys(&self, stream: Option<crate::types::StreamId>) -> Vec<BlockKey> {
-        self.blocks
-            .keys()
-            .copied()
-            .filter(|key| stream.is_none_or(|stream| stream == key.0))
-            .collect()
+    /// All blocks, in order of their streams and numbers.
+    pub(crate) fn keys(&self) -> Vec<BlockKey> {
+        let mut keys: Vec<_> = self.blocks.keys().copied().collect();
+        keys.sort_unstable();
+        keys
     }
 
     pub(crate) fn waits(&self) -> bool {
@@ -298,28 +304,31 @@ impl BlocksOut {
             fragment: fragment_bytes(block, Some(capacity)),
             deadline: block.deadline,
         };
-        let carriers = Carriers::of(now, paths, path, cargo);
-        // The paths that are left now may not carry a retransmission in time that a plan counts on.
-        let may_repair = is_overloaded || has_time_for_rounds(1, block, now, paths, &carriers);
         let planned = scheduler.coding(class_of(block), path);
-        let planned = planned.filter(|planned| may_repair || !planned.counts_on_retransmission);
-        let coding_rate = planned.map_or(block.max_coding_rate, |planned| {
-            planned.rate.min(block.max_coding_rate)
+        // Without redundancy nothing depends on who carries the data.
+        let carriers =
+            (block.mode.codes() && any_loses(paths)).then(|| Carriers::of(now, paths, path, cargo));
+        let rule = carriers.as_ref().map(|carriers| {
+            // The paths that are left now may not carry a retransmission in time that a plan counts on.
+            let may_repair = is_overloaded || has_time_for_rounds(1, block, now, paths, carriers);
+            let planned = planned.filter(|planned| may_repair || !planned.counts_on_retransmission);
+            let coding_rate = planned.map_or(block.max_coding_rate, |planned| {
+                planned.rate.min(block.max_coding_rate)
+            });
+            let repairs = block.mode.retransmits() && may_repair;
+            let plan = starhaul_fec::plan(block.data.len(), capacity, block.max_coding_rate);
+            let codes = plan.map_or(1, |plan| plan.codes().len());
+            redundancy_rule(
+                paths,
+                path,
+                carriers,
+                (coding_rate, codes),
+                is_overloaded,
+                repairs,
+                (now, cargo),
+            )
         });
-        let repairs = block.mode.retransmits() && may_repair;
-        let plan = starhaul_fec::plan(block.data.len(), capacity, block.max_coding_rate);
-        let codes = plan.map_or(1, |plan| plan.codes().len());
-        let redundancy_for = redundancy_rule(
-            paths,
-            path,
-            &carriers,
-            (coding_rate, codes),
-            is_overloaded,
-            repairs,
-            (now, cargo),
-        );
-        // Where the paths carry less than is asked for, redundancy takes the place of other blocks.
-        let rounds = if is_overloaded { 1 } else { ROUNDS_TO_SPARE };
+        let redundancy_for = |data_count: u8| rule.as_ref().map_or(0, |rule| rule(data_count));
         if block
             .split(&mut self.codec, capacity, redundancy_for)
             .is_err()
@@ -330,8 +339,12 @@ impl BlocksOut {
         self.held_bytes -= block.counted;
         block.counted = block.memory();
         self.held_bytes += block.counted;
-        block.redundancy_is_urgent =
-            !block.mode.retransmits() || !has_time_for_rounds(rounds, block, now, paths, &carriers);
+        if let Some(carriers) = &carriers {
+            // Where the paths carry less than is asked for, redundancy takes the place of other blocks.
+            let rounds = if is_overloaded { 1 } else { ROUNDS_TO_SPARE };
+            block.redundancy_is_urgent = !block.mode.retransmits()
+                || !has_time_for_rounds(rounds, block, now, paths, carriers);
+        }
         true
     }
 
@@ -364,7 +377,7 @@ impl BlocksOut {
     /// may, which cannot be sent again any more once a loss is known, leave once more now.
     pub(crate) fn on_silence(&mut self, now: Instant, paths: &Paths) {
         let overload = Overload::of(self, now, paths);
-        for key in self.keys(None) {
+        for key in self.keys() {
             let Some(block) = self.blocks.get_mut(&key) else {
                 continue;
             };
@@ -584,6 +597,13 @@ pub(crate) fn offer_of(block: &SendBlock) -> Offer {
 fn fits(block: &SendBlock, max_datagram: usize) -> bool {
     let largest = block.largest_fragment();
     largest.is_none_or(|largest| largest + FRAGMENT_HEADER_BYTES <= max_datagram)
+}
+
+/// Whether any path has lost anything of late, or is told of losses: where none has, no block gets redundancy.
+fn any_loses(paths: &Paths) -> bool {
+    paths
+        .iter()
+        .any(|(_, path)| path.monitor.loss().feared() > 0.0)
 }
 
 /// No path that is worth sending on carries the block's fragments: they became narrower, or the wide ones are gone.

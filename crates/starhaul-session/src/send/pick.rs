@@ -180,7 +180,7 @@ impl BlocksOut {
             }
             for (key, room) in hopeless {
                 // Its acknowledgement may still come.
-                if self.blocks.get(&key).is_some_and(SendBlock::may_be_whole) {
+                if self.get(key).is_some_and(SendBlock::may_be_whole) {
                     self.unqueue(key);
                 } else if !room.is_some_and(|room| self.set_aside(now, key, room, paths)) {
                     self.give_up(now, key, paths);

@@ -170,8 +170,14 @@ impl BlockQueue {
     }
 
     /// The first `most` blocks of each class by rising weight, lazily: `weigh` is asked for the head of each class and then for each
-    /// next in turn.
-    pub(crate) fn ranked<W: Fn(BlockKey) -> f64>(&self, most: usize, weigh: W) -> Ranked<'_, W> {
+    /// next in turn. Those of a class keep their order, so that one class alone is not weighed.
+    pub(crate) fn ranked<W: Fn(BlockKey) -> f64>(
+        &self,
+        most: usize,
+        weigh: W,
+    ) -> Ranked<'_, impl Fn(BlockKey) -> f64> {
+        let is_alone = self.classes.len() == 1;
+        let weigh = move |key: BlockKey| if is_alone { 0.0 } else { weigh(key) };
         let heads = self
             .classes
             .values()
@@ -270,6 +276,23 @@ mod tests {
     fn more_important_goes_first_at_equal_slack_and_tighter_at_equal_importance() {
         assert!(weight(0.5, false, 1, 3, 1.0, 0.5) < weight(0.5, false, 2, 3, 1.0, 0.5));
         assert!(weight(0.4, false, 2, 3, 1.0, 0.5) < weight(0.5, false, 2, 3, 1.0, 0.5));
+    }
+
+    #[test]
+    fn one_class_alone_keeps_its_order_and_two_go_by_weight() {
+        let now = Instant::now();
+        let key = |number| (StreamId(1), number);
+        let mut queue = BlockQueue::default();
+        for number in 0..4 {
+            let deadline = now + Duration::from_millis(number);
+            queue.insert((1, 5, deadline), key(number));
+        }
+        let backwards = |(_, number): BlockKey| -(number as f64);
+        let alone: Vec<_> = queue.ranked(3, backwards).collect();
+        assert_eq!(alone, [0, 1, 2].map(key));
+        queue.insert((2, 5, now), key(9));
+        let both: Vec<_> = queue.ranked(3, backwards).collect();
+        assert_eq!(both, [9, 0, 1, 2].map(key));
     }
 
     #[test]

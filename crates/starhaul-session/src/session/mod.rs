@@ -355,7 +355,7 @@ impl Session {
     /// The session ends: every block that has not ended fails, and nothing is sent any more.
     pub fn close(&mut self, now: Instant) {
         self.advance(now);
-        for key in self.blocks_out.keys(None) {
+        for key in self.blocks_out.keys() {
             self.blocks_out.end(now, key, crate::types::Outcome::Failed);
         }
         self.settle();

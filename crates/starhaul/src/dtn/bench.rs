@@ -8,11 +8,14 @@ use std::{
 
 use anyhow::Context as _;
 use clap::ValueEnum;
-use starhaul_dtn::bench::{self, LARGE_BYTES, Options, Place, Report, SMALL_BYTES};
+use starhaul_dtn::bench::{self, LARGE_BYTES, Options, Place, Report, Row, SMALL_BYTES};
 
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::output::{print, spinner};
+use crate::{
+    goals::{self, Bound, Goal},
+    output::{print, spinner},
+};
 
 #[derive(clap::Args)]
 pub(super) struct Arguments {
@@ -25,12 +28,16 @@ pub(super) struct Arguments {
     /// How often all is measured, after a first time that does not count; medians are told
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: u32,
-    /// Only nodes that keep bundles there
+    /// Only nodes that keep bundles there [default: memory,unsynced,disk]
     #[arg(long, value_enum, value_delimiter = ',')]
     storage: Vec<Storage>,
     /// Folder that is made for the stores on disk, and removed; it must not be there [default: one in the folder for temporary files]
     #[arg(long, value_name = "DIR")]
     folder: Option<PathBuf>,
+    /// Compare with the goals for two cores, and end with exit code 1 if one is missed: bundles of 1 MB at 90 % of LTP's own rate, and 20000 of
+    /// 1 KB per second, wherever they are kept
+    #[arg(long)]
+    check: bool,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -44,6 +51,8 @@ enum Storage {
     Unsynced,
     /// On disk, and there before a bundle is taken
     Disk,
+    /// The same with SQLite and a file for each bundle: it commits one by one, so take fewer, as --small 2000
+    Sqlite,
 }
 
 impl From<Storage> for Place {
@@ -52,6 +61,7 @@ impl From<Storage> for Place {
             Storage::Memory => Self::Memory,
             Storage::Unsynced => Self::Unsynced,
             Storage::Disk => Self::Disk,
+            Storage::Sqlite => Self::Sqlite,
         }
     }
 }
@@ -87,9 +97,35 @@ pub(super) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     };
     progress.finish_and_clear();
     let report = report?;
-    match arguments.json {
-        true => print(format!("{}\n", serde_json::to_string(&report)?)),
-        false => print(table(&report)),
+    let goals = arguments.check.then(|| goals(&report));
+    let goals = goals.as_deref();
+    let printed = print(match arguments.json {
+        true => goals::json(&report, goals)?,
+        false => table(&report) + &goals.map(goals::lines).unwrap_or_default(),
+    });
+    // Whether or not the output is read.
+    goals.map_or(Ok(()), goals::judge).and(printed)
+}
+
+/// What nodes should reach, wherever they keep their bundles.
+fn goals(report: &Report) -> Vec<Goal> {
+    let of_row = |row: &Row| {
+        let name = name(row.place);
+        let (share, rate) = (row.share_of_ltp, row.small_per_s);
+        [
+            Goal::new(name, "share_of_ltp", share, Bound::AtLeast(0.9)),
+            Goal::new(name, "small_per_s", rate, Bound::AtLeast(20_000.0)),
+        ]
+    };
+    report.rows.iter().flat_map(of_row).collect()
+}
+
+fn name(place: Place) -> &'static str {
+    match place {
+        Place::Memory => "memory",
+        Place::Unsynced => "unsynced",
+        Place::Disk => "disk",
+        Place::Sqlite => "sqlite",
     }
 }
 
@@ -154,11 +190,7 @@ fn table(report: &Report) -> String {
         "CPU us"
     );
     for row in &report.rows {
-        let place = match row.place {
-            Place::Memory => "memory",
-            Place::Unsynced => "unsynced",
-            Place::Disk => "disk",
-        };
+        let place = name(row.place);
         let disk = row.disk_gbit_per_s;
         let disk = disk.map_or("-".to_owned(), |rate| format!("{rate:.2}"));
         text += &format!(
@@ -173,4 +205,37 @@ fn table(report: &Report) -> String {
         );
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_figures_of_each_store_are_judged() {
+        let row = |place, share_of_ltp, small_per_s| Row {
+            place,
+            large: 300,
+            gbit_per_s: 10.0,
+            share_of_ltp,
+            disk_gbit_per_s: None,
+            cpu_us: 1.0,
+            small: 100_000,
+            small_per_s,
+            small_cpu_us: 1.0,
+        };
+        let is_met = |on_disk| {
+            let report = Report {
+                ltp_gbit_per_s: 11.0,
+                ltp_cpu_us: 1.0,
+                rows: vec![row(Place::Memory, 0.9, 20_000.0), on_disk],
+            };
+            let goals = goals(&report);
+            assert_eq!(goals.len(), 4);
+            goals::judge(&goals).is_ok()
+        };
+        assert!(is_met(row(Place::Disk, 0.9, 20_000.0)));
+        assert!(!is_met(row(Place::Disk, 0.89, 20_000.0)));
+        assert!(!is_met(row(Place::Disk, 0.9, 19_999.0)));
+    }
 }

@@ -1,6 +1,7 @@
 //! What `--explain` prints: every value in use, and why it is that.
 
 use starhaul_ltp::{EngineConfig, Explained, NumberWidth, PeerConfig};
+use starhaul_net::{HostMemory, host_memory};
 use starhaul_transfer::{CHUNK_BYTES, verdict_awaited};
 
 use super::{FIRST_RANDOM, Link, MOST_PEERS, Sending};
@@ -32,7 +33,7 @@ pub(super) fn sender(link: &Link, config: &PeerConfig, sending: Sending) -> anyh
         false => row(
             "under way",
             format!("{} bytes", sending.under_way),
-            "what leaves in four light times and the margin, 64 MiB at least, a quarter of this host's memory at most",
+            "what leaves in four light times and the margin, 64 MiB at least, a quarter at most of the memory that this host or its control group allows",
         ),
     });
     rows.push(match link.one_way {
@@ -83,7 +84,7 @@ pub(super) fn receiver(
         row(
             "receive memory of all",
             format!("{} bytes", engine.receive_memory),
-            "a quarter of this host's memory, 8 GiB at most: whoever sends may begin blocks without end",
+            reason_of_memory(host_memory()),
         ),
         match link.one_way {
             true => row(
@@ -139,8 +140,8 @@ fn of_link(link: &Link, config: &PeerConfig) -> Vec<Explained> {
         ),
         row(
             "longest block",
-            format!("{} bytes", config.block_bytes),
-            "from the other end; one that is longer is refused when that is known",
+            format!("{} bytes", config.longest_block(config.receive_memory)),
+            "from the other end, 1 GiB or what fits into the receive memory; one that is longer is refused when that is known",
         ),
         row(
             "key",
@@ -148,6 +149,21 @@ fn of_link(link: &Link, config: &PeerConfig) -> Vec<Explained> {
             "given; segments without its signature are dropped (RFC 5327)",
         ),
     ]
+}
+
+/// Why received blocks have the memory that they have.
+fn reason_of_memory(memory: Option<HostMemory>) -> &'static str {
+    match memory {
+        Some(HostMemory {
+            is_limited: true, ..
+        }) => {
+            "a quarter of what the control group of this process allows, from 64 MiB to 8 GiB: whoever sends may begin blocks without end"
+        }
+        Some(_) => {
+            "a quarter of this host's memory, from 64 MiB to 8 GiB: whoever sends may begin blocks without end"
+        }
+        None => "8 GiB: this host does not tell how much memory it has",
+    }
 }
 
 fn row(name: &'static str, value: String, reason: &'static str) -> Explained {

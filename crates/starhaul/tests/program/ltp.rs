@@ -14,6 +14,9 @@ use std::{
     time::Duration,
 };
 
+use serde_json::Value;
+use starhaul_needs::{Need, skip};
+
 use crate::program::{Running, path, run, starhaul, text, wait_for};
 
 /// A receiver of one file, and its address.
@@ -328,6 +331,33 @@ fn every_value_is_explained() {
     }
 }
 
+/// A link of a gigabit over ten minutes has far more under way than a host has memory.
+#[test]
+fn received_blocks_take_a_quarter_of_the_hosts_memory_at_most() {
+    let told = fs::read_to_string("/proc/meminfo").unwrap();
+    let total = told.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    let total = total.unwrap().trim().trim_end_matches(" kB");
+    let total = total.parse::<u64>().unwrap() << 10;
+    let link = ["--light-time", "600s", "--rate", "1gbit", "--explain"];
+    let receive = ["ltp", "receive", "--into", "/nonexistent/folder"];
+    let explained = run(&[&receive[..], &link].concat());
+    assert_eq!(explained.status.code(), Some(0));
+    let said = text(&explained.stdout);
+    let bytes = |name: &str| -> u64 {
+        let line = said.lines().find(|line| line.starts_with(name)).unwrap();
+        let mut words = line.split_whitespace();
+        words.find_map(|word| word.parse().ok()).unwrap()
+    };
+    let of_all = bytes("receive memory of all");
+    let most = (total / 4).clamp(64 << 20, 8 << 30);
+    assert!((64 << 20..=most).contains(&of_all), "{said}");
+    assert_eq!(bytes("receive memory  "), of_all, "{said}");
+    assert!(bytes("longest block") < of_all, "{said}");
+    for reason in ["quarter of", "host's memory"] {
+        assert!(said.contains(reason), "{said}");
+    }
+}
+
 #[test]
 fn defaults_are_explained_without_doing_anything() {
     let explained = run(&[
@@ -347,6 +377,18 @@ fn defaults_are_explained_without_doing_anything() {
     }
 }
 
+/// The names of an object's fields.
+fn keys(value: &Value) -> String {
+    let mut keys: Vec<&str> = value
+        .as_object()
+        .unwrap()
+        .keys()
+        .map(String::as_str)
+        .collect();
+    keys.sort_unstable();
+    keys.join(" ")
+}
+
 #[test]
 fn the_benchmark_prints_ceilings_and_rows() {
     let bench = run(&[
@@ -361,12 +403,7 @@ fn the_benchmark_prints_ceilings_and_rows() {
         "--json",
     ]);
     assert_eq!(bench.status.code(), Some(0), "{}", text(&bench.stderr));
-    let report: serde_json::Value = serde_json::from_slice(&bench.stdout).unwrap();
-    let keys = |value: &serde_json::Value| {
-        let mut keys: Vec<String> = value.as_object().unwrap().keys().cloned().collect();
-        keys.sort();
-        keys.join(" ")
-    };
+    let report: Value = serde_json::from_slice(&bench.stdout).unwrap();
     assert_eq!(keys(&report), "ceilings mtu rows");
     assert_eq!(
         keys(&report["ceilings"][0]),
@@ -381,6 +418,113 @@ fn the_benchmark_prints_ceilings_and_rows() {
         .filter_map(|row| row["mode"].as_str())
         .collect();
     assert_eq!(modes, ["gso", "mmsg", "single"]);
+}
+
+/// How fast this computer is at the moment is another matter: the exit code says what the goals say, as text and as JSON.
+#[test]
+fn the_benchmark_judges_what_it_measures() {
+    let bench = |more: &[&str]| {
+        let small = ["--segment", "1360", "--megabytes", "2", "--repeats", "1"];
+        let all = [
+            &["ltp", "bench", "--mode", "gso", "--check"][..],
+            &small,
+            more,
+        ]
+        .concat();
+        run(&all)
+    };
+    let judged = bench(&["--json"]);
+    let report: Value = serde_json::from_slice(&judged.stdout).unwrap();
+    assert_eq!(keys(&report), "ceilings goals mtu rows");
+    let goals = report["goals"].as_array().unwrap();
+    let figures: Vec<&str> = goals
+        .iter()
+        .filter_map(|goal| goal["figure"].as_str())
+        .collect();
+    let of_gso = [
+        "lost",
+        "share_of_ceiling",
+        "gbit_per_s",
+        "send_us_per_segment",
+        "receive_us_per_segment",
+    ];
+    assert_eq!(figures, of_gso);
+    let is_met = |goal: &Value| {
+        let measured = goal["measured"].as_f64().unwrap();
+        let least = goal["at_least"].as_f64();
+        let most = goal["at_most"].as_f64();
+        least.is_none_or(|least| measured >= least) && most.is_none_or(|most| measured <= most)
+    };
+    assert!(goals.iter().all(|goal| goal["met"] == is_met(goal)));
+    let missed = goals.iter().filter(|goal| goal["met"] == false).count();
+    let said = text(&judged.stderr);
+    assert_eq!(judged.status.code(), Some(i32::from(missed > 0)), "{said}");
+    let told = format!("goals missed, {missed} of 5");
+    assert_eq!(said.contains(&told), missed > 0, "{said}");
+
+    let judged = bench(&[]);
+    let table = text(&judged.stdout);
+    let goals = |outcome: &str| {
+        let lines = table.lines();
+        lines.filter(|line| line.starts_with(outcome)).count()
+    };
+    let (met, missed) = (goals("met "), goals("missed "));
+    assert_eq!(met + missed, 5, "{table}");
+    let code = judged.status.code();
+    assert_eq!(code, Some(i32::from(missed > 0)), "{table}");
+}
+
+/// The bit of `CAP_NET_ADMIN`, which lets a socket have a larger buffer than `net.core.rmem_max` grants.
+const NET_ADMIN: u32 = 12;
+
+/// What starts a program without `CAP_NET_ADMIN`; nothing where this test has none itself. `None`, with a reported reason, if it cannot be
+/// dropped.
+fn without_net_admin() -> Option<Vec<&'static str>> {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let capabilities = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let capabilities = u64::from_str_radix(capabilities.unwrap().trim(), 16).unwrap();
+    if (capabilities >> NET_ADMIN) & 1 == 0 {
+        return Some(Vec::new());
+    }
+    let dropping = [
+        "setpriv",
+        "--inh-caps=-net_admin",
+        "--bounding-set=-net_admin",
+    ];
+    let mut probe = Command::new(dropping[0]);
+    let probe = probe.args(&dropping[1..]).arg("true").output();
+    if !probe.is_ok_and(|output| output.status.success()) {
+        skip(
+            Need::Setpriv,
+            "setpriv is missing, or the right to drop a capability",
+        );
+        return None;
+    }
+    Some(dropping.to_vec())
+}
+
+/// With what the system grants every user, and the default size of segments or one packet of Ethernet each: a receiver's socket holds less
+/// than the block, and never less than what is on its way to it. The benchmark itself compares the block.
+#[test]
+fn without_a_privilege_no_segment_is_lost_to_a_full_socket() {
+    let Some(dropping) = without_net_admin() else {
+        return;
+    };
+    for segment in ["auto", "1360"] {
+        let program = [env!("CARGO_BIN_EXE_starhaul")];
+        let bench = ["ltp", "bench", "--megabytes", "30", "--repeats", "1"];
+        let sized = ["--segment", segment, "--json"];
+        let all = [&dropping[..], &program, &bench, &sized].concat();
+        let mut command = Command::new(all[0]);
+        let bench = command.args(&all[1..]).output().unwrap();
+        assert_eq!(bench.status.code(), Some(0), "{}", text(&bench.stderr));
+        let report: Value = serde_json::from_slice(&bench.stdout).unwrap();
+        let rows = report["rows"].as_array().unwrap();
+        assert_eq!(rows.len(), 3);
+        for row in rows {
+            assert_eq!(row["lost"], 0, "--segment {segment}: {row}");
+        }
+    }
 }
 
 #[test]

@@ -13,6 +13,8 @@ use starhaul_demo::{
 };
 use starhaul_session::{BlockId, Fact, Observer, Outcome, PathId, Purpose, StreamId};
 
+use super::departures::Departures;
+
 /// Decisions that are told of one block.
 const MOST_TOLD: usize = 12;
 
@@ -27,6 +29,7 @@ pub struct LostBlock {
     /// How long it took, if it arrived.
     latency: Option<Duration>,
     steps: Vec<(Duration, Step)>,
+    departures: Departures,
 }
 
 /// Something that became of a block.
@@ -42,6 +45,7 @@ enum Step {
 struct Story {
     queued: Instant,
     steps: Vec<(Duration, Step)>,
+    departures: Departures,
 }
 
 /// All blocks under way, and those that have ended.
@@ -52,9 +56,12 @@ struct Log {
 }
 
 impl Story {
+    fn age(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.queued)
+    }
+
     fn add(&mut self, now: Instant, step: Step) {
-        let at = now.saturating_duration_since(self.queued);
-        self.steps.push((at, step));
+        self.steps.push((self.age(now), step));
     }
 }
 
@@ -76,21 +83,36 @@ impl Log {
                 let story = Story {
                     queued: now,
                     steps: Vec::new(),
+                    departures: Departures::default(),
                 };
                 self.blocks.insert((*stream, *block), story);
             }
             Fact::FragmentSent {
                 stream,
                 block,
+                fragment,
                 datagram,
                 purpose,
-                ..
-            } => self.add(now, *stream, *block, Step::Sent(datagram.path, *purpose)),
+                arrivals,
+            } => {
+                if let Some(story) = self.blocks.get_mut(&(*stream, *block)) {
+                    story.add(now, Step::Sent(datagram.path, *purpose));
+                    let at = story.age(now);
+                    story
+                        .departures
+                        .add(at, *fragment, *datagram, *purpose, arrivals);
+                }
+            }
             Fact::DatagramLost {
                 datagram,
                 stream: Some(stream),
                 block: Some(block),
-            } => self.add(now, *stream, *block, Step::Lost(datagram.path)),
+            } => {
+                if let Some(story) = self.blocks.get_mut(&(*stream, *block)) {
+                    story.add(now, Step::Lost(datagram.path));
+                    story.departures.lose(*datagram);
+                }
+            }
             Fact::PathSilent { path } => {
                 for story in self.blocks.values_mut() {
                     story.add(now, Step::Silent(*path));
@@ -107,12 +129,6 @@ impl Log {
                 }
             }
             _ => {}
-        }
-    }
-
-    fn add(&mut self, now: Instant, stream: StreamId, block: BlockId, step: Step) {
-        if let Some(story) = self.blocks.get_mut(&(stream, block)) {
-            story.add(now, step);
         }
     }
 }
@@ -138,6 +154,7 @@ impl Causes {
                 outcome: *outcome,
                 latency,
                 steps: story.steps.clone(),
+                departures: story.departures.clone(),
             })
         });
         lost.collect()
@@ -164,6 +181,15 @@ impl LostBlock {
             Outcome::Expired(cause) => format!("expired: {cause:?}").to_lowercase(),
             Outcome::Cancelled { .. } => "cancelled".to_owned(),
             Outcome::Failed => "failed".to_owned(),
+        }
+    }
+
+    /// The decision that lost it: what left last of what did not arrive in time, and when it was expected over each path.
+    pub(super) fn lost_by(&self) -> String {
+        match (self.departures.decision(), self.outcome) {
+            (Some(decision), _) => decision,
+            (None, Outcome::Cancelled { .. }) => "what it depends on had failed".to_owned(),
+            (None, _) => "no path took any of it in time".to_owned(),
         }
     }
 

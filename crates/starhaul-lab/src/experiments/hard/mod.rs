@@ -2,6 +2,7 @@
 //! times over, and a slow GEO link, both of which lose 1 %. Beside it multipath QUIC, and an oracle that knows the links' future.
 
 mod causes;
+mod departures;
 mod links;
 mod runs;
 
@@ -179,6 +180,9 @@ fn lost_columns() -> Vec<Column<(HardSetup, LostBlock)>> {
         }),
         Column::name("outcome", "outcome", |(_, lost): &Row| {
             lost.outcome().into()
+        }),
+        Column::name("lost_by", "lost by", |(_, lost): &Row| {
+            lost.lost_by().into()
         }),
         Column::name("decisions", "decisions", |(_, lost): &Row| {
             lost.decisions().into()

@@ -281,7 +281,8 @@ fn a_node_opens_as_many_files_as_the_system_lets_it() {
     assert_eq!(numbers.next(), numbers.next());
 }
 
-/// The benchmark itself checks that each bundle arrives once, as it was sent.
+/// The benchmark itself checks that each bundle arrives once, as it was sent. How fast this computer is at the moment is another matter: the
+/// exit code says what the goals say.
 #[test]
 fn the_benchmark_prints_ltp_and_a_row_for_each_storage() {
     let folder = tempfile::tempdir().unwrap();
@@ -289,10 +290,16 @@ fn the_benchmark_prints_ltp_and_a_row_for_each_storage() {
     bench.args(["dtn", "bench", "--json", "--large", "3", "--small", "400"]);
     bench.args(["--rounds", "1", "--storage", "memory,disk", "--folder"]);
     let stores = folder.path().join("stores");
-    let output = bench.arg(&stores).output().unwrap();
+    let output = bench.arg(&stores).arg("--check").output().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{errors}");
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let goals = report["goals"].as_array().unwrap();
+    assert_eq!(goals.len(), 4, "{errors}");
+    let missed = goals.iter().filter(|goal| goal["met"] == false).count();
+    let code = output.status.code();
+    assert_eq!(code, Some(i32::from(missed > 0)), "{errors}");
+    let told = format!("goals missed, {missed} of 4");
+    assert_eq!(errors.contains(&told), missed > 0, "{errors}");
     assert!(report["ltp_gbit_per_s"].as_f64().unwrap() > 0.0);
     let rows = report["rows"].as_array().unwrap();
     let told: Vec<_> = rows
