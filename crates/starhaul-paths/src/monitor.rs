@@ -410,6 +410,21 @@ impl<T: Copy> PathMonitor<T> {
         mean + (variation * 4).clamp(LEAST_MARGIN, most)
     }
 
+    /// Time from sending until a missing acknowledgement is likelier to be that of one of several datagrams lost in a row than late: the smoothed
+    /// acknowledgement time, and as many variations more as are exceeded no more often than that, if delays beyond the mean are distributed
+    /// exponentially. Never later than it is [overdue](Self::overdue_after), which it is not sooner where datagrams are lost each by itself: what is
+    /// sent next tells of such a loss.
+    pub fn doubtful_after(&self) -> Duration {
+        let (turnaround, loss) = (self.turnaround(), self.loss());
+        let (lost, in_a_row) = (loss.feared(), loss.burst_length);
+        // Independent losses come 1 / (1 - lost) in a row.
+        let beyond_chance = 1.0 - 1.0 / (in_a_row * (1.0 - lost)).max(1.0);
+        // Half of all acknowledgements are later than the mean, and e times fewer with each variation.
+        let variations = -(2.0 * lost * beyond_chance).ln();
+        let margin = turnaround.variation().mul_f64(variations.clamp(0.0, 4.0));
+        (turnaround.mean() + margin).min(self.overdue_after())
+    }
+
     /// The path by which acknowledgements came is gone or silent, or may be spared at any time. Until they show how long they take over another, they are waited for
     /// as if they came over this one, which is the longest way.
     pub fn on_answers_moved(&mut self) {

@@ -13,6 +13,9 @@ use crate::scheduler::{Frame, Limit, Load, PathView, Scheduler, SchedulerStatus,
 /// Serialisation and jitter of a retransmission sent at the last chance.
 pub(crate) const LAST_CHANCE_MARGIN: Duration = Duration::from_millis(3);
 
+/// Probability with which a block may fail: a path that loses no more is sure enough, and redundancy may fall short so often.
+pub(crate) const EPSILON: f64 = 1e-3;
+
 /// Predictions closer than this count as equal.
 const TIE: Duration = Duration::from_millis(1);
 
@@ -28,7 +31,7 @@ pub(crate) struct Rules;
 
 impl Scheduler for Rules {
     /// When another path that is cheaper can carry the whole rest in time, no; otherwise when the last waiting fragment would not
-    /// arrive sooner over another path.
+    /// arrive sooner over another path. What could not be sent again in time goes where it is least likely to be lost.
     fn takes_data(&self, view: &View<'_>, load: Load, limit: Limit) -> bool {
         let (now, id) = (view.now(), view.path());
         let Some(this) = view.this() else {
@@ -53,6 +56,15 @@ impl Scheduler for Rules {
             }
             let last = other.predict_arrival(now, load.ahead, load.waiting);
             let is_enough = in_time(view, other, last, limit);
+            if load.is_bare {
+                let arrivals = (*own, last);
+                if is_unsafe(view, (this, other), arrivals, limit) {
+                    return false;
+                }
+                if is_unsafe(view, (other, this), (last, *own), limit) {
+                    continue;
+                }
+            }
             let spares_this =
                 this.is_last_resort() && !other.is_last_resort() && last + TIE <= limit.deadline;
             // What is late over both goes over the one that may be in time after all. A path that is in time waits for none that is not:
@@ -271,6 +283,23 @@ fn in_time(view: &View<'_>, path: PathView<'_>, arrival: Instant, limit: Limit) 
     left + path.overdue_after() + view.least_delay() + TIE <= limit.deadline
 }
 
+/// Whether what arrives over the first path, and is lost there, cannot be sent again in time, and another that loses less brings it in time, too.
+fn is_unsafe(
+    view: &View<'_>,
+    (path, other): (PathView<'_>, PathView<'_>),
+    (arrival, arrival_over_other): (Instant, Instant),
+    limit: Limit,
+) -> bool {
+    let risk = |path: PathView<'_>| view.feared_of(path, Loss::feared);
+    let is_spared = other.is_last_resort() && !path.is_last_resort();
+    limit.class.retransmits
+        && !is_spared
+        && arrival_over_other + TIE <= limit.deadline
+        && !in_time(view, path, arrival, limit)
+        && risk(path) > EPSILON
+        && risk(other) < risk(path)
+}
+
 /// When a fragment sent again, should it be lost on `path`, would arrive: redundancy that comes later saves nothing.
 pub(crate) fn recovered_by(view: &View<'_>, path: Option<PathId>) -> Option<Instant> {
     let path = view.get(path?)?;
@@ -299,7 +328,7 @@ mod tests {
     use super::*;
     use crate::{
         item::Item,
-        paths::{LAST_RESORT, Paths},
+        paths::{LAST_RESORT, Path, Paths},
         scheduler::Class,
     };
 
@@ -368,6 +397,21 @@ mod tests {
         assert!(takes(10, Thrift::None));
     }
 
+    /// So many of 200 datagrams were lost, evenly.
+    fn lose(now: Instant, path: &mut Path, lost: u64) {
+        let monitor = &mut path.monitor;
+        let sent: Vec<_> = (0..200)
+            .map(|_| monitor.on_sent(now, 200, Item::Probe, true))
+            .collect();
+        for (number, sequence) in (0..).zip(sent) {
+            if number * lost % 200 < lost {
+                monitor.on_lost(now, sequence);
+            } else {
+                monitor.on_acked(now, sequence, sequence, None, &mut Vec::new());
+            }
+        }
+    }
+
     /// Which of both paths takes a fragment that is due in so many milliseconds.
     fn taking(now: Instant, paths: &Paths, deadline_ms: u32) -> [bool; 2] {
         let load = Load {
@@ -375,6 +419,7 @@ mod tests {
             waiting: 1_000,
             fragment: 1_000,
             waits: false,
+            is_bare: false,
         };
         [FAST, SLOW].map(|id| {
             let limit = limit(now + deadline_ms * MS);
@@ -419,6 +464,39 @@ mod tests {
         assert_ne!(takes(5), [false, false]);
     }
 
+    /// Both paths take 60 ms one way; the first costs less and loses each tenth.
+    #[test]
+    fn what_cannot_be_sent_again_in_time_leaves_where_it_is_not_lost() {
+        let start = Instant::now();
+        let mut paths = Paths::default();
+        for (id, cost) in [(FAST, 1.0), (SLOW, 3.0)] {
+            paths.add(start, id, cost, path(120, 0));
+        }
+        lose(start, paths.get_mut(FAST).unwrap(), 20);
+        lose(start, paths.get_mut(SLOW).unwrap(), 0);
+        for id in [FAST, SLOW] {
+            let path = &mut paths.get_mut(id).unwrap().monitor;
+            path.update(start, self::path(120, 0));
+        }
+        let takes = |deadline_ms: u32, is_bare| {
+            let load = Load {
+                ahead: 0,
+                waiting: 3_000,
+                fragment: 1_000,
+                waits: false,
+                is_bare,
+            };
+            [FAST, SLOW].map(|id| {
+                let view = view(start, &paths, id);
+                Rules.takes_data(&view, load, limit(start + deadline_ms * MS))
+            })
+        };
+        assert_eq!(takes(300, true), [true, false]);
+        assert_eq!(takes(150, true), [false, true]);
+        assert_eq!(takes(150, false), [true, true], "redundancy repairs it");
+        assert!(takes(50, true)[0], "it is late over both");
+    }
+
     /// Three paths of which the first is the cheapest and has the most variation: what is known of each is a figure, and none may leave
     /// a fragment to the next, that one to the third, and the third to the first.
     #[test]
@@ -441,12 +519,16 @@ mod tests {
                     ..self::path(rtt, 0)
                 };
                 path.monitor.update(now, jittered);
+                if random.random() {
+                    lose(now, path, random.random_range(0..=60));
+                }
             }
             let load = Load {
                 ahead: random.random_range(0..20_000),
                 waiting: random.random_range(1_000..50_000),
                 fragment: 1_000,
                 waits: false,
+                is_bare: random.random(),
             };
             let limit = limit(now + random.random_range(5..300) * MS);
             let takes =
@@ -474,6 +556,7 @@ mod tests {
                     waiting: 1_000,
                     fragment: 1_000,
                     waits: false,
+                    is_bare: false,
                 };
                 [
                     Rules.takes_data(&view, load, limit),

@@ -31,6 +31,8 @@ pub struct Load {
     pub fragment: u64,
     /// Blocks as important wait for each other, and the first has waited for half of its time.
     pub waits: bool,
+    /// Nothing but a retransmission makes up for what is lost of the block: no redundancy leaves with its data.
+    pub is_bare: bool,
 }
 
 /// Blocks that are treated alike: of one priority and protection, with similar deadlines.

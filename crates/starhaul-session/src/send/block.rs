@@ -25,6 +25,8 @@ pub(crate) enum BlockTimer {
     Review,
     /// What is overdue is sent again now or never over a slower path than the fastest.
     Chance,
+    /// What is under way is so much that it could not all be sent again later, and some of it is doubtful.
+    Crowded,
     /// What is not known to have arrived is sent again now or never.
     LastChance,
     /// It must have arrived.
@@ -51,6 +53,8 @@ pub(crate) struct LastSent {
     pub(crate) at: Instant,
     /// By when its acknowledgement is expected.
     pub(crate) acknowledged_by: Instant,
+    /// From when on it is likelier lost than its acknowledgement late.
+    pub(crate) doubtful_at: Instant,
     /// From when on a missing acknowledgement counts as overdue.
     pub(crate) overdue_at: Instant,
 }
@@ -460,6 +464,16 @@ impl SendBlock {
         }
     }
 
+    /// No redundancy leaves with its data, which is known of a block with a code when it is cut.
+    pub(crate) fn is_bare(&self) -> bool {
+        match self.mode.codes() {
+            true => {
+                self.is_split() && (!self.redundancy_is_urgent || self.fragment_counts().1 == 0)
+            }
+            false => self.mode != Mode::Duplicate,
+        }
+    }
+
     /// Few fragments, of which copies cost little.
     pub(crate) fn is_short(&self) -> bool {
         let fragments = |code: &Code| usize::from(code.data_count);
@@ -596,6 +610,15 @@ impl SendBlock {
                 }
             }
         }
+    }
+
+    /// When the next of the fragments that have left and wait for their acknowledgement becomes [doubtful](LastSent::doubtful_at) after `now`.
+    pub(crate) fn next_doubtful(&self, now: Instant) -> Option<Instant> {
+        let open = self.codes.iter().filter(|code| !code.is_complete());
+        let states = open.flat_map(|code| &code.fragments);
+        let waiting = states.filter(|state| state.in_flight > 0 && !state.acked && !state.queued);
+        let at = waiting.filter_map(|state| Some(state.last?.doubtful_at));
+        at.filter(|at| *at > now).min()
     }
 
     /// Bytes of fragments that have left and of which nothing is known.

@@ -6,17 +6,18 @@ use std::time::{Duration, Instant};
 use super::{
     block::{BlockTimer, SendBlock},
     fragment_bytes,
-    redundancy::EPSILON,
 };
 use crate::{
     item::FragmentId,
     paths::{Path, Paths},
-    rules::{self, LAST_CHANCE_MARGIN},
+    rules::{self, EPSILON, LAST_CHANCE_MARGIN},
     scheduler::{Limit, Scheduler, View},
 };
 
 /// A timer that is further away than this part of the time left is looked at again by then: paths become longer, shorter, come and go.
 const REVIEW_SHARE: u32 = 2;
+/// A crowded block is looked at again after so much at the least.
+const LEAST_STEP: Duration = Duration::from_millis(1);
 /// Paths that change within less time than this are caught by the margins.
 const LEAST_REVIEW: Duration = Duration::from_millis(10);
 
@@ -43,9 +44,34 @@ fn next_chance(now: Instant, paths: &Paths, block: &SendBlock) -> (Instant, Bloc
         let at = block.deadline.checked_sub(reach(now, path, bytes))?;
         (at > now + LAST_CHANCE_MARGIN && at + LAST_CHANCE_MARGIN < last).then_some(at)
     });
-    chances.min().map_or((last, BlockTimer::LastChance), |at| {
-        (at, BlockTimer::Chance)
-    })
+    let chance = chances.min().map(|at| (at, BlockTimer::Chance));
+    let crowded = next_crowded(now, paths, block, last).map(|at| (at, BlockTimer::Crowded));
+    let sooner = [chance, crowded].into_iter().flatten().min();
+    sooner.unwrap_or((last, BlockTimer::LastChance))
+}
+
+/// When fragments that become doubtful can wait no longer for the `last` chance, for what is under way takes longer to be sent again than is left after
+/// that: all of it may have been lost in a row.
+fn next_crowded(now: Instant, paths: &Paths, block: &SendBlock, last: Instant) -> Option<Instant> {
+    let fragment = block.fragment_length()?;
+    let beyond_one = block.bytes_in_flight().saturating_sub(fragment);
+    let from = last.checked_sub(time_to_repair(now, paths, block, beyond_one as u64)?)?;
+    let at = match from > now {
+        true => from,
+        false => block.next_doubtful(now)?.max(now + LEAST_STEP),
+    };
+    (at < last).then_some(at)
+}
+
+/// In how much time so many bytes leave over the path that loses least, of those that still bring a fragment in time.
+fn time_to_repair(now: Instant, paths: &Paths, block: &SendBlock, bytes: u64) -> Option<Duration> {
+    let fragment = fragment_bytes(block, paths.fragment_capacity());
+    let in_time = paths
+        .carrying(fragment)
+        .filter(|(_, path)| path.monitor.predict_arrival(now, 0, fragment) <= block.deadline);
+    let risk = |path: &Path| path.monitor.loss().feared();
+    let (_, surest) = in_time.min_by(|(_, a), (_, b)| risk(a).total_cmp(&risk(b)))?;
+    Some(surest.monitor.bandwidth().time_to_send(bytes))
 }
 
 /// How long a fragment sent now takes over `path` at the most, as it is now.
@@ -65,6 +91,7 @@ fn reach(now: Instant, path: &Path, bytes: u64) -> Duration {
 pub(super) fn insure(now: Instant, timer: BlockTimer, block: &mut SendBlock) {
     match timer {
         BlockTimer::Chance => block.insure(now, |last| last.overdue_at),
+        BlockTimer::Crowded => block.insure(now, |last| last.doubtful_at),
         _ => block.insure(now, |last| last.acknowledged_by),
     }
 }
@@ -174,6 +201,7 @@ mod tests {
             path,
             at: now,
             acknowledged_by: now + acknowledged * MS,
+            doubtful_at: now + overdue * MS,
             overdue_at: now + overdue * MS,
         };
         block.on_sent(fragment, sent, Purpose::Data);
@@ -287,6 +315,7 @@ mod tests {
             path: FAST,
             at,
             acknowledged_by: at + 20 * MS,
+            doubtful_at: at + 22 * MS,
             overdue_at: at + 30 * MS,
         }
     }
@@ -327,6 +356,34 @@ mod tests {
             assert!(block.on_lost(fragment(1)), "{leaves_first}");
             assert_eq!(block.bytes_in_flight(), 1_000 * usize::from(leaves_first));
         }
+    }
+
+    /// 16 fragments take 13 ms over the fast path: one after the other they would be late if the first left at the last chance.
+    #[test]
+    fn what_was_lost_in_a_row_leaves_as_much_sooner_as_it_takes_longer() {
+        let now = Instant::now();
+        let mut paths = paths(now);
+        paths.remove(SLOW);
+        let mut block = block_of(now, 16, 0);
+        let chance = next_chance(now + 500 * MS, &paths, &block);
+        assert_eq!(chance.1, BlockTimer::Crowded);
+        let early = block.deadline - chance.0;
+        assert!((20 * MS..30 * MS).contains(&early), "{early:?}");
+        insure(chance.0, BlockTimer::Crowded, &mut block);
+        let mut left = 0;
+        while let Some(id) = block.next_retransmission() {
+            block.on_sent(id, sent_at(chance.0), Purpose::Retransmission);
+            left += 1;
+        }
+        assert_eq!(left, 16);
+        // Those that were heard of wait for nothing, and the one that is left for its last chance.
+        let mut block = block_of(now, 16, 0);
+        for index in 1..16 {
+            block.on_acked(fragment(index), false);
+        }
+        let (last, timer) = next_chance(now + 500 * MS, &paths, &block);
+        assert_eq!(timer, BlockTimer::LastChance);
+        assert!(last > chance.0 + 10 * MS);
     }
 
     /// The fast path takes 10 ms when a block begins, and 100 when its end comes near.

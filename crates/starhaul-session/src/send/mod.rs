@@ -481,7 +481,7 @@ impl BlocksOut {
             };
             block.timer = match timer {
                 BlockTimer::Review => chances::next_timer(now, paths, block),
-                BlockTimer::Chance | BlockTimer::LastChance => {
+                BlockTimer::Chance | BlockTimer::Crowded | BlockTimer::LastChance => {
                     chances::insure(now, timer, block);
                     chances::next_timer(now, paths, block)
                 }
@@ -509,7 +509,10 @@ impl BlocksOut {
                 timer == BlockTimer::Query && !block.has_arrived && now <= block.deadline;
             let goes_on = matches!(
                 timer,
-                BlockTimer::Review | BlockTimer::Chance | BlockTimer::LastChance
+                BlockTimer::Review
+                    | BlockTimer::Chance
+                    | BlockTimer::Crowded
+                    | BlockTimer::LastChance
             );
             if goes_on && is_aside {
                 // There is room for it or not, whatever its timer says.

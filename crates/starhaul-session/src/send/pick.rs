@@ -380,6 +380,7 @@ pub(crate) fn choose(
             waits: place.waits,
             waiting: (block.waiting_bytes() as u64).max(bytes),
             fragment: bytes,
+            is_bare: block.is_bare(),
         };
         if scheduler.takes_data(view, load, limit) {
             return Some((block.next_fresh().unwrap_or(block.query()), Purpose::Data));

@@ -18,12 +18,10 @@ use super::{
 use crate::{
     item::{BlockKey, FragmentId},
     paths::{LAST_RESORT, Path, Paths},
-    rules::{self, LAST_CHANCE_MARGIN},
+    rules::{self, EPSILON, LAST_CHANCE_MARGIN},
     scheduler::View,
 };
 
-/// Probability with which the redundancy of a block may fall short.
-pub(super) const EPSILON: f64 = 1e-3;
 /// The same of what leaves with the last retransmission: with little time left nothing else makes up for it, and it costs only what blocks with losses cost.
 const LAST_EPSILON: f64 = 1e-5;
 /// Redundancy leaves with the data of a short block that has no time to be sent again so often; a longer one needs time for one round only.

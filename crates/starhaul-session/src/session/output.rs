@@ -361,6 +361,7 @@ impl Session {
             path: id,
             at: now,
             acknowledged_by: now + monitor.acknowledged_after(),
+            doubtful_at: now + monitor.doubtful_after(),
             overdue_at: now + monitor.overdue_after(),
         };
         let block = self.blocks_out.get_mut(key)?;

@@ -79,6 +79,7 @@ fn last_sent(paths: &Paths, at: Instant) -> LastSent {
         path: FAST,
         at,
         acknowledged_by: at + monitor.acknowledged_after(),
+        doubtful_at: at + monitor.doubtful_after(),
         overdue_at: at + monitor.overdue_after(),
     }
 }
