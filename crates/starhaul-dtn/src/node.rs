@@ -27,7 +27,6 @@ use tokio::{sync::mpsc, task::JoinSet};
 use crate::{
     Error,
     app::{App, Delivery, Desk, MOST_DELIVERING},
-    bundle_log::BundleLog,
     config::{Config, LtpConfig, TcpConfig, TcpPeer},
     egress::{MOST_BUNDLES, Pool, Window},
     files::LEAST_CONTACT,
@@ -82,7 +81,7 @@ pub struct Node {
     parts: Arc<Parts>,
     tasks: JoinSet<()>,
     metrics: Option<SocketAddr>,
-    log: Option<Arc<BundleLog>>,
+    writer: Option<storage::Writer>,
     /// Locks the folder of bundles.
     _lock: Option<Arc<storage::Lock>>,
 }
@@ -170,7 +169,7 @@ impl Node {
         if let Err(error) = parts.register().await {
             // What is registered already has sockets and tasks.
             parts.end_agent().await;
-            close(stores.log).await;
+            close(stores.writer).await;
             return Err(error);
         }
         let parts = Arc::new(parts);
@@ -193,7 +192,7 @@ impl Node {
             parts,
             tasks,
             metrics: address,
-            log: stores.log,
+            writer: stores.writer,
             _lock: stores.lock,
         })
     }
@@ -212,16 +211,15 @@ impl Node {
     pub async fn shutdown(mut self) -> bool {
         self.tasks.shutdown().await;
         let has_ended = self.parts.end_agent().await;
-        close(self.log.take()).await;
+        close(self.writer.take()).await;
         has_ended
     }
 }
 
-/// Ends the log. What was taken is in it anyway; its thread keeps the folder locked as long as it writes.
-async fn close(log: Option<Arc<BundleLog>>) {
-    if let Some(log) = log {
-        let closing = tokio::task::spawn_blocking(move || log.close());
-        let _ = tokio::time::timeout(MOST_SHUTDOWN, closing).await;
+/// Ends what writes to the folder. What was taken is there anyway; it keeps the folder locked as long as it writes.
+async fn close(writer: Option<storage::Writer>) {
+    if let Some(writer) = writer {
+        let _ = tokio::time::timeout(MOST_SHUTDOWN, writer.close()).await;
     }
 }
 

@@ -53,7 +53,8 @@ pub struct Gateway {
 pub struct Reload {
     /// What changed, for people, one line each; empty when nothing did.
     pub changes: Vec<String>,
-    /// Rules that were to take over the port of another one and could not; nothing serves them now.
+    /// Rules that were to take over the port of another one and could not, so that nothing serves them now, and those that need a restart, which
+    /// stay as they were.
     pub failed: Vec<Error>,
     /// Keys of the configuration whose change needs a restart.
     pub needs_restart: Vec<&'static str>,

@@ -42,8 +42,10 @@
 
 mod batch;
 mod class_bytes;
+mod clocks;
 mod control;
 mod control_stream;
+mod events;
 mod facts;
 mod numbers;
 mod paths;
@@ -58,7 +60,10 @@ mod scheduler;
 mod send;
 mod session;
 mod signals;
+mod slab;
 mod stats;
+mod streams;
+mod timers;
 mod types;
 mod wire;
 

@@ -1,20 +1,23 @@
-//! The session's paths: a monitor each, what was sent and received on it, and the clocks of both sides.
+//! The session's paths: a monitor each, what was sent and received on it, which of them are silent, and over which the peer answers.
+
+mod bottlenecks;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, VecDeque},
     time::{Duration, Instant},
 };
 
 use bytes::Bytes;
-use starhaul_paths::{ClockOffset, PathId, PathMonitor, PathUpdate, Train};
+use starhaul_paths::{PathId, PathMonitor, PathUpdate, Train};
 use starhaul_units::Bandwidth;
 
+use self::bottlenecks::Bottlenecks;
 use crate::{
     batch::{Budget, Overview, PathDatagram},
     class_bytes::ClassBytes,
     item::Item,
     received::ReceiveLog,
-    wire::{FRAGMENT_HEADER_BYTES, Header, unwrap, wrap},
+    wire::{FRAGMENT_HEADER_BYTES, wrap},
 };
 
 /// A path that was in use lately is probed this often, and then …
@@ -185,6 +188,22 @@ pub(crate) struct Paths {
     first_sequence: u64,
     /// What the peer said later than the path's joining, which an older joining must not undo.
     told_costs: BTreeMap<PathId, f64>,
+    /// The path by which the peer acknowledged last.
+    answers_over: Option<PathId>,
+    /// Paths that fell silent when no other was left.
+    unreleased: Vec<PathId>,
+    /// Paths that the peer removed for good, until they are asked for.
+    gone_at_peer: VecDeque<PathId>,
+    bottlenecks: Bottlenecks,
+}
+
+/// What came of looking for silent paths.
+#[derive(Debug)]
+pub(crate) struct Silence {
+    /// Paths that fell silent now.
+    pub(crate) fallen: Vec<PathId>,
+    /// Silent paths of which what cannot wait is to leave over others: none while all are silent, for nothing could.
+    pub(crate) released: Vec<PathId>,
 }
 
 impl Paths {
@@ -211,10 +230,23 @@ impl Paths {
         }
     }
 
+    /// A path is gone; another life of it begins anew.
     pub(crate) fn remove(&mut self, id: PathId) -> Option<Path> {
         let gone = self.table.remove(&id)?;
         self.first_sequence = self.first_sequence.max(gone.monitor.next_sequence());
+        self.lose_answers(&[id]);
+        self.bottlenecks.forget(id);
         Some(gone)
+    }
+
+    /// The peer, which opened the path, has removed it for good.
+    pub(crate) fn on_gone_at_peer(&mut self, id: PathId) {
+        self.gone_at_peer.push_back(id);
+    }
+
+    /// The next of these paths.
+    pub(crate) fn take_gone_at_peer(&mut self) -> Option<PathId> {
+        self.gone_at_peer.pop_front()
     }
 
     pub(crate) fn get(&self, id: PathId) -> Option<&Path> {
@@ -244,6 +276,72 @@ impl Paths {
                 path.probe_at = path.probe_at.min(now);
             }
         }
+    }
+
+    /// An acknowledgement came over a path. Those over the last resort may move to another path at any time, which the peer does not announce.
+    pub(crate) fn on_answer(&mut self, id: PathId) {
+        self.answers_over = Some(id);
+        if self.is_last_resort(id) {
+            self.move_answers(&[id]);
+        }
+    }
+
+    /// These paths bring no acknowledgements any more. Those of other paths may have come over them.
+    fn lose_answers(&mut self, gone: &[PathId]) {
+        let over = &mut self.answers_over;
+        if over.take_if(|over| gone.contains(over)).is_some() {
+            self.move_answers(gone);
+        }
+    }
+
+    /// Acknowledgements may come over other paths than these from now on.
+    fn move_answers(&mut self, from: &[PathId]) {
+        for (_, path) in self.iter_mut().filter(|(id, _)| !from.contains(id)) {
+            path.monitor.on_answers_moved();
+        }
+    }
+
+    /// Finds the paths that fell silent. While all are silent nothing can leave elsewhere; when one is heard again, what the others have is
+    /// given up.
+    pub(crate) fn find_silent(&mut self, now: Instant) -> Silence {
+        let fallen: Vec<_> = self
+            .iter_mut()
+            .filter_map(|(id, path)| {
+                path.monitor.on_timeout(now).then(|| {
+                    path.probe_soon(now);
+                    id
+                })
+            })
+            .collect();
+        if self.all_silent() {
+            self.unreleased.extend(&fallen);
+            return Silence {
+                fallen,
+                released: Vec::new(),
+            };
+        }
+        let table = &self.table;
+        let is_silent = |id: &PathId| {
+            let path = table.get(id);
+            path.is_some_and(|path| path.monitor.is_suspect())
+        };
+        let mut released = fallen.clone();
+        released.extend(self.unreleased.drain(..).filter(is_silent));
+        if !released.is_empty() {
+            self.lose_answers(&released);
+        }
+        Silence { fallen, released }
+    }
+
+    /// Whether paths fell silent when no other was left: then [`Paths::find_silent`] is due when one is heard again.
+    pub(crate) const fn awaits_another(&self) -> bool {
+        !self.unreleased.is_empty()
+    }
+
+    /// Compares each path with each other one, at times: those of which it is news whether they seem to share a bottleneck, and whether
+    /// they do.
+    pub(crate) fn compare(&mut self, now: Instant) -> Vec<((PathId, PathId), bool)> {
+        self.bottlenecks.compare(now, &self.table)
     }
 
     /// Paths worth sending on: those not silent, or all when all are.
@@ -347,78 +445,5 @@ impl Paths {
             .map(|(_, path)| path.monitor.overdue_after())
             .max()
             .unwrap_or_default()
-    }
-}
-
-/// The clocks of both sides: ours counts from the session's start, the peer's has an unknown offset.
-#[derive(Debug)]
-pub(crate) struct Clocks {
-    epoch: Instant,
-    offset: ClockOffset,
-    /// The latest time heard from the peer, to unwrap the next by.
-    peer_latest: u64,
-}
-
-impl Clocks {
-    pub(crate) fn new(now: Instant) -> Self {
-        Self {
-            epoch: now,
-            offset: ClockOffset::new(),
-            peer_latest: 0,
-        }
-    }
-
-    /// Microseconds of our clock.
-    pub(crate) fn micros(&self, at: Instant) -> u64 {
-        u64::try_from(at.saturating_duration_since(self.epoch).as_micros()).unwrap_or(u64::MAX)
-    }
-
-    pub(crate) fn header(&self, now: Instant, sequence: u64) -> Header {
-        Header {
-            sequence: wrap(sequence),
-            sent_micros: wrap(self.micros(now)),
-        }
-    }
-
-    /// A time of the peer's clock in full.
-    pub(crate) fn peer_time(&mut self, wire: u32) -> u64 {
-        let time = unwrap(wire, self.peer_latest);
-        self.peer_latest = self.peer_latest.max(time);
-        time
-    }
-
-    /// An exchange: sent by us, received and answered by the peer, heard by us.
-    pub(crate) fn on_exchange(&mut self, now: Instant, sent: Instant, received: u64, replied: u64) {
-        let ours = |at| Duration::from_micros(self.micros(at));
-        let (sent, heard) = (ours(sent), ours(now));
-        self.offset.on_sample(
-            now,
-            sent,
-            Duration::from_micros(received),
-            Duration::from_micros(replied),
-            heard,
-        );
-    }
-
-    /// From our `sent` to the peer's `received`.
-    pub(crate) fn one_way(&self, sent: Instant, received: u64) -> Option<Duration> {
-        self.offset.one_way(
-            Duration::from_micros(self.micros(sent)),
-            Duration::from_micros(received),
-        )
-    }
-
-    /// From the peer's `sent` until our `now`.
-    pub(crate) fn since_peer(&self, now: Instant, sent: u64) -> Option<Duration> {
-        let offset = i128::from(self.offset.offset_micros()?);
-        let elapsed = i128::from(self.micros(now)) + offset - i128::from(sent);
-        Some(Duration::from_micros(u64::try_from(elapsed).unwrap_or(0)))
-    }
-
-    /// When the peer's clock shows `time`, at the epoch at the earliest.
-    pub(crate) fn when_peer(&self, time: u64) -> Option<Instant> {
-        let ours = i128::from(time) - i128::from(self.offset.offset_micros()?);
-        let ours = u64::try_from(ours.max(0)).unwrap_or(u64::MAX);
-        self.epoch.checked_add(Duration::from_micros(ours))
     }
 }

@@ -33,9 +33,68 @@ const MAX_SEGMENT_RTT: Duration = Duration::from_secs(10);
 /// Signals that were not taken.
 const MAX_UNTAKEN: usize = 64;
 
+/// What the detectors of both sides say of paths.
+#[derive(Debug, Default)]
+pub(crate) struct Signals {
+    outgoing: OutgoingSignals,
+    incoming: IncomingSignals,
+}
+
+impl Signals {
+    /// Takes a signal of this end; the peer knows what it signalled itself.
+    pub(crate) fn tell(&mut self, now: Instant, path: PathId, signal: PathSignal) {
+        self.outgoing.tell(now, path, signal);
+    }
+
+    /// The path is gone: nothing more is said of it.
+    pub(crate) fn forget(&mut self, path: PathId) {
+        self.outgoing.forget(path);
+    }
+
+    /// When an acknowledgement must leave for their sake.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        self.outgoing.due()
+    }
+
+    /// What the acknowledgement that leaves now says.
+    pub(crate) fn say(&mut self, now: Instant) -> (Vec<ReconfigurationReport>, Vec<SegmentReport>) {
+        let events = self.outgoing.take_events(now);
+        (events, self.outgoing.take_segments(now))
+    }
+
+    /// What an acknowledgement of the peer says; `way` tells how long it was under way.
+    pub(crate) fn hear(
+        &mut self,
+        now: Instant,
+        events: &[ReconfigurationReport],
+        segments: &[SegmentReport],
+        way: impl FnOnce() -> Duration,
+    ) {
+        if !events.is_empty() {
+            let way = way();
+            for report in events {
+                self.incoming.on_event(now, way, report);
+            }
+        }
+        for report in segments {
+            self.incoming.on_segment(report);
+        }
+    }
+
+    /// A train of ours was carried at this rate.
+    pub(crate) fn on_train(&mut self, path: PathId, rate: Bandwidth) {
+        self.incoming.push(path.0, PathSignal::TrainRate(rate));
+    }
+
+    /// What the peer said, and what trains showed, oldest first.
+    pub(crate) fn take(&mut self) -> Option<(PathId, PathSignal)> {
+        self.incoming.take()
+    }
+}
+
 /// What this side tells the peer.
 #[derive(Debug, Default)]
-pub(crate) struct OutgoingSignals {
+struct OutgoingSignals {
     next_number: u32,
     events: VecDeque<Telling>,
     segments: BTreeMap<PathId, Segment>,
@@ -58,8 +117,7 @@ struct Segment {
 }
 
 impl OutgoingSignals {
-    /// Takes a signal of this end; the peer knows what it signalled itself.
-    pub(crate) fn tell(&mut self, now: Instant, path: PathId, signal: PathSignal) {
+    fn tell(&mut self, now: Instant, path: PathId, signal: PathSignal) {
         match signal {
             PathSignal::Reconfiguration(event) if event.source != ReconfigurationSource::Peer => {
                 self.tell_event(now, path, event);
@@ -98,19 +156,18 @@ impl OutgoingSignals {
         (segment.rtt, segment.is_news) = (rtt, true);
     }
 
-    pub(crate) fn forget(&mut self, path: PathId) {
+    fn forget(&mut self, path: PathId) {
         self.events.retain(|telling| telling.path != path);
         self.segments.remove(&path);
     }
 
-    /// When an acknowledgement must leave for their sake.
-    pub(crate) fn due(&self) -> Option<Instant> {
+    fn due(&self) -> Option<Instant> {
         self.events.iter().filter_map(Telling::due).min()
     }
 
     /// What the acknowledgement that leaves now says of events: all that are under way when one is due, so that who hears of a
     /// later one has heard of those before.
-    pub(crate) fn take_events(&mut self, now: Instant) -> Vec<ReconfigurationReport> {
+    fn take_events(&mut self, now: Instant) -> Vec<ReconfigurationReport> {
         if self.due().is_none_or(|due| due > now) {
             return Vec::new();
         }
@@ -124,7 +181,7 @@ impl OutgoingSignals {
     }
 
     /// … and of segments.
-    pub(crate) fn take_segments(&mut self, now: Instant) -> Vec<SegmentReport> {
+    fn take_segments(&mut self, now: Instant) -> Vec<SegmentReport> {
         let is_due = |segment: &Segment| {
             let waited = segment.said.map(|said| now.saturating_duration_since(said));
             segment.is_news && waited.is_none_or(|waited| waited >= SEGMENT_INTERVAL)
@@ -159,7 +216,7 @@ impl Telling {
 
 /// What the peer tells this side.
 #[derive(Debug, Default)]
-pub(crate) struct IncomingSignals {
+struct IncomingSignals {
     /// The number that follows the last one acted on.
     next_number: Option<u32>,
     untaken: VecDeque<(PathId, PathSignal)>,
@@ -167,7 +224,7 @@ pub(crate) struct IncomingSignals {
 
 impl IncomingSignals {
     /// The peer reports an event in an acknowledgement that was on its `way` for so long.
-    pub(crate) fn on_event(&mut self, now: Instant, way: Duration, report: &ReconfigurationReport) {
+    fn on_event(&mut self, now: Instant, way: Duration, report: &ReconfigurationReport) {
         let is_new = |next: u32| report.number.wrapping_sub(next) < u32::MAX / 2;
         if !self.next_number.is_none_or(is_new) {
             return;
@@ -186,7 +243,7 @@ impl IncomingSignals {
         self.push(report.path, PathSignal::Reconfiguration(event));
     }
 
-    pub(crate) fn on_segment(&mut self, report: &SegmentReport) {
+    fn on_segment(&mut self, report: &SegmentReport) {
         let rtt = Duration::from_micros(report.rtt_micros.into());
         if rtt <= MAX_SEGMENT_RTT {
             let end = PathEnd::Remote;
@@ -194,12 +251,7 @@ impl IncomingSignals {
         }
     }
 
-    /// A train of ours was carried at this rate.
-    pub(crate) fn on_train(&mut self, path: PathId, rate: Bandwidth) {
-        self.push(path.0, PathSignal::TrainRate(rate));
-    }
-
-    pub(crate) fn take(&mut self) -> Option<(PathId, PathSignal)> {
+    fn take(&mut self) -> Option<(PathId, PathSignal)> {
         self.untaken.pop_front()
     }
 

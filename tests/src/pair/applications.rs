@@ -72,7 +72,7 @@ impl World<'_> {
             Err(StreamError::QueueFull { held, limit }) => {
                 // So much counts for a block beside its bytes, and may be kept for writers of bytes (docs/deadlines.md "Memory").
                 assert!(
-                    held + bytes + 512 > limit - limit / 16,
+                    held + bytes + 768 > limit - limit / 16,
                     "refused {bytes} bytes with {held} of {limit} held"
                 );
             }

@@ -34,9 +34,28 @@ pub(super) struct Stores {
     pub(super) bundles: Arc<dyn BundleStorage>,
     pub(super) journal: Journal,
     /// To be closed at the end.
-    pub(super) log: Option<Arc<BundleLog>>,
+    pub(super) writer: Option<Writer>,
     /// Kept as long as the folder is in use.
     pub(super) lock: Option<Arc<Lock>>,
+}
+
+/// A store that writes to the folder until it is closed, whatever tasks of the agent are left.
+pub(super) enum Writer {
+    Log(Arc<BundleLog>),
+    Sqlite(Arc<sqlite::Sqlite>),
+}
+
+impl Writer {
+    /// Ends when nothing more is written.
+    pub(super) async fn close(self) {
+        match self {
+            Self::Log(log) => {
+                // If it panicked, it has said so.
+                let _ = tokio::task::spawn_blocking(move || log.close()).await;
+            }
+            Self::Sqlite(store) => store.close().await,
+        }
+    }
 }
 
 /// Keeps other nodes out of a folder, also those of versions that look at one of the two only.
@@ -65,12 +84,13 @@ pub(super) async fn open(config: &Storage, stock: &Arc<Stock>) -> Result<Stores,
             reason,
         })?;
     // As many as the stores remember.
-    let journal = journal.of_at_most(config.bundles.saturating_mul(GONE));
-    let (mut log, mut unread) = (None, None);
+    let most_gone = config.bundles.saturating_mul(GONE);
+    let journal = journal.of_at_most(most_gone);
+    let (mut writer, mut unread) = (None, None);
     let (metadata, bundles): (Arc<dyn Forgetful>, Arc<dyn BundleStorage>) =
         match (folder, &config.database) {
             (None, _) => (
-                Arc::new(Metadata::new(config.bundles.saturating_mul(GONE))),
+                Arc::new(Metadata::new(most_gone)),
                 SteadyBundles::new(Arc::new(bundles_in_memory(config)), Place::Memory),
             ),
             (Some(folder), Some(url)) => {
@@ -86,14 +106,16 @@ pub(super) async fn open(config: &Storage, stock: &Arc<Stock>) -> Result<Stores,
             (Some(folder), None) if config.sqlite => {
                 let files = files(folder, config.sync).await?;
                 unread = Some(files.unread().clone());
-                (sqlite::database(folder).await?, files)
+                let opened = sqlite::database(folder, most_gone, lock.clone()).await?;
+                writer = Some(Writer::Sqlite(opened.clone()));
+                (opened, files)
             }
             (Some(folder), None) => {
                 let files = files(folder, config.sync).await?;
                 unread = Some(files.unread().clone());
                 let opened = open_log(folder, config, lock.clone()).await?;
                 let bundles = LoggedBundles::new(opened.clone(), files, folder.to_owned());
-                log = Some(opened.clone());
+                writer = Some(Writer::Log(opened.clone()));
                 (opened, bundles)
             }
         };
@@ -101,7 +123,7 @@ pub(super) async fn open(config: &Storage, stock: &Arc<Stock>) -> Result<Stores,
         metadata: Counted::new(metadata, stock.clone(), unread),
         bundles: Arc::new(PassingBy(bundles)),
         journal,
-        log,
+        writer,
         lock,
     })
 }
@@ -198,7 +220,7 @@ fn lock(folder: &Path) -> Result<Lock, Error> {
     })
 }
 
-/// Bundles in memory that are remembered after they are gone, for each that may be there.
+/// Bundles that are remembered after they are gone, for each that may be there.
 const GONE: usize = 4;
 
 fn bundles_in_memory(config: &Storage) -> BundleMemStorage {

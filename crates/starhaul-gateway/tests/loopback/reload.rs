@@ -334,6 +334,48 @@ fn what_cannot_be_taken_changes_nothing_and_what_needs_a_restart_is_said() {
     });
 }
 
+/// Rules that are to go over bundles stay as they were where there was no far gateway at the start, and new ones are not served.
+#[test]
+fn a_rule_over_bundles_waits_for_a_restart_where_there_was_no_far_gateway() {
+    run(async {
+        let (ours, theirs) = (Identity::generate(), Identity::generate());
+        let head = head(&ours, "them", &theirs);
+        let text = |rules: &str| format!("listen = \"127.0.0.1:0\"\n{head}{rules}");
+        let rule = |kind: &str, name: &str, rest: &str| {
+            format!(
+                "[[{kind}]]\nname = \"{name}\"\nlisten = \"127.0.0.1:0\"\ntarget = \"127.0.0.1:9\"\n{rest}"
+            )
+        };
+        let before = [
+            rule("tcp", "t", ""),
+            rule("udp", "u", "deadline = \"300ms\"\n"),
+        ];
+        let mut gateway = start(&text(&before.concat())).await;
+        let addresses = ["t", "u"].map(|name| gateway.ingress_address(name).unwrap());
+
+        let over_bundles = "service = \"bundle\"\n";
+        let after = [
+            rule("tcp", "t", over_bundles),
+            rule("tcp", "new", over_bundles),
+            rule("udp", "u", over_bundles),
+            "[bundle]\n[[bundle.peer]]\nname = \"base\"\nendpoint = \"ipn:2.0\"\n".to_owned(),
+        ];
+        let done = reload(&mut gateway, &text(&after.concat())).await.unwrap();
+        assert_eq!(done.needs_restart, ["bundle"]);
+        let failed: Vec<String> = done.failed.iter().map(ToString::to_string).collect();
+        for name in ["t", "new", "u"] {
+            let told = format!("rule \"{name}\" needs a restart");
+            let is_told = failed.iter().any(|line| line.contains(&told));
+            assert!(is_told, "{name}: {failed:?}");
+        }
+        assert_eq!(failed.len(), 3, "{failed:?}");
+        let kept = ["t", "u"].map(|name| gateway.ingress_address(name).unwrap());
+        assert_eq!(kept, addresses);
+        assert_eq!(gateway.ingress_address("new"), None);
+        gateway.shutdown().await;
+    });
+}
+
 #[test]
 fn a_raised_limit_lets_those_in_that_wait() {
     run(async {

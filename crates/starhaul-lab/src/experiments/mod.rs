@@ -18,7 +18,7 @@ pub fn all() -> Vec<Box<dyn Experiment>> {
         Box::new(leocc::LeoCc),
         Box::new(agreement::Agreement),
         Box::new(dmtp::Dmtp),
-        Box::new(mpdtp::study()),
+        Box::new(mpdtp::Mpdtp),
         Box::new(hard::study()),
         Box::new(aggregation::study()),
         Box::new(cut::study()),

@@ -63,14 +63,7 @@ impl Sending {
         if let Some((stream, _)) = self.streams.iter().find(|(_, other)| *other == class) {
             return Some(*stream);
         }
-        let config = StreamConfig {
-            deadline: class.deadline(),
-            priority: class.priority(),
-            bandwidth: Some(Bandwidth::from_bytes_per_second(class.bytes_per_second())),
-            label: Bytes::from_static(class.name().as_bytes()),
-            ..StreamConfig::default()
-        };
-        let stream = session.open_stream(now, config).ok()?;
+        let stream = session.open_stream(now, stream_config(class)).ok()?;
         self.streams.push((stream, class));
         Some(stream)
     }
@@ -80,6 +73,17 @@ impl Sending {
             .iter()
             .find(|(other, _)| *other == stream)
             .map(|(_, class)| *class)
+    }
+}
+
+/// What an application says of the stream of a class.
+pub(crate) fn stream_config(class: Class) -> StreamConfig {
+    StreamConfig {
+        deadline: class.deadline(),
+        priority: class.priority(),
+        bandwidth: Some(Bandwidth::from_bytes_per_second(class.bytes_per_second())),
+        label: Bytes::from_static(class.name().as_bytes()),
+        ..StreamConfig::default()
     }
 }
 
@@ -122,10 +126,17 @@ impl Logs {
 
     pub(crate) fn received(&mut self, class: Option<Class>, elapsed: Duration, data: &[u8]) {
         if let (Some(class), Some(header)) = (class, block::parse(data)) {
-            self.logs
-                .of_mut(class)
-                .on_received(header.sequence, elapsed.saturating_sub(header.sent_at));
+            self.arrived(
+                class,
+                header.sequence,
+                elapsed.saturating_sub(header.sent_at),
+            );
         }
+    }
+
+    /// A block has come, whole and so long after it was sent.
+    pub(crate) fn arrived(&mut self, class: Class, sequence: u32, latency: Duration) {
+        self.logs.of_mut(class).on_received(sequence, latency);
     }
 
     pub(crate) fn scores(&self) -> Classes<ClassScore> {

@@ -26,7 +26,7 @@ pub(crate) struct ReceiveBlocks {
     pub(crate) waiting: BTreeMap<u64, Complete>,
     /// The next block an ordered stream hands on.
     pub(crate) next: u64,
-    /// Until when, by the peer's clock, the first of `waiting` waits; as in [`super::inbound::Inbound::releases`].
+    /// Until when, by the peer's clock, the first of `waiting` waits; as [`super::inbound::Inbound::plan_release`] noted it.
     pub(crate) release_due: Option<u64>,
 }
 

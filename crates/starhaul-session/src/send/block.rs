@@ -8,9 +8,9 @@ use starhaul_paths::PathId;
 
 use super::few::Few;
 use crate::{
+    clocks::Clocks,
     facts::Purpose,
     item::{BlockKey, FragmentId},
-    paths::Clocks,
     types::{BlockId, Mode},
     wire::{Fragment, wrap},
 };
@@ -75,8 +75,11 @@ struct Code {
     unsent_redundancy: usize,
 }
 
-/// Counted for each block beside its bytes.
-pub(crate) const SEND_OVERHEAD_BYTES: usize = 512;
+/// Counted for each block beside its bytes: for what is known of it, and for its places in tables and queues.
+pub(crate) const SEND_OVERHEAD_BYTES: usize = 768;
+/// Of this at least so much is for its places: in the table of blocks, among the timers, in the order of sending.
+const PLACES_BYTES: usize = 128;
+const _: () = assert!(size_of::<SendBlock>() + PLACES_BYTES <= SEND_OVERHEAD_BYTES);
 
 /// A block that has not ended.
 #[derive(Debug)]
@@ -259,11 +262,14 @@ impl SendBlock {
         redundancy.max().unwrap_or_default()
     }
 
-    /// About the bytes of memory that it takes.
+    /// About the bytes of memory that it takes: with redundancy, and with what is known of fragments once there are several.
     pub(super) fn memory(&self) -> usize {
-        let redundancy = |code: &Code| usize::from(code.redundancy_count) * code.fragment_length;
-        let redundancy: usize = self.codes.iter().map(redundancy).sum();
-        SEND_OVERHEAD_BYTES + self.data.len() + redundancy
+        let beside = |code: &Code| {
+            let redundancy = usize::from(code.redundancy_count) * code.fragment_length;
+            redundancy + code.fragments.heap_bytes()
+        };
+        let codes: usize = self.codes.iter().map(beside).sum();
+        SEND_OVERHEAD_BYTES + self.data.len() + codes + self.codes.heap_bytes()
     }
 
     /// Bytes that must still be sent: new data, retransmissions, copies, urgent redundancy.

@@ -2,7 +2,10 @@
 
 mod last_round;
 
-use std::time::{Duration, Instant};
+use std::{
+    cell::OnceCell,
+    time::{Duration, Instant},
+};
 
 use starhaul_paths::{Loss, PathId};
 use starhaul_units::Bandwidth;
@@ -70,23 +73,25 @@ pub(super) fn redundancy_rule(
     let in_time =
         |path: &Path| path.monitor.predict_arrival(now, 0, cargo.fragment) <= cargo.deadline;
     let others = others_that_take(paths, path, in_time);
-    let figures = |share: fn(&Loss) -> f64| {
-        let others_share = others.iter().map(|(_, other)| share(&other.monitor.loss()));
-        (
-            lost_by(paths, carriers, share),
-            others_share.reduce(f64::max),
-        )
-    };
-    // What shorter windows of a path now and then do not show costs little to make up for in short blocks alone.
-    let (short, long) = (figures(Loss::feared), figures(|loss| loss.window_max));
     let burst_length = worst_burst_length(paths, carriers);
-    let is_repaired = may_repair && !is_overloaded && !is_free(paths, path, &others);
-    let last_round = is_repaired.then(|| LastRound::of(now, paths, carriers, cargo));
+    // Found when a code asks for them, and the same for each: a short block needs one of them, and one without losses no last round.
+    let (short, long, last_round) = (OnceCell::new(), OnceCell::new(), OnceCell::new());
     // One of its codes that falls short fails the block.
     let epsilon = EPSILON / codes.max(1) as f64;
     move |data_count| {
         let is_short = usize::from(data_count) <= SHORT_BLOCK;
-        let (share, other) = if is_short { short } else { long };
+        let figures = |share: fn(&Loss) -> f64| {
+            let others_share = others.iter().map(|(_, other)| share(&other.monitor.loss()));
+            (
+                lost_by(paths, carriers, share),
+                others_share.reduce(f64::max),
+            )
+        };
+        // What shorter windows of a path now and then do not show costs little to make up for in short blocks alone.
+        let (share, other) = match is_short {
+            true => *short.get_or_init(|| figures(Loss::feared)),
+            false => *long.get_or_init(|| figures(|loss| loss.window_max)),
+        };
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
@@ -96,7 +101,15 @@ pub(super) fn redundancy_rule(
         let Some(burst_length) = burst_length.filter(|_| share > 0.0) else {
             return 0;
         };
-        if let Some(LastRound { first, again }) = last_round.flatten().filter(|_| !is_short) {
+        let find_last_round = || {
+            let is_repaired = may_repair && !is_overloaded && !is_free(paths, path, &others);
+            is_repaired
+                .then(|| LastRound::of(now, paths, carriers, cargo))
+                .flatten()
+        };
+        if !is_short
+            && let Some(LastRound { first, again }) = *last_round.get_or_init(find_last_round)
+        {
             let epsilon = LAST_EPSILON / codes.max(1) as f64;
             return redundancy_for_last_round(data_count, first, again, epsilon, cap);
         }

@@ -4,10 +4,11 @@ use std::time::Instant;
 
 use starhaul_paths::{Fated, PathId};
 
-use super::{Kind, Session, Stream};
+use super::Session;
 use crate::{
     facts::{Datagram, Fact, Observers},
     item::{BlockKey, Item},
+    streams::Kind,
     types::{BlockId, Outcome, ProtocolError, StreamId},
     wire::{Ack, BlockAck, PathAck, unwrap, wrap},
 };
@@ -30,7 +31,7 @@ impl Session {
         for (first, last) in runs(sequences) {
             entry
                 .monitor
-                .on_transport_acked(self.now, first, last, &mut arrived);
+                .on_transport_acked(self.clocks.now(), first, last, &mut arrived);
         }
         let any = !arrived.is_empty();
         self.on_arrived(path, &arrived);
@@ -50,7 +51,7 @@ impl Session {
             return;
         };
         let sequence = unwrap(sequence, entry.monitor.next_sequence());
-        if let Some(fated) = entry.monitor.on_lost(self.now, sequence) {
+        if let Some(fated) = entry.monitor.on_lost(self.clocks.now(), sequence) {
             entry.counters.datagrams_lost += 1;
             if !fated.given_up {
                 self.on_datagram_lost(path, &fated);
@@ -66,17 +67,12 @@ impl Session {
         for path in ack.paths {
             self.on_path_ack(path, replied)?;
         }
-        if !ack.reconfigurations.is_empty() {
+        let (events, segments) = (&ack.reconfigurations, &ack.segments);
+        self.signals.hear(self.clocks.now(), events, segments, || {
             // Without a common clock, the way back takes what the way there does.
-            let way = self.clocks.since_peer(self.now, replied);
-            let way = way.unwrap_or_else(|| self.paths.least_delay());
-            for report in &ack.reconfigurations {
-                self.incoming_signals.on_event(self.now, way, report);
-            }
-        }
-        for report in &ack.segments {
-            self.incoming_signals.on_segment(report);
-        }
+            let way = self.clocks.since_peer(replied);
+            way.unwrap_or_else(|| self.paths.least_delay())
+        });
         self.on_heard_again();
         self.find_lost();
         Ok(())
@@ -95,8 +91,8 @@ impl Session {
             .map(|(first, last)| (unwrap(first, next), unwrap(last, next)));
         if path.train.is_some() {
             let ranges: Vec<_> = ranges.clone().collect();
-            if let Some(rate) = path.on_train_ack(self.now, &ranges, received) {
-                self.incoming_signals.on_train(id, rate);
+            if let Some(rate) = path.on_train_ack(self.clocks.now(), &ranges, received) {
+                self.signals.on_train(id, rate);
             }
         }
         let mut arrived = std::mem::take(&mut self.fated);
@@ -110,11 +106,11 @@ impl Session {
                 .unacknowledged_since(last)
                 .filter(|_| index == 0);
             let one_way = newest.and_then(|sent| {
-                self.clocks.on_exchange(self.now, sent, received, replied);
+                self.clocks.on_exchange(sent, received, replied);
                 self.clocks.one_way(sent, received)
             });
             path.monitor
-                .on_acked(self.now, first, last, one_way, &mut arrived);
+                .on_acked(self.clocks.now(), first, last, one_way, &mut arrived);
         }
         self.on_arrived(id, &arrived);
         arrived.clear();
@@ -141,7 +137,7 @@ impl Session {
                         _ => None,
                     });
                     self.blocks_out
-                        .on_acked(self.now, &self.paths, block, fragments);
+                        .on_acked(self.clocks.now(), &self.paths, block, fragments);
                 }
                 (Item::Frame { stream, start, .. }, Item::Frame { end, fin, .. }) => {
                     self.on_frame_arrived(stream, start, end, fin);
@@ -156,11 +152,7 @@ impl Session {
             self.control.on_acked(start, end, fin);
             return;
         }
-        let Some(Stream {
-            kind: Kind::Bytes(pair),
-            ..
-        }) = self.streams.get_mut(&stream)
-        else {
+        let Some(pair) = self.streams.pair_mut(stream) else {
             return;
         };
         self.bytes_out.on_acked(&mut pair.send, start, end, fin);
@@ -170,9 +162,8 @@ impl Session {
 
     fn on_block_ack(&mut self, ack: BlockAck) -> Result<(), ProtocolError> {
         let completed = self.clocks.peer_time(ack.completed_micros);
-        let Some(entry) = self.streams.get(&ack.stream) else {
-            let ours = ack.stream.opener() == self.side && self.numbers.was_opened(ack.stream);
-            return if ours {
+        let Some(entry) = self.streams.get(ack.stream) else {
+            return if self.streams.was_ours(ack.stream) {
                 Ok(())
             } else {
                 Err(ProtocolError::NeverSent("a block"))
@@ -203,7 +194,7 @@ impl Session {
             return;
         };
         let measured = self.clocks.one_way(block.born, completed);
-        let elapsed = self.now.saturating_duration_since(block.born);
+        let elapsed = self.clocks.now().saturating_duration_since(block.born);
         // Without a common clock the acknowledgement's way back is taken off.
         let latency = measured
             .unwrap_or_else(|| elapsed.saturating_sub(self.paths.least_delay()))
@@ -214,7 +205,7 @@ impl Session {
             recovered_by_redundancy: recovered_by_redundancy || block.needed_redundancy(),
             recovered_by_retransmission: block.retransmitted,
         };
-        self.blocks_out.end(self.now, key, outcome);
+        self.blocks_out.end(self.clocks.now(), key, outcome);
     }
 
     /// Declares lost what was overtaken or is overdue on any path.
@@ -222,10 +213,10 @@ impl Session {
         let mut lost = std::mem::take(&mut self.fated);
         for (id, path) in self.paths.iter_mut() {
             let before = lost.len();
-            path.monitor.find_lost(self.now, &mut lost);
+            path.monitor.find_lost(self.clocks.now(), &mut lost);
             path.counters.datagrams_lost += (lost.len() - before) as u64;
             for fated in lost.iter().skip(before).filter(|fated| !fated.given_up) {
-                note_loss(&mut self.observers, self.now, id, fated);
+                note_loss(&mut self.observers, self.clocks.now(), id, fated);
             }
         }
         for fated in lost.drain(..).filter(|fated| !fated.given_up) {
@@ -236,7 +227,7 @@ impl Session {
 
     /// A datagram was lost, or its path fell silent with it.
     pub(super) fn on_datagram_lost(&mut self, path: PathId, fated: &Fated<Item>) {
-        note_loss(&mut self.observers, self.now, path, fated);
+        note_loss(&mut self.observers, self.clocks.now(), path, fated);
         self.on_item_lost(fated.item);
     }
 
@@ -244,7 +235,7 @@ impl Session {
     fn on_item_lost(&mut self, item: Item) {
         match item {
             Item::Fragment { block, fragment } => {
-                self.blocks_out.on_lost(self.now, block, fragment);
+                self.blocks_out.on_lost(self.clocks.now(), block, fragment);
             }
             Item::Frame {
                 stream: StreamId::CONTROL,
@@ -260,10 +251,7 @@ impl Session {
                 end,
                 fin,
             } => {
-                if let Some(Stream {
-                    kind: Kind::Bytes(pair),
-                    ..
-                }) = self.streams.get_mut(&stream)
+                if let Some(pair) = self.streams.pair_mut(stream)
                     && pair.send.on_lost(start, end, fin)
                 {
                     self.make_ready(stream);

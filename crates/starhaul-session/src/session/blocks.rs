@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
 use starhaul_paths::PathId;
 
-use super::{Kind, Session, Stream};
+use super::Session;
 use crate::{
     facts::Fact,
     item::BlockKey,
-    receive::blocks::{Complete, Partial, Taken},
+    receive::blocks::Complete,
+    streams::{Kind, Stream},
     types::{BlockId, Event, ProtocolError, StreamId},
     wire::{BlockAck, Fragment, unwrap, wrap},
 };
@@ -30,17 +30,18 @@ impl Session {
         fragment: &Fragment,
     ) -> Result<(), ProtocolError> {
         let stream = fragment.stream;
-        if stream == StreamId::CONTROL || stream.opener() == self.side {
+        if stream == StreamId::CONTROL || self.streams.is_ours(stream) {
             return Err(ProtocolError::StreamState {
                 stream,
                 what: "blocks on a stream that carries none from it",
             });
         }
-        let number = match self.streams.get(&stream).map(|entry| &entry.kind) {
+        let number = match self.streams.get(stream).map(|entry| &entry.kind) {
             Some(Kind::Receiving(blocks)) => {
                 let number = unwrap(fragment.block.0, blocks.ended.end());
                 if blocks.ended.contains(number) {
-                    self.acks.on_query(self.now, stream, fragment.block);
+                    self.acks
+                        .on_query(self.clocks.now(), stream, fragment.block);
                     return Ok(());
                 }
                 number
@@ -52,40 +53,19 @@ impl Session {
                 });
             }
             // Its opening is still on its way, or the stream has ended.
-            None if !self.numbers.was_passed(stream) => u64::from(fragment.block.0),
+            None if self.streams.is_awaited(stream) => u64::from(fragment.block.0),
             None => {
-                self.acks.on_query(self.now, stream, fragment.block);
+                self.acks
+                    .on_query(self.clocks.now(), stream, fragment.block);
                 return Ok(());
             }
         };
         let key = (stream, number);
         let born = born(fragment.born_micros, sent);
-        let inbound = &mut self.inbound;
-        if inbound
-            .early
-            .get(&stream)
-            .is_some_and(|blocks| blocks.contains_key(&number))
-        {
+        if self.inbound.holds_early(key) {
             return Ok(());
         }
-        if fragment.is_block() && !inbound.partials.contains_key(&key) {
-            let data = Bytes::copy_from_slice(&fragment.payload);
-            self.on_complete(path, sent, key, Complete::new(data, born, false));
-            self.make_room();
-            return Ok(());
-        }
-        let partial = inbound.partials.entry(key).or_insert_with(|| {
-            let partial = Partial::new(fragment, born, inbound.arrivals);
-            inbound.by_arrival.insert(inbound.arrivals, key);
-            inbound.arrivals += 1;
-            inbound.held_bytes += partial.held_bytes;
-            partial
-        });
-        let before = partial.held_bytes;
-        let taken = partial.insert(&mut inbound.codec, fragment, sent);
-        inbound.held_bytes = (inbound.held_bytes + partial.held_bytes).saturating_sub(before);
-        if let Taken::Complete(complete) = taken {
-            self.inbound.remove(key);
+        if let Some(complete) = self.inbound.insert(key, fragment, born, sent) {
             self.on_complete(path, sent, key, complete);
         }
         self.make_room();
@@ -94,29 +74,19 @@ impl Session {
 
     fn on_complete(&mut self, path: PathId, sent: u64, key: BlockKey, mut complete: Complete) {
         let (stream, number) = key;
-        complete.completed_micros = wrap(self.clocks.micros(self.now));
+        complete.completed_micros = wrap(self.clocks.micros(self.clocks.now()));
         complete.latency = self.latency(path, sent, &complete);
-        let most_streams = self.most_peer_streams();
-        let Some(entry) = self.streams.get_mut(&stream) else {
-            let early = &self.inbound.early;
-            if early.len() >= most_streams && !early.contains_key(&stream) {
-                // More than can be opened.
-                self.inbound.dropped += 1;
-                return;
-            }
-            self.inbound.hold(&complete.data);
-            self.inbound
-                .early
-                .entry(stream)
-                .or_default()
-                .insert(number, complete);
+        let most_streams = self.streams.most_of_peer();
+        let Some(entry) = self.streams.get_mut(stream) else {
+            self.inbound.insert_early(key, complete, most_streams);
             return;
         };
         let Kind::Receiving(blocks) = &mut entry.kind else {
             return;
         };
         blocks.ended.insert(number, number + 1);
-        self.acks.on_block(self.now, complete.ack(stream, number));
+        self.acks
+            .on_block(self.clocks.now(), complete.ack(stream, number));
         if entry.config.ordered {
             self.inbound.hold(&complete.data);
             blocks.waiting.insert(number, complete);
@@ -131,26 +101,22 @@ impl Session {
     /// Keeps what is known of ended blocks within its bound for all streams together: the oldest gaps of the one that has
     /// got one more are taken as ended.
     fn bound_ended(&mut self, stream: StreamId) {
-        let ranges = |entry: &Stream| match &entry.kind {
-            Kind::Receiving(blocks) => blocks.ended.range_count(),
-            Kind::Sending(_) | Kind::Bytes(_) => 0,
-        };
-        if self.streams.get(&stream).map_or(0, ranges) <= SURE_ENDED_RANGES
-            || self.streams.values().map(ranges).sum::<usize>() <= MAX_ALL_ENDED_RANGES
-        {
+        let ranges = self.streams.get(stream).map_or(0, Stream::ended_ranges);
+        if ranges <= SURE_ENDED_RANGES || self.streams.ended_ranges() <= MAX_ALL_ENDED_RANGES {
             return;
         }
-        if let Some(blocks) = self.received(stream) {
+        if let Some(blocks) = self.streams.receiving_mut(stream) {
             let kept = blocks.ended.iter_rev().nth(SURE_ENDED_RANGES / 2);
             let first = kept.map_or(0, |(first, _)| first);
-            self.inbound.dropped += blocks.ended.insert(0, first);
+            let dropped = blocks.ended.insert(0, first);
+            self.inbound.count_dropped(dropped);
             self.inbound.remove_range((stream, 0), (stream, first));
         }
     }
 
     fn latency(&self, path: PathId, sent: u64, complete: &Complete) -> Duration {
         self.clocks
-            .since_peer(self.now, complete.born_micros)
+            .since_peer(complete.born_micros)
             .unwrap_or_else(|| {
                 let way = self
                     .paths
@@ -162,15 +128,16 @@ impl Session {
     }
 
     pub(super) fn hand_on(&mut self, stream: StreamId, number: u64, complete: Complete) {
-        self.observers.note(self.now, || Fact::BlockReceived {
-            stream,
-            block: BlockId(wrap(number)),
-            bytes: complete.data.len(),
-            latency: complete.latency,
-            is_recovered: complete.recovered,
-        });
+        self.observers
+            .note(self.clocks.now(), || Fact::BlockReceived {
+                stream,
+                block: BlockId(wrap(number)),
+                bytes: complete.data.len(),
+                latency: complete.latency,
+                is_recovered: complete.recovered,
+            });
         let Complete { data, latency, .. } = complete;
-        if let Some(entry) = self.streams.get_mut(&stream) {
+        if let Some(entry) = self.streams.get_mut(stream) {
             entry.stats.blocks_received += 1;
             entry.stats.bytes_received += data.len() as u64;
         }
@@ -187,7 +154,7 @@ impl Session {
         if let Some(Stream {
             kind: Kind::Receiving(blocks),
             ..
-        }) = self.streams.get(&stream)
+        }) = self.streams.get(stream)
             && blocks.is_finished()
         {
             self.emit(Event::StreamFinished(stream));
@@ -195,41 +162,20 @@ impl Session {
         }
     }
 
-    /// Keeps what waits for reassembly within its bound: the oldest goes.
+    /// Keeps what is held of the peer's blocks within its bound: first those go that are not whole or whose stream is not open, the
+    /// oldest first, then what is missing in ordered streams is not waited for, and at last go those that the application did not take.
     pub(super) fn make_room(&mut self) {
-        while self.inbound.held_bytes > self.config.max_receive_bytes / 2 {
-            let Some((_, key)) = self
-                .inbound
-                .by_arrival
-                .first_key_value()
-                .map(|(at, key)| (*at, *key))
-            else {
-                break;
-            };
-            self.inbound.remove(key);
-            self.inbound.dropped += 1;
-        }
-        while self.inbound.held_bytes > self.config.max_receive_bytes / 2 {
-            let Some((_, blocks)) = self.inbound.early.pop_first() else {
-                break;
-            };
-            self.inbound.dropped += blocks.len() as u64;
-            let freed = blocks.values();
-            freed.for_each(|complete| self.inbound.release(&complete.data));
-        }
-        if self.inbound.held_bytes > self.config.max_receive_bytes / 2 {
+        self.inbound.drop_unfinished();
+        if self.inbound.is_over_bound() {
             self.skip_missing();
         }
-        self.make_room_for_events();
+        self.events.make_room(&mut self.inbound);
     }
 
     /// Takes up what arrived before the stream's opening.
     pub(super) fn adopt_early(&mut self, stream: StreamId) {
-        if let Some(receive) = self.inbound.early_bytes.remove(&stream)
-            && let Some(Stream {
-                kind: Kind::Bytes(pair),
-                ..
-            }) = self.streams.get_mut(&stream)
+        if let Some(receive) = self.inbound.take_early_bytes(stream)
+            && let Some(pair) = self.streams.pair_mut(stream)
         {
             pair.receive = receive;
             if pair.receive.can_read() {
@@ -237,20 +183,20 @@ impl Session {
                 self.emit(Event::Readable(stream));
             }
         }
-        for (number, complete) in self.inbound.early.remove(&stream).unwrap_or_default() {
-            self.inbound.release(&complete.data);
+        for (number, complete) in self.inbound.take_early(stream) {
             let Some(Stream {
                 kind: Kind::Receiving(blocks),
                 config,
                 ..
-            }) = self.streams.get_mut(&stream)
+            }) = self.streams.get_mut(stream)
             else {
                 // The peer opened a reliable stream and sent blocks on it.
                 continue;
             };
             blocks.ended.insert(number, number + 1);
             // Not before, because until then it could still be dropped.
-            self.acks.on_block(self.now, complete.ack(stream, number));
+            self.acks
+                .on_block(self.clocks.now(), complete.ack(stream, number));
             if config.ordered {
                 self.inbound.hold(&complete.data);
                 blocks.waiting.insert(number, complete);
@@ -266,7 +212,7 @@ impl Session {
         stream: StreamId,
         end: BlockId,
     ) -> Result<(), ProtocolError> {
-        match self.streams.get_mut(&stream).map(|entry| &mut entry.kind) {
+        match self.streams.get_mut(stream).map(|entry| &mut entry.kind) {
             Some(Kind::Receiving(blocks)) => blocks.end = Some(unwrap(end.0, blocks.ended.end())),
             Some(_) => {
                 return Err(ProtocolError::StreamState {
@@ -289,7 +235,7 @@ impl Session {
 
     /// The same; of so many it is told.
     fn give_up_telling(&mut self, stream: StreamId, first: u64, end: u64, told: &mut usize) -> u64 {
-        let Some(blocks) = self.received(stream) else {
+        let Some(blocks) = self.streams.receiving_mut(stream) else {
             return 0;
         };
         let gaps = blocks.ended.gaps(first, end);
@@ -316,7 +262,7 @@ impl Session {
     ) -> Result<(), ProtocolError> {
         let mut told = MAX_MISSING_EVENTS;
         for &(first, last) in ranges {
-            let Some(entry) = self.streams.get_mut(&stream) else {
+            let Some(entry) = self.streams.get_mut(stream) else {
                 return Ok(());
             };
             let Kind::Receiving(blocks) = &mut entry.kind else {

@@ -5,14 +5,13 @@ use std::time::Instant;
 use bytes::Bytes;
 use starhaul_paths::PathId;
 
-use super::{Kind, MAX_CONTROL_BYTES, Session, Stream};
+use super::{MAX_CONTROL_BYTES, Session};
 use crate::{
     control::Control,
     control_stream::CONTROL_WINDOW,
     facts::Fact,
-    numbers::StreamNumbers,
-    receive::bytes::ReceiveBytes,
     received::Arrival,
+    streams::{BytesPair, Kind},
     types::{Event, ProtocolError, Side, StreamConfig, StreamId},
     wire::{self, Body, StreamFrame},
 };
@@ -53,21 +52,21 @@ impl Session {
             return Ok(());
         };
         entry.counters.bytes_received += bytes as u64;
-        entry.monitor.on_heard(self.now);
+        entry.monitor.on_heard(self.clocks.now());
         if let Some(stream) = body.stream() {
-            entry.on_use(self.now);
+            entry.on_use(self.clocks.now());
             if stream != StreamId::CONTROL {
-                entry.carried_at = Some(self.now);
-                let priority = self.streams.get(&stream).map(|of| of.config.priority);
+                entry.carried_at = Some(self.clocks.now());
+                let priority = self.streams.get(stream).map(|of| of.config.priority);
                 entry.received_by_class.add(priority, bytes as u64);
             }
         }
-        let arrival = entry.received.insert(self.now, header.sequence);
+        let arrival = entry.received.insert(self.clocks.now(), header.sequence);
         let wants_ack = !matches!(body, Body::Ack(_));
         if wants_ack {
             // Probes ask for the time of their arrival.
             let at_once = arrival != Arrival::Next || matches!(body, Body::Probe);
-            self.acks.on_arrival(self.now, at_once);
+            self.acks.on_arrival(self.clocks.now(), at_once);
         }
         if arrival == Arrival::Duplicate {
             return Ok(());
@@ -77,7 +76,7 @@ impl Session {
             Body::Fragment(fragment) => self.on_fragment(path, sent, &fragment),
             Body::StreamFrame(frame) => self.on_stream_frame(frame),
             Body::Ack(ack) => {
-                self.note_answer(path);
+                self.paths.on_answer(path);
                 self.on_ack(sent, ack)
             }
             Body::Probe | Body::Unknown => Ok(()),
@@ -90,9 +89,10 @@ impl Session {
             return self.on_control_frame(frame);
         }
         let largest = self.config.largest_window();
-        let Some(entry) = self.streams.get_mut(&stream) else {
-            if stream.opener() != self.side && !self.numbers.was_passed(stream) {
-                return self.on_early_frame(frame);
+        let Some(entry) = self.streams.get_mut(stream) else {
+            if self.streams.is_awaited(stream) {
+                let most = self.streams.most_of_peer();
+                return self.inbound.insert_early_bytes(frame, most);
             }
             return Ok(());
         };
@@ -105,7 +105,7 @@ impl Session {
         let readable = pair
             .receive
             .insert(stream, frame.offset, frame.fin, frame.payload)?;
-        self.shares.count(stream, &mut pair.receive);
+        self.inbound.count_share(stream, &mut pair.receive);
         let has_grown = pair.receive.widen(largest);
         let is_ended = pair.receive.is_ended();
         if readable && !pair.receive.announced {
@@ -119,19 +119,6 @@ impl Session {
             self.forget_if_done(stream);
         }
         Ok(())
-    }
-
-    /// A frame of a stream whose opening is still on its way; it was acknowledged, so it must be kept.
-    fn on_early_frame(&mut self, frame: StreamFrame) -> Result<(), ProtocolError> {
-        let most = self.most_peer_streams();
-        let early = &mut self.inbound.early_bytes;
-        if early.len() >= most && !early.contains_key(&frame.stream) {
-            return Err(ProtocolError::Limit("streams"));
-        }
-        let receive = early.entry(frame.stream).or_insert_with(ReceiveBytes::new);
-        receive
-            .insert(frame.stream, frame.offset, frame.fin, frame.payload)
-            .map(drop)
     }
 
     fn on_control_frame(&mut self, frame: StreamFrame) -> Result<(), ProtocolError> {
@@ -193,7 +180,7 @@ impl Session {
                 Ok(())
             }
             Control::Credit { stream, limit } => {
-                match self.streams.get_mut(&stream).map(|entry| &mut entry.kind) {
+                match self.streams.get_mut(stream).map(|entry| &mut entry.kind) {
                     Some(Kind::Bytes(pair)) => pair.send.grant(limit),
                     Some(_) => {
                         return Err(ProtocolError::StreamState {
@@ -218,12 +205,12 @@ impl Session {
             Control::Gone { path } => {
                 // The side that opens the paths removes them.
                 if self.side == Side::Server {
-                    self.gone_paths.push_back(path);
+                    self.paths.on_gone_at_peer(path);
                 }
                 Ok(())
             }
             Control::Streams { limit } => {
-                self.numbers.on_limit(limit);
+                self.streams.on_limit(limit);
                 Ok(())
             }
         }
@@ -233,8 +220,8 @@ impl Session {
         &mut self,
         stream: StreamId,
         what: &'static str,
-    ) -> Result<Option<&mut super::BytesPair>, ProtocolError> {
-        match self.streams.get_mut(&stream).map(|entry| &mut entry.kind) {
+    ) -> Result<Option<&mut BytesPair>, ProtocolError> {
+        match self.streams.get_mut(stream).map(|entry| &mut entry.kind) {
             Some(Kind::Bytes(pair)) => Ok(Some(pair)),
             Some(_) => Err(ProtocolError::StreamState { stream, what }),
             None => Ok(None),
@@ -242,39 +229,21 @@ impl Session {
     }
 
     fn on_open(&mut self, stream: StreamId, config: StreamConfig) -> Result<(), ProtocolError> {
-        if stream == StreamId::CONTROL
-            || stream.opener() == self.side
-            || self.numbers.was_passed(stream)
-            || stream == StreamNumbers::NO_STREAM
-        {
-            return Err(ProtocolError::StreamState {
-                stream,
-                what: "opened twice, or with a number of ours or of none",
-            });
-        }
-        if self.numbers.peer_open() >= self.most_peer_streams() {
-            return Err(ProtocolError::Limit("streams"));
-        }
-        self.numbers.on_peer_opened(stream);
         let most_held = self.config.most_held_for_sending();
-        self.streams
-            .insert(stream, Stream::of_peer(stream, config.clone(), most_held));
-        self.observers.note(self.now, || Fact::StreamOpened {
-            stream,
-            opener: stream.opener(),
-            mode: config.mode,
-        });
+        self.streams.accept(stream, config.clone(), most_held)?;
+        self.observers
+            .note(self.clocks.now(), || Fact::StreamOpened {
+                stream,
+                opener: stream.opener(),
+                mode: config.mode,
+            });
         self.emit(Event::StreamOpened { stream, config });
         self.adopt_early(stream);
         self.make_room();
         self.open_window(stream);
         self.offer_streams();
         // What came for numbers that were skipped belongs to no stream.
-        self.inbound.forget_below(self.numbers.peer_end());
+        self.inbound.forget_below(self.streams.peer_end());
         Ok(())
-    }
-
-    pub(super) fn most_peer_streams(&self) -> usize {
-        StreamNumbers::most_of_peer(self.config.max_streams)
     }
 }

@@ -2,54 +2,45 @@
 
 mod acks;
 mod blocks;
+mod calls;
 mod input;
 mod ordered;
 mod output;
-mod shared;
-mod streams;
 mod writing;
 
-use std::{
-    collections::{BTreeMap, VecDeque},
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
-use bytes::BytesMut;
 use starhaul_cc::{PathSignal, QueueWish};
-use starhaul_paths::{Fated, PathId, PathUpdate, RangeSet};
+use starhaul_paths::{Fated, PathId, PathUpdate};
 
-use self::shared::SharedBottlenecks;
 use crate::{
     choice::SchedulerChoice,
+    clocks::Clocks,
     control,
     control_stream::ControlStream,
+    events::Events,
     facts::{Fact, Observer, Observers},
     item::Item,
-    numbers::StreamNumbers,
-    paths::{Clocks, LAST_RESORT, Paths},
-    receive::{blocks::ReceiveBlocks, bytes::ReceiveBytes, inbound::Inbound, shares::Shares},
+    paths::{LAST_RESORT, Paths},
+    receive::inbound::Inbound,
     received::AckSchedule,
     scheduler::{Scheduler, SchedulerStatus},
-    send::{BlocksOut, bytes::SendBytes, bytes_out::BytesOut},
-    signals::{IncomingSignals, OutgoingSignals},
-    stats::{EndedStreams, PathStats, StreamStats},
-    types::{Event, SessionConfig, Side, StreamConfig, StreamId},
+    send::{BlocksOut, bytes_out::BytesOut},
+    signals::Signals,
+    slab::Slab,
+    stats::{PathStats, StreamStats},
+    streams::Streams,
+    timers::Timers,
+    types::{Event, SessionConfig, Side, StreamId},
 };
 
 /// Control messages beyond this that the peer does not acknowledge break the protocol.
 const MAX_CONTROL_BYTES: usize = 4 << 20;
-/// Undelivered blocks remembered per stream, for the blocks that depend on them.
-const MAX_UNDELIVERED_RANGES: usize = 256;
-/// How long a path may be left idle for a better one before the choice is made anew.
-const RECHECK: Duration = Duration::from_millis(5);
 /// Of the time that a deadline leaves, this part may be spent in a path's queue; the rest is for waiting and recovery.
 const QUEUE_SHARE: u32 = 3;
 /// Blocks with a deadline of up to this are awaited by people, who notice each part of it.
 const INTERACTIVE: Duration = Duration::from_secs(1);
 const LEAST_QUEUE_BOUND: Duration = Duration::from_millis(20);
-const OVERLOAD_INTERVAL: Duration = Duration::from_secs(1);
-/// Events beyond this are dropped when the application does not take them; those of blocks of ours never.
-const MAX_EVENTS: usize = 1 << 16;
 
 /// One session between two peers over any number of paths. See the [crate] for the way to drive it.
 #[derive(Debug)]
@@ -57,78 +48,24 @@ pub struct Session {
     config: SessionConfig,
     side: Side,
     closed: bool,
-    now: Instant,
-    /// When [`Session::handle_timeout`] was called last. Inputs may come before the timers of the same instant.
-    timers_done: Instant,
-    paths: Paths,
     clocks: Clocks,
-    streams: BTreeMap<StreamId, Stream>,
-    numbers: StreamNumbers,
-    ended: EndedStreams,
+    timers: Timers,
+    paths: Paths,
+    streams: Streams,
     scheduler: Box<dyn Scheduler>,
     blocks_out: BlocksOut,
     bytes_out: BytesOut,
     inbound: Inbound,
-    shares: Shares,
     control: ControlStream,
     acks: AckSchedule,
-    /// The path by which the peer acknowledged last.
-    answers_over: Option<PathId>,
-    /// Paths that fell silent when no other was left.
-    unreleased: Vec<PathId>,
-    /// What our detectors say of paths, and what the peer's do.
-    outgoing_signals: OutgoingSignals,
-    incoming_signals: IncomingSignals,
-    /// Paths that the peer removed for good, until they are asked for.
-    gone_paths: VecDeque<PathId>,
-    events: VecDeque<Event>,
-    /// How many of them no other bound limits.
-    unbounded_events: usize,
+    signals: Signals,
+    events: Events,
     observers: Observers,
-    bottlenecks: SharedBottlenecks,
-    recheck_at: Option<Instant>,
     /// Counts for [`Session::poll_requests`].
     poll_requests: u64,
-    overload_at: Option<Instant>,
     /// Empty between two calls: datagrams whose fate became known.
     fated: Vec<Fated<Item>>,
-    /// What datagrams are written into.
-    slab: BytesMut,
-}
-
-#[derive(Debug)]
-struct Stream {
-    config: StreamConfig,
-    stats: StreamStats,
-    kind: Kind,
-}
-
-#[derive(Debug)]
-enum Kind {
-    Sending(SendBlocks),
-    Receiving(ReceiveBlocks),
-    Bytes(Box<BytesPair>),
-}
-
-/// Our own deadline stream.
-#[derive(Debug)]
-struct SendBlocks {
-    next: u64,
-    live: u64,
-    finished: bool,
-    undelivered: RangeSet,
-    /// Undelivered blocks the peer has not been told of.
-    untold: RangeSet,
-}
-
-#[derive(Debug)]
-struct BytesPair {
-    send: SendBytes,
-    receive: ReceiveBytes,
-    /// Its place among the streams that have something to send.
-    turn: Option<u64>,
-    /// Until when the application counts as having more to send than it was given room for.
-    bulk_until: Option<Instant>,
+    slab: Slab,
 }
 
 impl Session {
@@ -145,38 +82,28 @@ impl Session {
         scheduler: Box<dyn Scheduler>,
     ) -> Self {
         let blocks_out = BlocksOut::new(now, config.priority_weight, config.max_fragment_bytes);
+        let inbound = Inbound::new(config.max_receive_bytes);
+        let streams = Streams::new(side, config.max_streams);
         Self {
             config,
             side,
             closed: false,
-            now,
-            timers_done: now,
-            paths: Paths::default(),
             clocks: Clocks::new(now),
-            streams: BTreeMap::new(),
-            numbers: StreamNumbers::new(side),
-            ended: EndedStreams::default(),
+            timers: Timers::new(now),
+            paths: Paths::default(),
+            streams,
             scheduler,
             blocks_out,
             bytes_out: BytesOut::default(),
-            inbound: Inbound::default(),
-            shares: Shares::default(),
+            inbound,
             control: ControlStream::new(),
             acks: AckSchedule::default(),
-            answers_over: None,
-            unreleased: Vec::new(),
-            outgoing_signals: OutgoingSignals::default(),
-            incoming_signals: IncomingSignals::default(),
-            gone_paths: VecDeque::new(),
-            events: VecDeque::new(),
-            unbounded_events: 0,
+            signals: Signals::default(),
+            events: Events::default(),
             observers: Observers::default(),
-            bottlenecks: SharedBottlenecks::default(),
-            recheck_at: None,
             poll_requests: 0,
-            overload_at: None,
             fated: Vec::new(),
-            slab: BytesMut::new(),
+            slab: Slab::default(),
         }
     }
 
@@ -189,27 +116,26 @@ impl Session {
     pub fn add_path(&mut self, now: Instant, path: PathId, cost: f64, update: PathUpdate) {
         self.advance(now);
         self.remove_path(now, path);
-        self.paths.add(self.now, path, cost, update);
+        self.paths.add(self.clocks.now(), path, cost, update);
         let cost = self
             .paths
             .get(path)
             .map_or(cost, |path| path.monitor.cost());
         self.observers
-            .note(self.now, || Fact::PathUp { path, cost });
+            .note(self.clocks.now(), || Fact::PathUp { path, cost });
     }
 
     /// A path is gone; what was on it and not acknowledged goes over the others.
     pub fn remove_path(&mut self, now: Instant, path: PathId) {
         self.advance(now);
         if let Some(mut gone) = self.paths.remove(path) {
-            self.observers.note(self.now, || Fact::PathDown { path });
+            self.observers
+                .note(self.clocks.now(), || Fact::PathDown { path });
             for fated in gone.monitor.release() {
                 self.on_datagram_lost(path, &fated);
             }
         }
-        self.lose_answers(&[path]);
-        self.bottlenecks.forget(path);
-        self.outgoing_signals.forget(path);
+        self.signals.forget(path);
         self.control.on_path_gone(path);
         self.settle();
     }
@@ -230,13 +156,13 @@ impl Session {
 
     /// The next path that the peer, which opened it, has removed for good.
     pub fn poll_gone_path(&mut self) -> Option<PathId> {
-        self.gone_paths.pop_front()
+        self.paths.take_gone_at_peer()
     }
 
     fn note_cost(&mut self, path: PathId, cost: f64) {
         if self.has_path(path) {
             self.observers
-                .note(self.now, || Fact::PathCost { path, cost });
+                .note(self.clocks.now(), || Fact::PathCost { path, cost });
         }
     }
 
@@ -261,7 +187,7 @@ impl Session {
     pub fn tell_signal(&mut self, now: Instant, path: PathId, signal: PathSignal) {
         self.advance(now);
         if self.has_path(path) {
-            self.outgoing_signals.tell(self.now, path, signal);
+            self.signals.tell(self.clocks.now(), path, signal);
         }
     }
 
@@ -278,7 +204,7 @@ impl Session {
     /// What the peer's detectors say of paths, oldest first, each event once, and what trains showed of them; take them after every datagram. The oldest are
     /// dropped when the caller does not.
     pub fn poll_path_signal(&mut self) -> Option<(PathId, PathSignal)> {
-        self.incoming_signals.take()
+        self.signals.take()
     }
 
     /// What the deadlines of the last seconds ask of the queue of `path`. Datagrams may wait in it for a third of what the shortest deadline
@@ -299,13 +225,7 @@ impl Session {
 
     /// The next event; drain after every input.
     pub fn poll_event(&mut self) -> Option<Event> {
-        let event = self.events.pop_front()?;
-        match &event {
-            Event::BlockReceived { data, .. } => self.inbound.release(data),
-            event if has_own_bound(event) => {}
-            _ => self.unbounded_events -= 1,
-        }
-        Some(event)
+        self.events.take(&mut self.inbound)
     }
 
     /// When [`Session::handle_timeout`] wants to be called, also when that instant passed while inputs were taken. What only waits for
@@ -332,20 +252,17 @@ impl Session {
         });
         let asked_for = paths()
             .map(|path| path.probe_at)
-            .chain(acks.into_iter().flatten())
-            .chain(self.recheck_at);
-        let asked_for = asked_for.filter(|at| *at > self.timers_done);
-        done_here.chain(asked_for).min()
+            .chain(acks.into_iter().flatten());
+        done_here.chain(self.timers.next_asked_for(asked_for)).min()
     }
 
     /// Time has passed: finds what is lost, expired or silent. Then poll for datagrams and events.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.advance(now);
-        self.timers_done = self.now;
-        self.recheck_at = self.recheck_at.filter(|at| *at > self.now);
+        self.timers.on_timeout(self.clocks.now());
         self.find_silent_paths();
         self.find_lost();
-        self.blocks_out.expire(self.now, &self.paths);
+        self.blocks_out.expire(self.clocks.now(), &self.paths);
         self.release_due();
         self.make_room();
         self.compare_paths();
@@ -360,21 +277,19 @@ impl Session {
         }
         self.settle();
         if !std::mem::replace(&mut self.closed, true) {
-            let open = self.streams.values().map(|stream| stream.stats.clone());
-            open.for_each(|stats| self.ended.push(stats));
+            self.streams.on_close();
         }
     }
 
     /// Figures of every open stream, and of the last 256 deadline streams that have ended.
     pub fn stream_stats(&self) -> Vec<StreamStats> {
-        let open = self.streams.values().map(|stream| &stream.stats);
-        self.ended.latest().chain(open).cloned().collect()
+        self.streams.stats()
     }
 
     /// Last figures of each stream that has ended since the last call, also of those that ended with the session. Beyond 1024 the
     /// oldest are added up as one without a label, which says as many bytes and blocks.
     pub fn take_ended_streams(&mut self) -> Vec<StreamStats> {
-        self.ended.take()
+        self.streams.take_ended()
     }
 
     /// What the scheduler has decided.
@@ -384,12 +299,7 @@ impl Session {
 
     /// Reliable streams whose bytes wait because the peer's application has not read those before.
     pub fn streams_without_credit(&self) -> Vec<StreamId> {
-        let waits = |stream: &Stream| {
-            let pair = stream.pair();
-            pair.is_some_and(|pair| pair.send.waits_for_credit())
-        };
-        let waiting = self.streams.iter().filter(|(_, stream)| waits(stream));
-        waiting.map(|(id, _)| *id).collect()
+        self.streams.without_credit()
     }
 
     /// Figures of every path.
@@ -403,21 +313,16 @@ impl Session {
     /// How often a received block, or what had come of one, was dropped: fragments exceeded `max_receive_bytes`, or the application did
     /// not take it. A block of which more comes afterwards may be dropped again.
     pub fn dropped_on_receipt(&self) -> u64 {
-        self.inbound.dropped
+        self.inbound.dropped()
     }
 
     /// Bytes kept for sending and for receiving; bounded by the configuration, but for at most 4 MiB of control messages that the
     /// peer has not acknowledged, and 64 KiB for each of its reliable streams.
     pub fn held_bytes(&self) -> (usize, usize) {
-        let pairs = self.streams.values().filter_map(Stream::pair);
-        let early = self.inbound.early_bytes.values();
-        let received = pairs.map(|pair| &pair.receive).chain(early);
-        let control = &self.control;
+        let (streams, control) = (&self.streams, &self.control);
         (
             self.held_for_sending() + control.held_for_sending(),
-            self.inbound.held_bytes
-                + received.map(ReceiveBytes::held_bytes).sum::<usize>()
-                + control.held_of_peer(),
+            self.inbound.held_bytes() + streams.received_bytes() + control.held_of_peer(),
         )
     }
 
@@ -428,51 +333,31 @@ impl Session {
 
     /// Time never runs backwards inside.
     fn advance(&mut self, now: Instant) {
-        self.now = self.now.max(now);
+        self.clocks.advance(now);
     }
 
     /// A path may be heard again after all were silent.
     pub(super) fn on_heard_again(&mut self) {
-        if !self.unreleased.is_empty() {
+        if self.paths.awaits_another() {
             self.find_silent_paths();
         }
     }
 
     fn find_silent_paths(&mut self) {
-        let now = self.now;
-        let mut suspects: Vec<_> = self
-            .paths
-            .iter_mut()
-            .filter_map(|(id, path)| {
-                path.monitor.on_timeout(now).then(|| {
-                    path.probe_soon(now);
-                    id
-                })
-            })
-            .collect();
-        for id in &suspects {
-            self.observers.note(now, || Fact::PathSilent { path: *id });
+        let now = self.clocks.now();
+        let silence = self.paths.find_silent(now);
+        for path in silence.fallen {
+            self.observers.note(now, || Fact::PathSilent { path });
         }
-        // While all are silent nothing can leave elsewhere; when one is heard again, what the others have is given up.
-        if self.paths.all_silent() {
-            self.unreleased.extend(suspects);
+        if silence.released.is_empty() {
             return;
         }
-        let is_silent = |id: &PathId| {
-            let path = self.paths.get(*id);
-            path.is_some_and(|path| path.monitor.is_suspect())
-        };
-        suspects.extend(self.unreleased.drain(..).filter(is_silent));
-        if suspects.is_empty() {
-            return;
-        }
-        self.lose_answers(&suspects);
         let (soonest, over) = (self.paths.soonest(now), self.paths.bandwidth());
         let is_dear = self
             .paths
             .usable()
             .all(|(_, path)| path.monitor.cost() >= LAST_RESORT);
-        for id in suspects {
+        for id in silence.released {
             let Some(path) = self.paths.get_mut(id) else {
                 continue;
             };
@@ -494,67 +379,21 @@ impl Session {
         self.blocks_out.on_silence(now, &self.paths);
     }
 
-    /// These paths bring no acknowledgements any more. Those of other paths may have come over them.
-    fn lose_answers(&mut self, gone: &[PathId]) {
-        if self
-            .answers_over
-            .take_if(|over| gone.contains(over))
-            .is_none()
-        {
+    /// Observers are told which paths seem to share a bottleneck; without one nothing is compared.
+    fn compare_paths(&mut self) {
+        if self.observers.is_empty() {
             return;
         }
-        for (_, path) in self.paths.iter_mut().filter(|(id, _)| !gone.contains(id)) {
-            path.monitor.on_answers_moved();
-        }
-    }
-
-    /// An acknowledgement came over a path. Those over the last resort may move to another path at any time, which the peer does not announce.
-    fn note_answer(&mut self, path: PathId) {
-        self.answers_over = Some(path);
-        if self.paths.is_last_resort(path) {
-            for (_, other) in self.paths.iter_mut().filter(|(id, _)| *id != path) {
-                other.monitor.on_answers_moved();
-            }
+        for (paths, is_shared) in self.paths.compare(self.clocks.now()) {
+            self.observers
+                .note(self.clocks.now(), || Fact::BottleneckShared {
+                    paths,
+                    is_shared,
+                });
         }
     }
 
     fn emit(&mut self, event: Event) {
-        match &event {
-            // Others make room first: see `make_room`.
-            Event::BlockReceived { data, .. } => self.inbound.hold(data),
-            event if has_own_bound(event) => {}
-            _ if self.unbounded_events >= MAX_EVENTS => return,
-            _ => self.unbounded_events += 1,
-        }
-        self.events.push_back(event);
+        self.events.push(event, &mut self.inbound);
     }
-
-    /// Drops the oldest received blocks that the application did not take.
-    fn make_room_for_events(&mut self) {
-        while self.inbound.held_bytes > self.config.max_receive_bytes / 2 {
-            let oldest = self
-                .events
-                .iter()
-                .position(|event| matches!(event, Event::BlockReceived { .. }));
-            let Some(Event::BlockReceived { data, .. }) =
-                oldest.and_then(|at| self.events.remove(at))
-            else {
-                return;
-            };
-            self.inbound.release(&data);
-            self.inbound.dropped += 1;
-        }
-    }
-}
-
-/// Whether something else limits how many of such events wait: memory, blocks, or one for each stream until it is taken. Something waits
-/// for each of them.
-const fn has_own_bound(event: &Event) -> bool {
-    matches!(
-        event,
-        Event::BlockReceived { .. }
-            | Event::BlockOutcome { .. }
-            | Event::Readable(_)
-            | Event::Writable(_)
-    )
 }

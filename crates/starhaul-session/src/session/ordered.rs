@@ -3,13 +3,16 @@
 
 use std::time::Instant;
 
-use super::{Kind, Session, Stream};
-use crate::{receive::blocks::ReceiveBlocks, types::StreamId};
+use super::Session;
+use crate::{
+    streams::{Kind, Stream},
+    types::StreamId,
+};
 
 impl Session {
     /// Hands on the blocks of an ordered stream before which none is missing any more.
     pub(super) fn release_ordered(&mut self, stream: StreamId) {
-        while let Some(blocks) = self.received(stream) {
+        while let Some(blocks) = self.streams.receiving_mut(stream) {
             let next = blocks.next;
             if let Some(complete) = blocks.waiting.remove(&next) {
                 blocks.next += 1;
@@ -29,70 +32,52 @@ impl Session {
                 break;
             }
         }
-        self.plan_release(stream);
-    }
-
-    /// Notes until when the first block that waits may do so. It is the one that was sent first.
-    fn plan_release(&mut self, stream: StreamId) {
-        let Some(Stream {
+        if let Some(Stream {
             kind: Kind::Receiving(blocks),
             config,
             ..
-        }) = self.streams.get_mut(&stream)
-        else {
-            return;
-        };
-        let deadline = u64::try_from(config.deadline.as_micros()).unwrap_or(u64::MAX);
-        let due = blocks
-            .waiting
-            .first_key_value()
-            .map(|(_, first)| first.born_micros.saturating_add(deadline));
-        let before = std::mem::replace(&mut blocks.release_due, due);
-        if before != due {
-            let releases = &mut self.inbound.releases;
-            before.map(|at| releases.remove(&(at, stream)));
-            due.map(|at| releases.insert((at, stream)));
+        }) = self.streams.get_mut(stream)
+        {
+            self.inbound.plan_release(stream, blocks, config.deadline);
         }
     }
 
     /// When the next block of an ordered stream has waited until its deadline; unknown as long as the offset of the peer's clock is.
     pub(super) fn next_release(&self) -> Option<Instant> {
-        let (due, _) = self.inbound.releases.first()?;
-        self.clocks.when_peer(*due)
+        let (due, _) = self.inbound.first_release()?;
+        self.clocks.when_peer(due)
     }
 
     /// Gives up, of each ordered stream whose first waiting block must wait no longer, what that one waits for. The sender has given up
     /// these blocks too, or does so at their deadline: nothing is said of them, and what still comes of one is ignored as it is of any
     /// that has ended otherwise than whole.
     pub(super) fn release_due(&mut self) {
-        while self.next_release().is_some_and(|at| at <= self.now)
-            && let Some(release) = self.inbound.releases.first().copied()
+        while self
+            .next_release()
+            .is_some_and(|at| at <= self.clocks.now())
+            && let Some(release) = self.inbound.first_release()
         {
-            let waiting = self.received(release.1).map(|blocks| blocks.waiting.len());
+            let waiting = self.streams.receiving_mut(release.1);
+            let waiting = waiting.map(|blocks| blocks.waiting.len());
             if waiting.is_some_and(|waiting| waiting > 0) {
                 self.skip_to_first(release.1);
             } else {
-                self.inbound.releases.remove(&release);
+                self.inbound.forget_release(release);
             }
         }
     }
 
     /// Ordered streams hold too much: what they wait for is given up.
     pub(super) fn skip_missing(&mut self) {
-        let waiting: Vec<StreamId> = self
-            .inbound
-            .releases
-            .iter()
-            .map(|(_, stream)| *stream)
-            .collect();
-        for stream in waiting {
-            self.inbound.dropped += self.skip_to_first(stream);
+        for stream in self.inbound.waiting() {
+            let skipped = self.skip_to_first(stream);
+            self.inbound.count_dropped(skipped);
         }
     }
 
     /// Hands on the first block that waits and those that follow it, without those before it; returns how many these are.
     fn skip_to_first(&mut self, stream: StreamId) -> u64 {
-        let Some(blocks) = self.received(stream) else {
+        let Some(blocks) = self.streams.receiving_mut(stream) else {
             return 0;
         };
         let Some((&first, _)) = blocks.waiting.first_key_value() else {
@@ -103,13 +88,5 @@ impl Session {
         self.release_ordered(stream);
         self.finish_received(stream);
         skipped
-    }
-
-    /// The blocks of a stream of the peer's.
-    pub(super) fn received(&mut self, stream: StreamId) -> Option<&mut ReceiveBlocks> {
-        match &mut self.streams.get_mut(&stream)?.kind {
-            Kind::Receiving(blocks) => Some(blocks),
-            Kind::Sending(_) | Kind::Bytes(_) => None,
-        }
     }
 }

@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
-use starhaul_paths::{PathId, RangeSet};
+use starhaul_paths::PathId;
 
-use super::{Kind, RECHECK, Session, Stream};
+use super::Session;
 use crate::{
     batch::{Batch, Budget, PathDatagram},
     control::{Control, MAX_DROPPED},
@@ -20,6 +20,7 @@ use crate::{
         bytes::{NextFrame, Origin},
         pick::{self, Choice},
     },
+    streams::{Kind, Stream},
     types::{BlockId, StreamId},
     wire::{self, Ack, MAX_ACK_PATHS, PathAck, STREAM_FRAME_HEADER_BYTES, StreamFrame, wrap},
 };
@@ -30,8 +31,6 @@ pub(super) const ACK_PATIENCE: Duration = Duration::from_millis(2);
 pub(super) const SPARED_ACK_PATIENCE: Duration = Duration::from_millis(100);
 /// Streams of one priority take turns, each for what the path carries in this time, or one stream frame.
 const STREAM_TURN: Duration = Duration::from_millis(1);
-/// Datagrams are written one behind the other into buffers of this size.
-const SLAB_BYTES: usize = 64 << 10;
 
 impl Session {
     /// What should leave on `path` now, one datagram of it; see [`Session::poll_datagrams`].
@@ -57,7 +56,7 @@ impl Session {
         self.tell_state();
         let overview = self.paths.overview(path);
         self.scheduler
-            .refresh(&View::new(self.now, &self.paths, path, overview));
+            .refresh(&View::new(self.clocks.now(), &self.paths, path, overview));
         let mut batch = Batch {
             path,
             overview,
@@ -67,11 +66,7 @@ impl Session {
             is_full: budget.datagrams == 0 || budget.bytes < budget.packet_bytes,
         };
         let most = self.paths.get(path).map_or(0, Path::max_datagram);
-        // The buffer of a batch that has left is written again from its beginning.
-        reserve(
-            &mut self.slab,
-            most.saturating_mul(budget.datagrams).min(SLAB_BYTES),
-        );
+        self.slab.begin_batch(most.saturating_mul(budget.datagrams));
         while !batch.is_full {
             if !self.add_next(&mut batch) {
                 break;
@@ -81,7 +76,7 @@ impl Session {
         if drained && let Some(path) = self.paths.get_mut(path) {
             path.monitor.on_drained();
         }
-        self.bytes_out.note_backlog(self.now);
+        self.bytes_out.note_backlog(self.clocks.now());
         self.settle();
         drained
     }
@@ -187,21 +182,21 @@ impl Session {
             || self.add_straggler(batch).is_some()
             || self.add_spare(batch).is_some();
         if !added && (self.blocks_out.waits() || self.bytes_out.waits()) {
-            self.recheck_at = Some(self.now + RECHECK);
+            self.timers.recheck(self.clocks.now());
         }
         added
     }
 
     fn add_ack(&mut self, batch: &mut Batch<'_>) -> Option<()> {
         let path = batch.path;
-        let due = self.ack_due().filter(|due| *due <= self.now)?;
-        let fastest = self.paths.fastest(self.now);
+        let due = self.ack_due().filter(|due| *due <= self.clocks.now())?;
+        let fastest = self.paths.fastest(self.clocks.now());
         // A repetition tries another path than the first saying, if there is one about as fast.
         let here = fastest == Some(path)
-            || due + self.ack_patience(path) <= self.now
+            || due + self.ack_patience(path) <= self.clocks.now()
             || (self.acks.is_repeat()
                 && self.is_about_as_fast(path)
-                && !self.paths.is_spared(self.now, path));
+                && !self.paths.is_spared(self.clocks.now(), path));
         if !here {
             return None;
         }
@@ -219,11 +214,13 @@ impl Session {
                 .unwrap_or_default();
             PathAck::new(id.0, wrap(received), &path.received.ranges)
         });
+        let paths = paths.collect();
+        let (reconfigurations, segments) = self.signals.say(self.clocks.now());
         let mut ack = Ack {
-            paths: paths.collect(),
-            blocks: self.acks.take(self.now),
-            reconfigurations: self.outgoing_signals.take_events(self.now),
-            segments: self.outgoing_signals.take_segments(self.now),
+            paths,
+            blocks: self.acks.take(self.clocks.now()),
+            reconfigurations,
+            segments,
         };
         ack.fit(self.paths.get(path)?.max_datagram());
         self.add(batch, Item::Ack, 0, |header, out| ack.encode(header, out))
@@ -231,13 +228,13 @@ impl Session {
 
     /// When an acknowledgement should leave next.
     pub(super) fn ack_due(&self) -> Option<Instant> {
-        let signals = self.outgoing_signals.due();
+        let signals = self.signals.due();
         self.acks.due().into_iter().chain(signals).min()
     }
 
     /// How long an acknowledgement waits for the fastest path before it takes this one.
     fn ack_patience(&self, path: PathId) -> Duration {
-        match self.paths.is_spared(self.now, path) {
+        match self.paths.is_spared(self.clocks.now(), path) {
             true => SPARED_ACK_PATIENCE,
             false => ACK_PATIENCE,
         }
@@ -253,7 +250,7 @@ impl Session {
     }
 
     fn add_probe(&mut self, batch: &mut Batch<'_>) -> Option<()> {
-        if self.paths.get(batch.path)?.probe_at > self.now {
+        if self.paths.get(batch.path)?.probe_at > self.clocks.now() {
             return None;
         }
         self.add(batch, Item::Probe, 0, |header, out| {
@@ -265,7 +262,7 @@ impl Session {
         let path = batch.path;
         if let Some((mut frame, first)) = self.control.copy
             && first != path
-            && !self.paths.is_spared(self.now, path)
+            && !self.paths.is_spared(self.clocks.now(), path)
         {
             self.control.copy = None;
             frame.origin = Origin::Copy;
@@ -321,12 +318,12 @@ impl Session {
         }
         let query = self
             .blocks_out
-            .next_query(self.now, &self.paths, path, asked)?;
+            .next_query(self.clocks.now(), &self.paths, path, asked)?;
         self.add_fragments(batch, query, 1)
     }
 
     fn add_block(&mut self, batch: &mut Batch<'_>, most: usize) -> Option<()> {
-        let view = View::new(self.now, &self.paths, batch.path, batch.overview);
+        let view = View::new(self.clocks.now(), &self.paths, batch.path, batch.overview);
         let choice = self.blocks_out.pick(&view, self.scheduler.as_ref());
         self.settle();
         self.add_fragments(batch, choice?, most)
@@ -345,7 +342,7 @@ impl Session {
         mut choice: Choice,
         most: usize,
     ) -> Option<()> {
-        let (id, now, key) = (batch.path, self.now, choice.block);
+        let (id, now, key) = (batch.path, self.clocks.now(), choice.block);
         let was_coded = self.observers.is_empty() || self.blocks_out.get(key)?.is_split();
         let scheduler = self.scheduler.as_mut();
         if !self.blocks_out.split(now, &self.paths, id, key, scheduler) {
@@ -378,11 +375,12 @@ impl Session {
                 block: key,
                 fragment: choice.fragment,
             };
-            reserve(&mut self.slab, wire::FRAGMENT_HEADER_BYTES + length);
             let sequence = path.monitor.next_sequence();
-            let header = self.clocks.header(now, sequence);
-            fragment.encode(header, length, &mut self.slab);
-            let payload = self.slab.split().freeze();
+            let header = self.clocks.header(sequence);
+            let bytes = wire::FRAGMENT_HEADER_BYTES + length;
+            let payload = self
+                .slab
+                .write(bytes, |out| fragment.encode(header, length, out));
             path.sent_by_class
                 .add(Some(class.priority), payload.len() as u64);
             batch.push(path.send(now, payload, item, batch.budget));
@@ -391,8 +389,7 @@ impl Session {
                 redundant += length as u64;
             }
             if choice.purpose == Purpose::Data {
-                let bytes = (wire::FRAGMENT_HEADER_BYTES + length) as u64;
-                self.scheduler.on_data_sent(class, id, bytes);
+                self.scheduler.on_data_sent(class, id, bytes as u64);
             }
             self.observers.note(now, || Fact::FragmentSent {
                 stream: key.0,
@@ -417,7 +414,7 @@ impl Session {
             self.blocks_out.insist(&view, key, choice.fragment);
         }
         self.blocks_out.requeue(now, key);
-        if let Some(stream) = self.streams.get_mut(&key.0).filter(|_| redundant > 0) {
+        if let Some(stream) = self.streams.get_mut(key.0).filter(|_| redundant > 0) {
             stream.stats.redundancy_bytes += redundant;
         }
         (sent > 0).then(|| self.after_use(id))
@@ -429,7 +426,7 @@ impl Session {
         };
         let (data, redundancy) = block.fragment_counts();
         let fragment_bytes = block.largest_fragment().unwrap_or_default();
-        self.observers.note(self.now, || Fact::BlockCoded {
+        self.observers.note(self.clocks.now(), || Fact::BlockCoded {
             stream: key.0,
             block: BlockId(wrap(key.1)),
             data,
@@ -447,16 +444,21 @@ impl Session {
         let bytes = block.and_then(SendBlock::largest_fragment);
         bytes.map_or_else(Vec::new, |bytes| {
             let bytes = (bytes + wire::FRAGMENT_HEADER_BYTES) as u64;
-            let arrives = |path: &Path| path.monitor.predict_arrival(self.now, 0, bytes);
+            let arrives = |path: &Path| path.monitor.predict_arrival(self.clocks.now(), 0, bytes);
             self.paths
                 .usable()
-                .map(|(id, path)| (id, arrives(path).saturating_duration_since(self.now)))
+                .map(|(id, path)| {
+                    (
+                        id,
+                        arrives(path).saturating_duration_since(self.clocks.now()),
+                    )
+                })
                 .collect()
         })
     }
 
     fn note_frame(&mut self, path: PathId, sequence: u64, stream: StreamId, frame: NextFrame) {
-        self.observers.note(self.now, || Fact::FrameSent {
+        self.observers.note(self.clocks.now(), || Fact::FrameSent {
             stream,
             start: frame.start,
             end: frame.end,
@@ -529,12 +531,12 @@ impl Session {
     fn next_frame(&mut self, batch: &Batch<'_>, stream: StreamId) -> Option<(NextFrame, bool)> {
         let capacity = self.frame_capacity(batch.path)?;
         let bulk = self.bytes_out.is_blocked(stream);
-        let entry = self.streams.get_mut(&stream);
-        let Some(Kind::Bytes(pair)) = entry.map(|entry| &mut entry.kind) else {
-            return None;
-        };
-        let bulk = bulk || pair.bulk_until.is_some_and(|until| until > self.now);
-        let view = View::new(self.now, &self.paths, batch.path, batch.overview);
+        let pair = self.streams.pair_mut(stream)?;
+        let bulk = bulk
+            || pair
+                .bulk_until
+                .is_some_and(|until| until > self.clocks.now());
+        let view = View::new(self.clocks.now(), &self.paths, batch.path, batch.overview);
         let takes = |frame: NextFrame, backlog: u64| {
             let wanted = Frame {
                 backlog,
@@ -587,11 +589,7 @@ impl Session {
             if self.add_frame(batch, stream, frame).is_none() {
                 return;
             }
-            if let Some(Stream {
-                kind: Kind::Bytes(pair),
-                ..
-            }) = self.streams.get_mut(&stream)
-            {
+            if let Some(pair) = self.streams.pair_mut(stream) {
                 pair.send.on_sent(frame);
                 if let Some(arrives) = arrives {
                     pair.send.on_straggling(frame, arrives);
@@ -621,12 +619,11 @@ impl Session {
         if view.cheaper_than(this) > 0 {
             return None;
         }
-        let arrives = this.predict_arrival(self.now, 0, capacity);
+        let arrives = this.predict_arrival(self.clocks.now(), 0, capacity);
         let streams = &mut self.streams;
         let mut found = None;
         self.bytes_out.straggling.retain(|stream| {
-            let Some(Kind::Bytes(pair)) = streams.get_mut(stream).map(|entry| &mut entry.kind)
-            else {
+            let Some(pair) = streams.pair_mut(*stream) else {
                 return false;
             };
             if found.is_none() {
@@ -646,22 +643,20 @@ impl Session {
         stream: StreamId,
         frame: NextFrame,
     ) -> Option<()> {
-        let (id, now) = (batch.path, self.now);
-        let entry = self.streams.get(&stream)?;
+        let (id, now) = (batch.path, self.clocks.now());
+        let entry = self.streams.get(stream)?;
         let (pair, priority) = (entry.pair()?, entry.config.priority);
         let NextFrame {
             start, end, fin, ..
         } = frame;
-        reserve(
-            &mut self.slab,
-            STREAM_FRAME_HEADER_BYTES + usize::try_from(end - start).ok()?,
-        );
+        let bytes = STREAM_FRAME_HEADER_BYTES + usize::try_from(end - start).ok()?;
         let path = self.paths.get_mut(id)?;
-        let header = self.clocks.header(now, path.monitor.next_sequence());
-        let slices = pair.send.slices(start, end);
-        StreamFrame::encode(stream, start, fin, slices, header, &mut self.slab);
-        let payload = self.slab.split().freeze();
         let sequence = path.monitor.next_sequence();
+        let header = self.clocks.header(sequence);
+        let slices = pair.send.slices(start, end);
+        let payload = self.slab.write(bytes, |out| {
+            StreamFrame::encode(stream, start, fin, slices, header, out);
+        });
         path.sent_by_class.add(Some(priority), payload.len() as u64);
         batch.push(path.send(now, payload, item_of(stream, frame), batch.budget));
         self.note_frame(id, sequence, stream, frame);
@@ -670,7 +665,7 @@ impl Session {
     }
 
     fn view(&self, batch: &Batch<'_>) -> View<'_> {
-        View::new(self.now, &self.paths, batch.path, batch.overview)
+        View::new(self.clocks.now(), &self.paths, batch.path, batch.overview)
     }
 
     fn frame_capacity(&self, path: PathId) -> Option<u64> {
@@ -690,14 +685,12 @@ impl Session {
         bytes: usize,
         encode: impl FnOnce(wire::Header, &mut BytesMut),
     ) -> Option<()> {
-        let (id, now) = (batch.path, self.now);
+        let (id, now) = (batch.path, self.clocks.now());
         let path = self.paths.get_mut(id)?;
-        reserve(&mut self.slab, bytes + MAX_HEADERS);
-        encode(
-            self.clocks.header(now, path.monitor.next_sequence()),
-            &mut self.slab,
-        );
-        let payload = self.slab.split().freeze();
+        let header = self.clocks.header(path.monitor.next_sequence());
+        let payload = self
+            .slab
+            .write(bytes + MAX_HEADERS, |out| encode(header, out));
         batch.push(path.send(now, payload, item, batch.budget));
         if item.elicits_ack() {
             path.delay_probe(now, self.config.keepalive);
@@ -710,7 +703,7 @@ impl Session {
 
     /// Data left on a path.
     fn after_use(&mut self, id: PathId) {
-        let (now, keepalive) = (self.now, self.config.keepalive);
+        let (now, keepalive) = (self.clocks.now(), self.config.keepalive);
         let Some(path) = self.paths.get_mut(id) else {
             return;
         };
@@ -736,11 +729,11 @@ impl Session {
             let Some(Stream {
                 kind: Kind::Sending(blocks),
                 ..
-            }) = self.streams.get_mut(&stream)
+            }) = self.streams.get_mut(stream)
             else {
                 continue;
             };
-            let untold = std::mem::replace(&mut blocks.untold, RangeSet::new(usize::MAX));
+            let untold = blocks.take_untold();
             let ranges: Vec<_> = untold
                 .iter_rev()
                 .map(|(first, last)| (BlockId(wrap(first)), BlockId(wrap(last))))
@@ -758,12 +751,6 @@ impl Session {
 
 /// More than the headers of any datagram, or all of an acknowledgement, usually have.
 const MAX_HEADERS: usize = 512;
-
-fn reserve(slab: &mut BytesMut, bytes: usize) {
-    if slab.capacity() - slab.len() < bytes {
-        slab.reserve(bytes.max(SLAB_BYTES));
-    }
-}
 
 const fn item_of(stream: StreamId, frame: NextFrame) -> Item {
     let NextFrame {

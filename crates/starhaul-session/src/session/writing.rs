@@ -4,9 +4,10 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use super::{Kind, Session, Stream};
+use super::Session;
 use crate::{
     send::bytes::SendBytes,
+    streams::{Kind, Stream},
     types::{StreamError, StreamId},
 };
 
@@ -71,7 +72,7 @@ impl Session {
             kind: Kind::Bytes(pair),
             stats,
             ..
-        }) = self.streams.get_mut(&stream)
+        }) = self.streams.get_mut(stream)
             && taken > 0
         {
             push(&mut pair.send, taken);

@@ -268,8 +268,8 @@ fn a_writer_refused_for_want_of_memory_is_called_when_there_is_some() {
         ..StreamConfig::default()
     });
     let stream = pair.open(reliable());
-    // 512 count for it beside its bytes.
-    pair.send(blocks, 99_488, BlockOptions::default());
+    // 768 count for it beside its bytes.
+    pair.send(blocks, 99_232, BlockOptions::default());
     assert_eq!(pair.sessions[0].write(pair.now, stream, b"hello"), Ok(0));
     assert!(matches!(
         pair.sessions[0].send_block(pair.now, blocks, pattern(1, 1), BlockOptions::default()),

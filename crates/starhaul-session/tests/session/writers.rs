@@ -39,7 +39,7 @@ fn a_writer_refused_for_the_sake_of_the_session_is_woken_when_others_have_made_r
         .open_stream(pair.now, StreamConfig::default())
         .unwrap();
     let bytes = pair.sessions[0].open_stream(pair.now, reliable()).unwrap();
-    let full = Bytes::from(vec![1; 99_488]);
+    let full = Bytes::from(vec![1; 99_232]);
     pair.sessions[0]
         .send_block(pair.now, blocks, full, BlockOptions::default())
         .unwrap();
@@ -55,7 +55,7 @@ fn a_writer_refused_for_the_sake_of_the_session_is_woken_when_others_have_made_r
 #[test]
 fn a_writer_is_woken_however_many_blocks_end_at_once() {
     let mut pair = Pair::new(SessionConfig {
-        max_send_bytes: 70_000 * 513,
+        max_send_bytes: 70_000 * 769,
         ..SessionConfig::default()
     });
     for _ in 0..5 {

@@ -184,12 +184,13 @@ impl LostBlock {
         }
     }
 
-    /// The decision that lost it: what left last of what did not arrive in time, and when it was expected over each path.
+    /// The decision that lost it: what left last of what did not arrive in time, and when it was expected over each path. Of a block that was
+    /// cancelled it is none of its own, whatever had left of it.
     pub(super) fn lost_by(&self) -> String {
-        match (self.departures.decision(), self.outcome) {
-            (Some(decision), _) => decision,
-            (None, Outcome::Cancelled { .. }) => "what it depends on had failed".to_owned(),
-            (None, _) => "no path took any of it in time".to_owned(),
+        match (self.outcome, self.departures.decision()) {
+            (Outcome::Cancelled { .. }, _) => "what it depends on had failed".to_owned(),
+            (_, Some(decision)) => decision,
+            (_, None) => "no path took any of it in time".to_owned(),
         }
     }
 

@@ -1,6 +1,7 @@
 //! Systems that carry blocks from one host to another in real time, each in a file of its own: our own stack, and rivals that this
 //! computer has.
 
+pub(crate) mod comparison;
 mod mpquic;
 mod mptcp;
 mod own;
@@ -8,6 +9,7 @@ mod packets;
 mod program;
 mod rist;
 mod srt;
+pub(crate) mod stalls;
 mod task;
 
 use std::{
@@ -22,11 +24,12 @@ use std::{
 use bytes::Bytes;
 use parking_lot::Mutex;
 use starhaul_replay::{Host, Hosts};
+use starhaul_session::StreamConfig;
 use starhaul_units::Bandwidth;
 
 use crate::{Error, workload::blocks::number_of};
 
-/// The links of an experiment.
+/// The links of an experiment by their places: the one to use first, and the one that is dearer or longer.
 pub(crate) const CHEAP: usize = 0;
 pub(crate) const DEAR: usize = 1;
 
@@ -42,6 +45,11 @@ pub(crate) trait BlockSystem: Debug + Send + Sync {
 
     /// Why this computer cannot run it, and what to install.
     fn missing(&self) -> Option<String>;
+
+    /// Whether it carries streams beside each other whose blocks differ in size and deadline.
+    fn carries_several(&self) -> bool {
+        true
+    }
 
     /// Sets both ends up, until blocks can be offered at the near host; what comes out at the far one is told to `arrivals`.
     ///
@@ -61,7 +69,7 @@ pub(crate) trait BlockSender {
     ///
     /// # Errors
     /// The system has ended.
-    fn offer(&mut self, block: Bytes) -> Result<(), Error>;
+    fn offer(&mut self, block: OfferedBlock) -> Result<(), Error>;
 
     /// That both ends go on, asked at the end of a run: what came out of a system that died is no result of it.
     ///
@@ -75,24 +83,66 @@ pub(crate) trait BlockSender {
 /// What is offered, and over what.
 #[derive(Clone, Debug)]
 pub(crate) struct Offer {
-    /// Bytes of each block.
-    pub(crate) block_bytes: usize,
-    /// Time between two blocks.
-    pub(crate) interval: Duration,
-    /// Within which a block is of use.
-    pub(crate) deadline: Duration,
-    /// One-way delay of each link, cheap and dear.
+    /// What the application says of each of its streams. The mode is up to the system.
+    pub(crate) streams: Vec<StreamConfig>,
+    /// Bytes of a block by its number, which is unique among all streams.
+    pub(crate) bytes_of: fn(u32) -> usize,
+    /// By their places.
+    pub(crate) links: [OfferedLink; 2],
+}
+
+/// A link, both directions of which are alike.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OfferedLink {
     pub(crate) one_way: Duration,
-    /// Rate of each link.
     pub(crate) rate: Bandwidth,
-    /// Price of each link per byte.
-    pub(crate) costs: [f64; 2],
+    /// Price per byte.
+    pub(crate) cost: f64,
+}
+
+/// A block that is to be sent now.
+#[derive(Clone, Debug)]
+pub(crate) struct OfferedBlock {
+    /// Place of its stream in the offer.
+    pub(crate) stream: usize,
+    pub(crate) data: Bytes,
+    pub(crate) role: Role,
+}
+
+/// Which blocks of a stream are useless without another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// It needs none, and none needs it.
+    Alone,
+    /// It needs none, and others need it.
+    Key,
+    /// It needs the last key before it.
+    AfterKey,
+}
+
+impl Offer {
+    /// Within which every block is of use.
+    fn deadline(&self) -> Duration {
+        let deadlines = self.streams.iter().map(|stream| stream.deadline);
+        deadlines.min().unwrap_or_default()
+    }
+}
+
+impl OfferedBlock {
+    /// A block of the only stream.
+    pub(crate) const fn alone(data: Bytes) -> Self {
+        Self {
+            stream: 0,
+            data,
+            role: Role::Alone,
+        }
+    }
 }
 
 /// Which blocks came out whole, and when the last byte of each was with the application. Clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct Arrivals {
-    block_bytes: usize,
+    bytes_of: fn(u32) -> usize,
     blocks: Arc<Mutex<BTreeMap<u32, Instant>>>,
 }
 
@@ -100,14 +150,14 @@ impl Arrivals {
     /// Before the first block of this offer.
     pub(crate) fn new(offer: &Offer) -> Self {
         Self {
-            block_bytes: offer.block_bytes,
+            bytes_of: offer.bytes_of,
             blocks: Arc::default(),
         }
     }
 
     /// A block has come out at this moment. A second one of its number, and one with a wrong byte, counts for nothing.
     pub(crate) fn arrived(&self, at: Instant, data: &[u8]) {
-        if let Some(number) = number_of(data, self.block_bytes) {
+        if let Some(number) = number_of(data, self.bytes_of) {
             self.blocks.lock().entry(number).or_insert(at);
         }
     }
@@ -115,6 +165,12 @@ impl Arrivals {
     /// Number of blocks that have arrived so far.
     pub(crate) fn count(&self) -> usize {
         self.blocks.lock().len()
+    }
+
+    /// Whether each block of these numbers has arrived.
+    pub(crate) fn have_all<'n>(&self, mut numbers: impl Iterator<Item = &'n u32>) -> bool {
+        let blocks = self.blocks.lock();
+        numbers.all(|number| blocks.contains_key(number))
     }
 
     /// All so far by their numbers.

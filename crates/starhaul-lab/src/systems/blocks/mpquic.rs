@@ -1,23 +1,24 @@
-//! noq's multipath QUIC on sockets of both hosts: one connection over both paths, each block a stream of its own, with each of its controllers.
+//! noq's multipath QUIC on sockets of both hosts, with each of its controllers: a connection over both paths for each stream of the
+//! offer, as in virtual time, and each block a QUIC stream of its own.
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
     time::{Duration, Instant},
 };
 
-use bytes::Bytes;
 use starhaul_demo::baseline::{ConnectionId, Controller, Driver, Handle, MpQuicEvent, MpQuicNode};
 use starhaul_replay::{Host, Hosts};
 use tokio::sync::mpsc::{UnboundedReceiver, error::TryRecvError};
 
 use super::{
-    Arrivals, BlockSender, BlockSystem, CHEAP, DEAR, Offer, at, socket_address, task::Task,
+    Arrivals, BlockSender, BlockSystem, CHEAP, DEAR, Offer, OfferedBlock, at, socket_address,
+    task::Task,
 };
 use crate::{Error, worlds::stack::mpquic_name};
 
 const LABEL: &str = "blocks";
 const PORT: u16 = 4434;
-/// How long the connection may take to come up.
+/// How long the connections may take to come up.
 const PATIENCE: Duration = Duration::from_secs(10);
 const ROUND: Duration = Duration::from_millis(5);
 /// Of the keys, which protect nothing of value.
@@ -68,7 +69,7 @@ impl BlockSystem for MpQuic {
     fn open<'h>(
         &self,
         hosts: &'h Hosts,
-        _: &Offer,
+        offer: &Offer,
         arrivals: &Arrivals,
     ) -> Result<Box<dyn BlockSender + 'h>, Error> {
         let [first, second] = self
@@ -106,11 +107,13 @@ impl BlockSystem for MpQuic {
             _receiver: receiver,
             _reader: reader,
         };
-        let connection = handle.connect(LABEL, &remotes)?;
-        until_connected(&mut events)?;
+        let connect = |_| handle.connect(LABEL, &remotes).map_err(Error::from);
+        let connections = offer.streams.iter().map(connect);
+        let connections = connections.collect::<Result<Vec<_>, Error>>()?;
+        until_connected(&mut events, connections.len())?;
         Ok(Box::new(MpQuicSender {
             handle,
-            connection,
+            connections,
             events,
             _ends: ends,
         }))
@@ -119,7 +122,8 @@ impl BlockSystem for MpQuic {
 
 struct MpQuicSender {
     handle: Handle,
-    connection: ConnectionId,
+    /// In the order of the streams.
+    connections: Vec<ConnectionId>,
     events: UnboundedReceiver<MpQuicEvent>,
     _ends: Ends,
 }
@@ -132,9 +136,11 @@ struct Ends {
 }
 
 impl BlockSender for MpQuicSender {
-    fn offer(&mut self, block: Bytes) -> Result<(), Error> {
+    fn offer(&mut self, block: OfferedBlock) -> Result<(), Error> {
         self.check()?;
-        self.handle.send_block(self.connection, block);
+        let missing = || Error::Failed(format!("there is no stream {}", block.stream));
+        let connection = self.connections.get(block.stream).ok_or_else(missing)?;
+        self.handle.send_block(*connection, block.data);
         Ok(())
     }
 
@@ -154,11 +160,16 @@ impl BlockSender for MpQuicSender {
     }
 }
 
-fn until_connected(events: &mut UnboundedReceiver<MpQuicEvent>) -> Result<(), Error> {
+/// Waits until so many connections are up.
+fn until_connected(
+    events: &mut UnboundedReceiver<MpQuicEvent>,
+    connections: usize,
+) -> Result<(), Error> {
     let limit = Instant::now() + PATIENCE;
-    loop {
+    let mut up = 0;
+    while up < connections {
         match events.try_recv() {
-            Ok(MpQuicEvent::Connected { .. }) => return Ok(()),
+            Ok(MpQuicEvent::Connected { .. }) => up += 1,
             Ok(_) => {}
             Err(TryRecvError::Empty) if Instant::now() < limit => std::thread::sleep(ROUND),
             Err(_) => {
@@ -168,11 +179,14 @@ fn until_connected(events: &mut UnboundedReceiver<MpQuicEvent>) -> Result<(), Er
             }
         }
     }
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a failed call is a failed test")]
+
+    use bytes::Bytes;
 
     use super::*;
 
@@ -193,12 +207,12 @@ mod tests {
         let (sender, mut events) = driver(false);
         let handle = sender.handle();
         let connection = handle.connect(LABEL, &[receiver.address()]).unwrap();
-        until_connected(&mut events).unwrap();
+        until_connected(&mut events, 1).unwrap();
         let reader = Task::start("nothing", |_| {}).unwrap();
         let (other, _) = driver(true);
         let mut sender = MpQuicSender {
             handle,
-            connection,
+            connections: vec![connection],
             events,
             _ends: Ends {
                 _sender: sender,
@@ -206,14 +220,15 @@ mod tests {
                 _reader: reader,
             },
         };
-        sender.offer(Bytes::from_static(b"block")).unwrap();
+        let block = OfferedBlock::alone(Bytes::from_static(b"block"));
+        sender.offer(block.clone()).unwrap();
         drop(receiver);
         // Its last packet may be lost; then the connection ends as one that is idle.
         let limit = Instant::now() + 6 * PATIENCE;
         let mut told = Ok(());
         while told.is_ok() && Instant::now() < limit {
             std::thread::sleep(ROUND);
-            told = sender.offer(Bytes::from_static(b"block"));
+            told = sender.offer(block.clone());
         }
         assert!(matches!(told, Err(Error::Flow(_))), "{told:?}");
     }

@@ -1,10 +1,9 @@
-//! The kernel's multipath TCP: one connection with a subflow over each path. A read is not a block, so each block is preceded by
-//! its length, and counts when its last byte is read. The sender drops nothing.
+//! The kernel's multipath TCP: a connection for each stream, with a subflow over each path. A read is not a block, so each block is
+//! preceded by its length, and counts when its last byte is read. The sender drops nothing.
 
 use std::{
     ffi::OsString,
     fs, io,
-    io::{Read as _, Write as _},
     net::{Shutdown, SocketAddr, TcpStream},
     process::Command,
     sync::mpsc,
@@ -17,15 +16,17 @@ use starhaul_net::run_as_others;
 use starhaul_replay::{Host, Hosts};
 
 use super::{
-    Arrivals, BlockSender, BlockSystem, CHEAP, DEAR, Offer, address, at, program, socket_address,
-    task::Task,
+    Arrivals, BlockSender, BlockSystem, CHEAP, DEAR, Offer, OfferedBlock, address, at, program,
+    socket_address, task::Task,
 };
 use crate::{Error, workload::blocks::payload};
 
 const PORT: u16 = 5001;
+/// More than a block of any experiment has.
+const MOST_BLOCK_BYTES: usize = 1 << 20;
 /// Subflows beside the first one, and addresses that a host may take from its peer.
 const LIMIT: &str = "2";
-/// How long the second subflow may take.
+/// How long the second subflow of every connection may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 const ROUND: Duration = Duration::from_millis(5);
 /// Where the kernel counts subflows that joined, for the namespace of the thread that reads it.
@@ -87,30 +88,40 @@ impl BlockSystem for Mptcp {
         let server = socket_address(hosts, Host::Far, CHEAP, PORT)?;
         let client = socket_address(hosts, Host::Near, CHEAP, 0)?;
         let second = address(hosts, Host::Near, DEAR)?.to_string();
+        let count = offer.streams.len();
         let listener = at(hosts, Host::Far, || {
             set_up()?;
             let listener = socket().map_err(Error::io("cannot make an MPTCP socket"))?;
             let listens = listener
                 .bind(&server.into())
-                .and_then(|()| listener.listen(1));
+                .and_then(|()| listener.listen(i32::try_from(count).unwrap_or(i32::MAX)));
             listens.map_err(Error::io("cannot listen for MPTCP"))?;
             Ok(listener)
         })?;
         let sending = at(hosts, Host::Near, || {
             set_up()?;
             ip(&["endpoint", "add", &second, "subflow"])?;
-            self.connect(client, server)
-                .map_err(Error::io("cannot connect by MPTCP"))
+            let connect = |_| {
+                let connected = self.connect(client, server);
+                connected.map_err(Error::io("cannot connect by MPTCP"))
+            };
+            (0..count).map(connect).collect::<Result<Vec<_>, _>>()
         })?;
-        let accepted = listener.accept();
-        let (accepted, _) = accepted.map_err(Error::io("cannot accept by MPTCP"))?;
-        let mut sender = MptcpSender::new(sending, accepted.into(), arrivals.clone())?;
+        let mut connections = Vec::new();
+        for sending in sending {
+            let accepted = listener.accept();
+            let (accepted, _) = accepted.map_err(Error::io("cannot accept by MPTCP"))?;
+            connections.push(Connection::new(sending, accepted.into(), arrivals.clone())?);
+        }
         // The second subflow joins once data have been acknowledged. Until the last segment of its handshake has come, it needs the
         // listener.
-        sender.offer(payload(u32::MAX, offer.block_bytes))?;
-        at(hosts, Host::Far, until_joined)?;
+        let first = payload(u32::MAX, (offer.bytes_of)(u32::MAX));
+        for connection in &connections {
+            connection.send(first.clone())?;
+        }
+        at(hosts, Host::Far, || until_joined(count))?;
         drop(listener);
-        Ok(Box::new(sender))
+        Ok(Box::new(MptcpSender(connections)))
     }
 }
 
@@ -140,15 +151,18 @@ fn set_up() -> Result<(), Error> {
     ip(&limits)
 }
 
+/// In the order of the streams.
+struct MptcpSender(Vec<Connection>);
+
 /// Threads that write and read, which end with the connection.
-struct MptcpSender {
+struct Connection {
     blocks: mpsc::Sender<Bytes>,
     streams: [TcpStream; 2],
     writer: Task,
     reader: Task,
 }
 
-impl MptcpSender {
+impl Connection {
     fn new(sending: TcpStream, receiving: TcpStream, arrivals: Arrivals) -> Result<Self, Error> {
         let shared = |stream: &TcpStream| {
             stream
@@ -168,7 +182,7 @@ impl MptcpSender {
         })?;
         let reader = Task::start("mptcp-receiver", move |_| {
             let mut from = receiving;
-            let mut block = vec![0; arrivals.block_bytes];
+            let mut block = Vec::new();
             while read(&mut from, &mut block).is_ok() {
                 arrivals.arrived(Instant::now(), &block);
             }
@@ -180,15 +194,13 @@ impl MptcpSender {
             reader,
         })
     }
-}
 
-impl BlockSender for MptcpSender {
-    fn offer(&mut self, block: Bytes) -> Result<(), Error> {
+    fn send(&self, block: Bytes) -> Result<(), Error> {
         self.check()?;
         self.blocks.send(block).map_err(|_| ended())
     }
 
-    fn check(&mut self) -> Result<(), Error> {
+    fn check(&self) -> Result<(), Error> {
         match self.writer.has_ended() || self.reader.has_ended() {
             true => Err(ended()),
             false => Ok(()),
@@ -196,7 +208,19 @@ impl BlockSender for MptcpSender {
     }
 }
 
-impl Drop for MptcpSender {
+impl BlockSender for MptcpSender {
+    fn offer(&mut self, block: OfferedBlock) -> Result<(), Error> {
+        let missing = || Error::Failed(format!("there is no stream {}", block.stream));
+        let connection = self.0.get(block.stream).ok_or_else(missing)?;
+        connection.send(block.data)
+    }
+
+    fn check(&mut self) -> Result<(), Error> {
+        self.0.iter().try_for_each(Connection::check)
+    }
+}
+
+impl Drop for Connection {
     fn drop(&mut self) {
         // Without a sender the writer ends when its queue is empty, and on a closed socket at once.
         self.blocks = mpsc::channel().0;
@@ -210,20 +234,22 @@ fn ended() -> Error {
     Error::Flow("the MPTCP connection ended".to_owned())
 }
 
-fn write(to: &mut TcpStream, block: &[u8]) -> io::Result<()> {
+fn write(to: &mut impl io::Write, block: &[u8]) -> io::Result<()> {
     let length = u32::try_from(block.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
     let mut framed = length.to_be_bytes().to_vec();
     framed.extend_from_slice(block);
     to.write_all(&framed)
 }
 
-/// Reads a block of the expected length.
-fn read(from: &mut TcpStream, block: &mut [u8]) -> io::Result<()> {
+/// Reads a block in place of the last one.
+fn read(from: &mut impl io::Read, block: &mut Vec<u8>) -> io::Result<()> {
     let mut length = [0; 4];
     from.read_exact(&mut length)?;
-    if usize::try_from(u32::from_be_bytes(length)) != Ok(block.len()) {
+    let length = usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX);
+    if length > MOST_BLOCK_BYTES {
         return Err(io::ErrorKind::InvalidData.into());
     }
+    block.resize(length, 0);
     from.read_exact(block)
 }
 
@@ -231,20 +257,20 @@ fn socket() -> io::Result<Socket> {
     Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::MPTCP))
 }
 
-/// Waits until the second subflow has joined the connection of this thread's host.
-fn until_joined() -> Result<(), Error> {
+/// Waits until the second subflow of so many connections has joined them at this thread's host.
+fn until_joined(connections: usize) -> Result<(), Error> {
     let limit = Instant::now() + PATIENCE;
     loop {
         let counters = fs::read_to_string(COUNTERS).map_err(Error::io(COUNTERS))?;
         match counter(&counters, JOINED) {
             None => return Err(Error::Failed(format!("{COUNTERS} has no {JOINED}"))),
-            Some(0) if Instant::now() < limit => std::thread::sleep(ROUND),
-            Some(0) => {
+            Some(joined) if joined >= connections as u64 => return Ok(()),
+            Some(_) if Instant::now() < limit => std::thread::sleep(ROUND),
+            Some(joined) => {
                 return Err(Error::Failed(format!(
-                    "MPTCP made no second subflow within {PATIENCE:?}"
+                    "MPTCP made the second subflow of {joined} of {connections} connections within {PATIENCE:?}"
                 )));
             }
-            Some(_) => return Ok(()),
         }
     }
 }
@@ -299,5 +325,23 @@ mod tests {
         let table = "TcpExt: A B\nTcpExt: 1 2\nMPTcpExt: MPJoinSynRx MPJoinAckRx\nMPTcpExt: 0 7\n";
         assert_eq!(counter(table, JOINED), Some(7));
         assert_eq!(counter(table, "MPJoin"), None);
+    }
+
+    #[test]
+    fn blocks_of_different_lengths_are_read_one_by_one() {
+        let blocks = [200, 100_000, 2_500].map(|bytes| payload(7, bytes));
+        let mut sent = Vec::new();
+        for block in &blocks {
+            write(&mut sent, block).unwrap();
+        }
+        let mut from = sent.as_slice();
+        let mut block = Vec::new();
+        for expected in &blocks {
+            read(&mut from, &mut block).unwrap();
+            assert_eq!(block, *expected);
+        }
+        assert!(read(&mut from, &mut block).is_err());
+        let mut endless: &[u8] = &[255; 8];
+        assert!(read(&mut endless, &mut block).is_err());
     }
 }

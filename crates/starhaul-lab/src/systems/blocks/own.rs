@@ -1,19 +1,21 @@
-//! Our own stack: an endpoint at each host, a session over both paths, a stream of blocks.
+//! Our own stack: an endpoint at each host, a session over both paths, a stream of the session for each of the offer.
 
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use starhaul_cc::{ControllerConfig, RateFeed};
 use starhaul_endpoint::{
-    Endpoint, EndpointConfig, Identity, IncomingStream, Mode, PathSpec, SchedulerChoice,
-    SendStream, Session, SessionConfig, StreamConfig,
+    BlockId, BlockOptions, Endpoint, EndpointConfig, Identity, IncomingStream, Mode, PathSpec,
+    SchedulerChoice, SendStream, Session, SessionConfig, StreamConfig,
 };
 use starhaul_replay::{Host, Hosts};
-use starhaul_units::Bandwidth;
-use tokio::runtime::{Builder, Runtime};
+use tokio::{
+    runtime::{Builder, Runtime},
+    task::JoinSet,
+};
 
 use super::{
-    Arrivals, BlockSender, BlockSystem, CHEAP, DEAR, Offer, at, socket_address, task::Task,
+    Arrivals, BlockSender, BlockSystem, CHEAP, DEAR, Offer, OfferedBlock, Role, at, socket_address,
+    task::Task,
 };
 use crate::{Error, worlds::stack::HostSettings};
 
@@ -88,34 +90,30 @@ impl Own {
     }
 
     fn paths(&self, hosts: &Hosts, offer: &Offer) -> Result<Vec<PathSpec>, Error> {
-        let path = |(link, name, cost)| {
+        let path = |(link, name): (usize, &str)| {
+            let offered = offer.links[link];
             Ok(PathSpec {
                 local: Some(socket_address(hosts, Host::Near, link, 0)?),
-                cost,
+                cost: offered.cost,
                 controller: match self.controller {
-                    Controller::Told => ControllerConfig::Dedicated(RateFeed::new(offer.rate)),
+                    Controller::Told => ControllerConfig::Dedicated(RateFeed::new(offered.rate)),
                     Controller::Bbr => ControllerConfig::Bbr,
                 },
                 ..PathSpec::new(name, socket_address(hosts, Host::Far, link, PORT)?)
             })
         };
-        let [cheap, dear] = offer.costs;
-        let paths = [(CHEAP, "cheap", cheap), (DEAR, "dear", dear)];
-        paths.into_iter().map(path).collect()
+        [(CHEAP, "cheap"), (DEAR, "dear")]
+            .into_iter()
+            .map(path)
+            .collect()
     }
 
-    fn stream(&self, offer: &Offer) -> StreamConfig {
-        StreamConfig {
+    fn streams(&self, offer: &Offer) -> Vec<StreamConfig> {
+        let protected = |stream: &StreamConfig| StreamConfig {
             mode: self.mode,
-            deadline: offer.deadline,
-            priority: 0,
-            max_coding_rate: 1.0,
-            bandwidth: Some(Bandwidth::from_bytes_over(
-                offer.block_bytes as u64,
-                offer.interval,
-            )),
-            ..StreamConfig::default()
-        }
+            ..stream.clone()
+        };
+        offer.streams.iter().map(protected).collect()
     }
 }
 
@@ -164,31 +162,45 @@ impl BlockSystem for Own {
             _reader: reader,
         };
         let (config, paths) = (self.config(near), self.paths(hosts, offer)?);
-        let stream = self.stream(offer);
+        let configs = self.streams(offer);
         // What is open so far is closed if the rest fails.
         let mut open = ends;
-        let (sender, stream) = at(hosts, Host::Near, || {
+        let (sender, streams) = at(hosts, Host::Near, || {
             let runtime = runtime()?;
             runtime.block_on(async {
                 let sender = Endpoint::bind(config).await?;
                 let count = paths.len();
                 let session = sender.connect(far_key, paths).await?;
                 until_up(&session, count).await?;
-                let stream = session.open_stream(stream).await?;
-                Ok((sender, stream))
+                let mut streams = Vec::new();
+                for config in configs {
+                    let stream = session.open_stream(config).await?;
+                    streams.push(Stream {
+                        stream,
+                        last_key: None,
+                    });
+                }
+                Ok((sender, streams))
             })
         })?;
         open.sender = Some(sender);
         Ok(Box::new(OwnSender {
-            stream,
+            streams,
             _ends: open,
         }))
     }
 }
 
 struct OwnSender {
-    stream: SendStream,
+    /// In the order of the offer.
+    streams: Vec<Stream>,
     _ends: Ends,
+}
+
+struct Stream {
+    stream: SendStream,
+    /// What later blocks need.
+    last_key: Option<BlockId>,
 }
 
 /// Both endpoints, and the thread that takes what arrives, which ends with them.
@@ -199,8 +211,17 @@ struct Ends {
 }
 
 impl BlockSender for OwnSender {
-    fn offer(&mut self, block: Bytes) -> Result<(), Error> {
-        self.stream.queue_block(block, Default::default())?;
+    fn offer(&mut self, block: OfferedBlock) -> Result<(), Error> {
+        let missing = || Error::Failed(format!("there is no stream {}", block.stream));
+        let Stream { stream, last_key } = self.streams.get_mut(block.stream).ok_or_else(missing)?;
+        let options = BlockOptions {
+            depends_on: last_key.filter(|_| block.role == Role::AfterKey),
+            ..BlockOptions::default()
+        };
+        let queued = stream.queue_block(block.data, options)?;
+        if block.role == Role::Key {
+            *last_key = Some(queued);
+        }
         Ok(())
     }
 }
@@ -221,12 +242,18 @@ async fn receive(endpoint: &Endpoint, arrivals: &Arrivals) {
     let Some(session) = endpoint.accept().await else {
         return;
     };
-    let Some(IncomingStream::Blocks(mut stream)) = session.accept_stream().await else {
-        return;
-    };
-    while let Some(block) = stream.recv_block().await {
-        arrivals.arrived(Instant::now(), &block.data);
+    let mut readers = JoinSet::new();
+    while let Some(stream) = session.accept_stream().await {
+        if let IncomingStream::Blocks(mut stream) = stream {
+            let arrivals = arrivals.clone();
+            readers.spawn(async move {
+                while let Some(block) = stream.recv_block().await {
+                    arrivals.arrived(Instant::now(), &block.data);
+                }
+            });
+        }
     }
+    while readers.join_next().await.is_some() {}
 }
 
 async fn until_up(session: &Session, count: usize) -> Result<(), Error> {

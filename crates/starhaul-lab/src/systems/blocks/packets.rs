@@ -7,10 +7,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bytes::Bytes;
 use starhaul_replay::{Host, Hosts, Program};
 
-use super::{Arrivals, BlockSender, at, task::Task};
+use super::{Arrivals, BlockSender, OfferedBlock, at, task::Task};
 use crate::Error;
 
 /// Seven packets of an MPEG transport stream, which all these programs are made for.
@@ -67,7 +66,7 @@ impl PacketSender {
         let set = output.set_read_timeout(Some(ROUND));
         set.map_err(Error::io("cannot set a socket up"))?;
         let reader = Task::start("packets", {
-            let mut incomplete = Incomplete::new(arrivals.block_bytes);
+            let mut incomplete = Incomplete::new(arrivals.bytes_of);
             let arrivals = arrivals.clone();
             move |over| {
                 let mut buffer = [0; 2048];
@@ -98,9 +97,9 @@ impl PacketSender {
 }
 
 impl<P: Ending> BlockSender for PacketSender<P> {
-    fn offer(&mut self, block: Bytes) -> Result<(), Error> {
+    fn offer(&mut self, block: OfferedBlock) -> Result<(), Error> {
         self.check()?;
-        for packet in packets(self.sent, &block) {
+        for packet in packets(self.sent, &block.data) {
             match self.socket.send_to(&packet, self.input) {
                 // The program does not listen yet.
                 Ok(_) => {}
@@ -138,14 +137,15 @@ fn packets(number: u32, block: &[u8]) -> impl Iterator<Item = Vec<u8>> {
 
 /// Blocks of which packets are missing.
 struct Incomplete {
-    block_bytes: usize,
+    /// The length of a block by its number.
+    bytes_of: fn(u32) -> usize,
     blocks: BTreeMap<u32, BTreeMap<u16, Vec<u8>>>,
 }
 
 impl Incomplete {
-    fn new(block_bytes: usize) -> Self {
+    fn new(bytes_of: fn(u32) -> usize) -> Self {
         Self {
-            block_bytes,
+            bytes_of,
             blocks: BTreeMap::new(),
         }
     }
@@ -156,7 +156,7 @@ impl Incomplete {
         let [a, b, c, d, e, f, g, h] = *header;
         let number = u32::from_be_bytes([a, b, c, d]);
         let [place, count] = [[e, f], [g, h]].map(u16::from_be_bytes);
-        if usize::from(count) != self.block_bytes.div_ceil(DATA_BYTES) {
+        if usize::from(count) != (self.bytes_of)(number).div_ceil(DATA_BYTES) {
             return None;
         }
         let parts = self.blocks.entry(number).or_default();
@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn a_block_is_whole_with_its_last_packet_in_any_order_and_once() {
-        let mut incomplete = Incomplete::new(24_000);
+        let mut incomplete = Incomplete::new(|_| 24_000);
         let block = payload(3, 24_000);
         let mut all: Vec<_> = packets(3, &block).collect();
         assert!(all.len() == 19 && all.iter().all(|packet| packet.len() <= PACKET_BYTES));
@@ -191,7 +191,7 @@ mod tests {
             assert_eq!(incomplete.add(packet), None);
         }
         let whole = incomplete.add(&last).unwrap();
-        assert_eq!(number_of(&whole, 24_000), Some(3));
+        assert_eq!(number_of(&whole, |_| 24_000), Some(3));
         assert_eq!(incomplete.add(&last), None);
         for wrong in [&b""[..], b"short", &[0; 8], &[255; 2048]] {
             assert_eq!(incomplete.add(wrong), None);
@@ -217,10 +217,11 @@ mod tests {
             programs: vec![("rival".to_owned(), Fake(is_over.clone()))],
             _reader: Task::start("nothing", |_| {}).unwrap(),
         };
-        sender.offer(payload(0, 24_000)).unwrap();
+        let block = |number| OfferedBlock::alone(payload(number, 24_000));
+        sender.offer(block(0)).unwrap();
         sender.check().unwrap();
         is_over.set(true);
-        for error in [sender.offer(payload(1, 24_000)), sender.check()] {
+        for error in [sender.offer(block(1)), sender.check()] {
             let error = error.unwrap_err();
             assert!(
                 matches!(&error, Error::Flow(why) if why.contains("rival")),
@@ -231,7 +232,7 @@ mod tests {
 
     #[test]
     fn what_never_becomes_whole_does_not_stay_for_ever() {
-        let mut incomplete = Incomplete::new(24_000);
+        let mut incomplete = Incomplete::new(|_| 24_000);
         for number in 0..5_000 {
             let block = payload(number, 24_000);
             assert_eq!(

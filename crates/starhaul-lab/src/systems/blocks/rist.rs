@@ -50,15 +50,21 @@ impl BlockSystem for Rist {
         missing.iter_mut().find_map(Option::take)
     }
 
+    fn carries_several(&self) -> bool {
+        false
+    }
+
     fn open<'h>(
         &self,
         hosts: &'h Hosts,
         offer: &Offer,
         arrivals: &Arrivals,
     ) -> Result<Box<dyn BlockSender + 'h>, Error> {
-        let buffer = offer.deadline.saturating_sub(offer.one_way + MARGIN);
+        let one_way = offer.links.iter().map(|link| link.one_way);
+        let one_way = one_way.max().unwrap_or_default();
+        let buffer = offer.deadline().saturating_sub(one_way + MARGIN);
         let buffer = buffer.as_millis();
-        let rtt = 2 * offer.one_way.as_millis();
+        let rtt = 2 * one_way.as_millis();
         let options = format!(
             "buffer={buffer}&rtt-min={rtt}&rtt-max={buffer}&reorder-buffer=5&weight={}",
             self.weight

@@ -58,6 +58,10 @@ impl BlockSystem for Srt {
         missing(self.name, PROGRAM, PACKAGE)
     }
 
+    fn carries_several(&self) -> bool {
+        false
+    }
+
     fn open<'h>(
         &self,
         hosts: &'h Hosts,
@@ -65,7 +69,8 @@ impl BlockSystem for Srt {
         arrivals: &Arrivals,
     ) -> Result<Box<dyn BlockSender + 'h>, Error> {
         let far = socket_address(hosts, Host::Far, self.link, PORT)?;
-        let latency = offer.deadline.saturating_sub(offer.one_way + MARGIN);
+        let one_way = offer.links[self.link].one_way;
+        let latency = offer.deadline().saturating_sub(one_way + MARGIN);
         let srt = |mode: &str| {
             format!(
                 "srt://{far}?mode={mode}&latency={}&payloadsize={}{ONE_CLOCK}{}",

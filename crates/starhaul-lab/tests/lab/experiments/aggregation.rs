@@ -103,8 +103,11 @@ fn the_grid_is_complete() {
     }
 }
 
+/// Every path carries something alone: a share of nothing would be great.
 fn measure(setup: &AggregationSetup) -> Goodputs {
-    setup.run(&Records::default()).unwrap()
+    let row = setup.run(&Records::default()).unwrap();
+    assert!(row.alone.iter().all(|alone| alone.mbit() > 0.0), "{row:?}");
+    row
 }
 
 /// What is lost is sent again, and a controller keeps less in flight.

@@ -4,11 +4,14 @@ use bytes::Bytes;
 use starhaul_fec::Codec;
 use starhaul_paths::PathUpdate;
 
-use super::{super::block::LastSent, *};
+use super::{
+    super::{any_loses, block::LastSent},
+    *,
+};
 use crate::{
+    clocks::Clocks,
     facts::Purpose,
     item::Item,
-    paths::Clocks,
     rules::Rules,
     types::{Mode, StreamId},
 };
@@ -98,6 +101,38 @@ fn fragment(code: u8, index: u8) -> FragmentId {
         code,
         index,
     }
+}
+
+/// Blocks are cut without asking for redundancy where no path has lost anything: however long a block is, and however little time is left,
+/// it would get none.
+#[test]
+fn where_no_path_loses_anything_no_block_gets_redundancy() {
+    let start = Instant::now();
+    let now = start + 500 * MS;
+    let mut paths = fast(start, 10);
+    add(&mut paths, start, OTHER, (10, 40 * MS), 1.0);
+    teach(&mut paths, start, FAST, None);
+    teach(&mut paths, start, OTHER, None);
+    assert!(!any_loses(&paths));
+    for (is_overloaded, may_repair) in [(false, false), (false, true), (true, true)] {
+        for deadline in [10 * MS, 150 * MS, 2_000 * MS] {
+            let cargo = cargo(now + deadline);
+            let carriers = Carriers::of(now, &paths, FAST, cargo);
+            let (figures, at) = ((1.0, 1), (now, cargo));
+            let rule = redundancy_rule(
+                &paths,
+                FAST,
+                &carriers,
+                figures,
+                is_overloaded,
+                may_repair,
+                at,
+            );
+            assert_eq!([1, 3, 4, 20, 200].map(rule), [0; 5], "{deadline:?}");
+        }
+    }
+    teach(&mut paths, start, OTHER, Some(10));
+    assert!(any_loses(&paths));
 }
 
 /// The fast path loses a tenth. The other loses nothing, and helps only if it is in time when a loss is known, and then once more or never.

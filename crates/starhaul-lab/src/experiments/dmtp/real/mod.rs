@@ -2,9 +2,8 @@
 //! between two network namespaces.
 
 mod run;
-mod stalls;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use starhaul_plot::{Column, Table};
 
@@ -14,13 +13,10 @@ use crate::{
     Error,
     kit::{
         self, Context, Found, Progress,
-        parallel::{in_threads, span},
-        repeats::{Runs, plural},
         report::{Results, Rows},
         statistics::percentile,
     },
-    realtime::Measured,
-    systems::blocks::{self, BlockSystem},
+    systems::blocks::comparison::{Comparison, Repeats, Run, chosen},
 };
 
 const RUNS: u32 = 3;
@@ -48,12 +44,8 @@ pub(super) struct Options {
 
 /// The runs as asked for, before they begin.
 pub(super) struct RealPlan {
-    systems: Vec<Box<dyn BlockSystem>>,
+    comparison: Comparison,
     losses: Vec<f64>,
-    runs: u32,
-    at_once: usize,
-    seed: u64,
-    skipped: Vec<String>,
 }
 
 /// One step of a run of a system.
@@ -72,32 +64,19 @@ impl RealPlan {
         runs: Option<u32>,
         seed: u64,
     ) -> Result<Self, Error> {
-        let mut skipped = Vec::new();
-        let mut systems = Vec::new();
-        for system in chosen(&options.systems)? {
-            match system.missing() {
-                None => systems.push(system),
-                Some(why) => skipped.push(why),
-            }
-        }
-        if systems.is_empty() {
-            return Err(Error::Settings(format!(
-                "nothing to run: {}\nname others with --systems, for example starhaul",
-                skipped.join("\n")
-            )));
-        }
         let usual: &[f64] = if quick { &QUICK_LOSSES } else { &LOSS_STEPS };
         let losses = match options.losses.is_empty() {
             true => usual.to_vec(),
             false => options.losses.clone(),
         };
-        Ok(Self {
-            systems,
-            losses,
+        let repeats = Repeats {
             runs: runs.unwrap_or(if quick { 1 } else { RUNS }),
-            at_once: options.at_once.into(),
+            at_once: options.at_once,
             seed,
-            skipped,
+        };
+        Ok(Self {
+            comparison: Comparison::new(chosen(&options.systems, &[])?, 1, repeats)?,
+            losses,
         })
     }
 
@@ -136,67 +115,34 @@ impl RealPlan {
         ]
     }
 
-    /// All runs of a system; its rows, and what is to be said of them.
-    fn measure(
-        &self,
-        system: &dyn BlockSystem,
-        run: impl FnMut(u64) -> Result<Measured<Vec<Figures>>, Error>,
-    ) -> Result<(Table, Vec<String>), Error> {
-        let columns = Self::columns();
-        let seeds = (0..self.runs).map(|run| self.seed.wrapping_add(run.into()));
-        let runs = Runs::of(seeds, run)?;
-        let name = system.name();
-        let notes = runs.missing(name).into_iter().chain(runs.not_counted(name));
-        let of_run = |(seed, steps): &(u64, Vec<Figures>)| {
-            let seed = *seed;
-            let steps = self.losses.iter().zip(steps.clone());
-            let row = move |(loss, figures): (&f64, Figures)| Row {
-                system: name,
-                scheduler: system.scheduler(),
-                seed,
-                loss: *loss,
-                figures,
-            };
-            steps.map(row).collect::<Vec<_>>()
-        };
-        let rows: Vec<Row> = runs.valid.iter().flat_map(of_run).collect();
-        Ok((Table::of(&columns, &rows), notes.collect()))
+    /// A row for each step of a run.
+    fn rows(&self, run: Run<'_, Vec<Figures>>) -> impl Iterator<Item = Row> {
+        let Run {
+            system,
+            seed,
+            figures,
+            ..
+        } = run;
+        let steps = self.losses.iter().zip(figures);
+        steps.map(move |(loss, figures)| Row {
+            system: system.name(),
+            scheduler: system.scheduler(),
+            seed,
+            loss: *loss,
+            figures,
+        })
     }
-}
-
-/// The systems of these names, or all.
-fn chosen(names: &[String]) -> Result<Vec<Box<dyn BlockSystem>>, Error> {
-    let all = blocks::all();
-    let known: Vec<&str> = all.iter().map(|system| system.name()).collect();
-    if let Some(unknown) = names.iter().find(|name| !known.contains(&name.as_str())) {
-        let known = known.join(", ");
-        return Err(Error::Settings(format!(
-            "--systems: {unknown:?} is none of {known}"
-        )));
-    }
-    let is_chosen = |name: &str| names.is_empty() || names.iter().any(|chosen| chosen == name);
-    let chosen = all.into_iter().filter(|system| is_chosen(system.name()));
-    Ok(chosen.collect())
 }
 
 impl kit::Plan for RealPlan {
     fn skipped(&self) -> &[String] {
-        &self.skipped
+        self.comparison.skipped()
     }
 
     fn describe(&self) -> String {
-        let names: Vec<&str> = self.systems.iter().map(|system| system.name()).collect();
         let steps = u32::try_from(self.losses.len()).unwrap_or(u32::MAX);
-        let once = INTERVAL * BLOCKS_PER_STEP * steps + OVERHEAD;
-        let rounds = self.systems.len().div_ceil(self.at_once);
-        let rounds = u32::try_from(rounds).unwrap_or(u32::MAX);
-        format!(
-            "{}, {} of each: {} in real time, {} at once",
-            names.join(", "),
-            plural(self.runs),
-            span(once.saturating_mul(rounds * self.runs).as_secs_f64()),
-            self.at_once
-        )
+        self.comparison
+            .describe(1, INTERVAL * BLOCKS_PER_STEP * steps + OVERHEAD)
     }
 
     fn run(
@@ -204,38 +150,15 @@ impl kit::Plan for RealPlan {
         context: &Context<'_>,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Box<dyn Found>, Error> {
-        let bench = (context.bench)()?;
-        let systems: Vec<&dyn BlockSystem> = self.systems.iter().map(AsRef::as_ref).collect();
-        let work = |system: &&dyn BlockSystem| {
-            self.measure(*system, |seed| {
-                run::run(&bench, *system, &self.losses, seed)
-            })
-        };
-        let began = Instant::now();
-        let found: Vec<_> = match self.at_once {
-            // An ordinary user can be given namespaces only while this process has one thread.
-            1 => {
-                let all = self.systems.len() as f64;
-                let one = |(number, system)| {
-                    let found = work(system);
-                    let done = f64::from(number) / all;
-                    progress(Progress {
-                        done,
-                        elapsed: began.elapsed(),
-                    });
-                    found
-                };
-                (1u32..).zip(&systems).map(one).collect()
-            }
-            threads => in_threads(threads, &systems, |_| 1.0, work, progress),
-        };
-        let mut notes = self.skipped.clone();
-        let mut table = Table::of(&Self::columns(), &[]);
-        for found in found {
-            let (rows, said) = found?;
-            table.append(rows);
-            notes.extend(said);
-        }
+        // A run goes through all losses.
+        let all = [(String::new(), ())];
+        let (runs, notes) =
+            self.comparison
+                .run(&all, context, progress, |bench, system, (), seed| {
+                    run::run(bench, system, &self.losses, seed)
+                })?;
+        let rows: Vec<Row> = runs.into_iter().flat_map(|run| self.rows(run)).collect();
+        let table = Table::of(&Self::columns(), &rows);
         Ok(Box::new(Results {
             experiment: "dmtp",
             title: "Blocks with a deadline over a lossy path, in real time",
@@ -244,7 +167,7 @@ impl kit::Plan for RealPlan {
                    receiving application within the deadline of being offered, by one clock. Bytes are those of the sending host's interfaces. \
                    Disturbed are late blocks during which this computer stood still.",
             command: context.command.to_owned(),
-            seed: self.seed,
+            seed: self.comparison.seed(),
             notes,
             has_parts: true,
             rows: vec![Rows {
@@ -293,34 +216,11 @@ mod tests {
     }
 
     #[test]
-    fn a_system_that_fails_in_its_second_run_keeps_the_first() {
-        let plan = plan(&["--systems", "starhaul,mpquic", "--loss", "0,2%"], false).unwrap();
-        assert_eq!(plan.runs, 3);
-        for system in &plan.systems {
-            let mut seeds = Vec::new();
-            let run = |seed| {
-                seeds.push(seed);
-                match seeds.len() {
-                    2 => Err(Error::io("no room")(std::io::ErrorKind::Other.into())),
-                    _ => Ok(Measured {
-                        metrics: vec![Figures::default(); 2],
-                        valid: true,
-                    }),
-                }
-            };
-            let (table, notes) = plan.measure(system.as_ref(), run).unwrap();
-            assert_eq!((table.len(), seeds), (2, vec![1, 2]));
-            let begin = format!("failed: {}, seed 2: no room", system.name());
-            assert!(notes[0].starts_with(&begin), "{notes:?}");
-        }
-        let interrupted = |_| Err(Error::Interrupted("by a signal".to_owned()));
-        assert!(plan.measure(plan.systems[0].as_ref(), interrupted).is_err());
-    }
-
-    #[test]
     fn quick_has_two_losses_and_one_run_unless_asked_for_others() {
-        let plan = plan(&[], true).unwrap();
-        assert_eq!((&plan.losses[..], plan.runs), (&QUICK_LOSSES[..], 1));
+        let plan = plan(&["--systems", "starhaul"], true).unwrap();
+        assert_eq!(plan.losses, QUICK_LOSSES);
+        let said = plan.describe();
+        assert!(said.starts_with("starhaul, 1 run of each"), "{said}");
         let plan = self::plan(&["--loss", "0,2%"], true).unwrap();
         assert_eq!(plan.losses, [0.0, 0.02]);
     }

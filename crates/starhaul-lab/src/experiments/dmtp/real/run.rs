@@ -5,10 +5,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use starhaul_net::{run_first, sharpen_timers};
 use starhaul_replay::{Host, Hosts, ReplayLink};
+use starhaul_session::StreamConfig;
+use starhaul_units::Bandwidth;
 
-use super::stalls::{Stalls, Watch};
 use crate::{
     Error,
     experiments::dmtp::{
@@ -16,7 +16,11 @@ use crate::{
         WARM_UP_BLOCKS, links, run::payload,
     },
     realtime::{Bench, Measured},
-    systems::blocks::{Arrivals, BlockSender, BlockSystem, CHEAP, Offer},
+    systems::blocks::{
+        Arrivals, BlockSender, BlockSystem, CHEAP, Offer, OfferedBlock, OfferedLink,
+        comparison::between,
+        stalls::{Stalls, Watch},
+    },
 };
 
 /// How long the first block may take to come out.
@@ -61,29 +65,31 @@ pub(super) fn run(
     let links: Vec<ReplayLink> = links
         .map(|((number, name), (link, _))| ReplayLink::new(name, link.clone(), link, seed, number))
         .collect();
-    bench.between(&links, |hosts| {
-        // The application has the priority of what carries its blocks.
-        std::thread::scope(|scope| {
-            let measure = || {
-                sharpen_timers();
-                let _ = run_first();
-                measure(hosts, system, losses)
-            };
-            let thread = scope.spawn(measure).join();
-            thread.unwrap_or_else(|_| Err(Error::Failed("a run panicked".to_owned())))
-        })
-    })
+    between(bench, &links, |hosts| measure(hosts, system, losses))
+}
+
+/// One stream of blocks that are alike.
+fn offer() -> Offer {
+    let rate = Bandwidth::from_bytes_over(BLOCK_BYTES as u64, INTERVAL);
+    Offer {
+        streams: vec![StreamConfig {
+            deadline: DEADLINE,
+            priority: 0,
+            max_coding_rate: 1.0,
+            bandwidth: Some(rate),
+            ..StreamConfig::default()
+        }],
+        bytes_of: |_| BLOCK_BYTES,
+        links: COSTS.map(|cost| OfferedLink {
+            one_way: ONE_WAY,
+            rate: RATE,
+            cost,
+        }),
+    }
 }
 
 fn measure(hosts: &Hosts, system: &dyn BlockSystem, losses: &[f64]) -> Result<Vec<Figures>, Error> {
-    let offer = Offer {
-        block_bytes: BLOCK_BYTES,
-        interval: INTERVAL,
-        deadline: DEADLINE,
-        one_way: ONE_WAY,
-        rate: RATE,
-        costs: COSTS,
-    };
+    let offer = offer();
     let arrivals = Arrivals::new(&offer);
     let mut application = Application {
         sender: system.open(hosts, &offer, &arrivals)?,
@@ -140,7 +146,7 @@ impl Application<'_> {
     fn offer(&mut self, blocks: u32) -> Result<(), Error> {
         for _ in 0..blocks {
             let number = u32::try_from(self.offered.len()).unwrap_or(u32::MAX);
-            let block = payload(number);
+            let block = OfferedBlock::alone(payload(number));
             self.offered.push(Instant::now());
             self.sender.offer(block)?;
             self.due += INTERVAL;

@@ -7,7 +7,7 @@ use starhaul_paths::{PathId, PathUpdate};
 use starhaul_units::Bandwidth;
 
 use super::*;
-use crate::types::{SessionConfig, Side};
+use crate::types::{Mode, SessionConfig, Side};
 
 const PATH: PathId = PathId(0);
 
@@ -88,8 +88,8 @@ impl Two {
     fn sums_agree(&self) -> bool {
         self.sessions.iter().all(|session| {
             let streams = session.streams.iter();
-            let pairs = streams.filter_map(|(id, stream)| Some((*id, &stream.pair()?.receive)));
-            session.shares.are_of(pairs)
+            let pairs = streams.filter_map(|(id, stream)| Some((id, &stream.pair()?.receive)));
+            session.inbound.shares().are_of(pairs)
         })
     }
 }
@@ -178,8 +178,8 @@ proptest! {
         }
         two.run_ms(200);
         for session in &two.sessions {
-            prop_assert_eq!(session.streams.len(), 0);
-            prop_assert!(session.shares.are_of(std::iter::empty()));
+            prop_assert_eq!(session.streams.iter().count(), 0);
+            prop_assert!(session.inbound.shares().are_of(std::iter::empty()));
         }
     }
 }

@@ -3,26 +3,21 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use starhaul_paths::RangeSet;
 
-use super::{BytesPair, Kind, MAX_UNDELIVERED_RANGES, SendBlocks, Session, Stream};
+use super::Session;
 use crate::{
     control::Control,
     facts::Fact,
     item::BlockKey,
-    receive::{
-        blocks::ReceiveBlocks,
-        bytes::{ReceiveBytes, Share},
-    },
+    receive::bytes::{ReceiveBytes, Share},
     send::{
         block::{SEND_OVERHEAD_BYTES, SendBlock},
-        bytes::{INITIAL_CREDIT, SendBytes},
         offer_of,
     },
-    stats::StreamStats,
+    streams::{BytesPair, Kind, Stream},
     types::{
-        BlockId, BlockOptions, Event, MAX_BLOCK_BYTES, MAX_LABEL_BYTES, MAX_LIVE_BLOCKS, Mode,
-        Outcome, StreamConfig, StreamError, StreamId,
+        BlockId, BlockOptions, Event, MAX_BLOCK_BYTES, MAX_LABEL_BYTES, MAX_LIVE_BLOCKS, Outcome,
+        StreamConfig, StreamError, StreamId,
     },
     wire::{unwrap, wrap},
 };
@@ -65,46 +60,25 @@ impl Session {
                 "the deadline is not between 1 ms and 49 days",
             ));
         }
-        let open = self.streams.len() - self.numbers.peer_open();
-        if open >= self.config.max_streams {
-            return Err(StreamError::TooManyStreams(self.config.max_streams));
-        }
-        if !self.numbers.peer_takes(open) {
-            return Err(StreamError::PeerStreams);
-        }
+        self.streams.check_room()?;
         let held = usize::try_from(self.control.send.held()).unwrap_or(usize::MAX);
         let has_room = held < MAX_OPENING_BYTES;
-        let Some(id) = has_room.then(|| self.numbers.next()).flatten() else {
+        let most_held = self.config.most_held_for_sending();
+        let open = || self.streams.open(config.clone(), most_held);
+        let Some(id) = has_room.then(open).flatten() else {
             return Err(StreamError::QueueFull {
                 held,
                 limit: MAX_OPENING_BYTES,
             });
         };
-        self.tell(&Control::Open {
-            stream: id,
-            config: config.clone(),
-        });
         let mode = config.mode;
-        let kind = match mode {
-            Mode::Reliable => {
-                let most_held = self.config.most_held_for_sending();
-                Kind::Bytes(Box::new(BytesPair::new(most_held)))
-            }
-            _ => Kind::Sending(SendBlocks::new()),
-        };
-        self.streams.insert(
-            id,
-            Stream {
-                stats: StreamStats::new(id, &config),
-                config,
-                kind,
-            },
-        );
-        self.observers.note(self.now, || Fact::StreamOpened {
-            stream: id,
-            opener: self.side,
-            mode,
-        });
+        self.tell(&Control::Open { stream: id, config });
+        self.observers
+            .note(self.clocks.now(), || Fact::StreamOpened {
+                stream: id,
+                opener: self.side,
+                mode,
+            });
         self.open_window(id);
         Ok(id)
     }
@@ -120,13 +94,13 @@ impl Session {
         self.advance(now);
         self.check_open()?;
         // What it depends on may have just ended.
-        self.blocks_out.expire(self.now, &self.paths);
+        self.blocks_out.expire(self.clocks.now(), &self.paths);
         self.settle();
         let takes = |entry: &&Stream| match &entry.kind {
             Kind::Sending(blocks) => !blocks.finished && blocks.live < MAX_LIVE_BLOCKS as u64,
             _ => false,
         };
-        if let Some(entry) = self.streams.get(&stream).filter(takes)
+        if let Some(entry) = self.streams.get(stream).filter(takes)
             && (1..=MAX_BLOCK_BYTES).contains(&data.len())
         {
             let priority = options.priority.unwrap_or(entry.config.priority);
@@ -136,7 +110,7 @@ impl Session {
         let kept = self.kept_for_writers();
         let entry = self
             .streams
-            .get_mut(&stream)
+            .get_mut(stream)
             .ok_or(StreamError::Unknown(stream))?;
         let Kind::Sending(blocks) = &mut entry.kind else {
             return Err(StreamError::WrongKind(stream));
@@ -160,7 +134,7 @@ impl Session {
         entry.stats.bytes_sent += data.len() as u64;
         let key = (stream, number);
         let deadline = options.deadline.unwrap_or(entry.config.deadline);
-        let deadline = self.now + deadline.min(MAX_DEADLINE);
+        let deadline = self.clocks.now() + deadline.min(MAX_DEADLINE);
         let priority = options.priority.unwrap_or(entry.config.priority);
         let depends_on = options.depends_on.map(|on| unwrap(on.0, number));
         let lost_dependency = depends_on.filter(|on| blocks.undelivered.contains(*on));
@@ -169,24 +143,27 @@ impl Session {
             key,
             data,
             config.mode,
-            self.now,
+            self.clocks.now(),
             deadline,
             priority,
             config.max_coding_rate,
         );
         block.is_ordered = config.ordered;
-        self.observers.note(self.now, || Fact::BlockQueued {
-            stream,
-            block: BlockId(wrap(number)),
-            bytes: block.data.len(),
-            deadline: deadline.saturating_duration_since(self.now),
-            priority,
-        });
-        self.scheduler.on_offered(self.now, offer_of(&block));
-        self.blocks_out.insert(self.now, &self.paths, block);
+        self.observers
+            .note(self.clocks.now(), || Fact::BlockQueued {
+                stream,
+                block: BlockId(wrap(number)),
+                bytes: block.data.len(),
+                deadline: deadline.saturating_duration_since(self.clocks.now()),
+                priority,
+            });
+        self.scheduler
+            .on_offered(self.clocks.now(), offer_of(&block));
+        self.blocks_out
+            .insert(self.clocks.now(), &self.paths, block);
         if let Some(on) = lost_dependency {
             self.blocks_out.end(
-                self.now,
+                self.clocks.now(),
                 key,
                 Outcome::Cancelled {
                     because_of: Some(BlockId(wrap(on))),
@@ -210,7 +187,7 @@ impl Session {
         while missing(self) > 0
             && self
                 .blocks_out
-                .end_one_aside(self.now, priority, &self.paths)
+                .end_one_aside(self.clocks.now(), priority, &self.paths)
         {
             self.settle();
         }
@@ -235,17 +212,18 @@ impl Session {
     ) -> Result<(), StreamError> {
         self.advance(now);
         let key = self.live_block(stream, block)?;
-        self.observers.note(self.now, || Fact::BlockUpdated {
-            stream,
-            block,
-            deadline,
-            priority,
-        });
+        self.observers
+            .note(self.clocks.now(), || Fact::BlockUpdated {
+                stream,
+                block,
+                deadline,
+                priority,
+            });
         self.blocks_out.update(
-            self.now,
+            self.clocks.now(),
             &self.paths,
             key,
-            deadline.map(|deadline| self.now + deadline.min(MAX_DEADLINE)),
+            deadline.map(|deadline| self.clocks.now() + deadline.min(MAX_DEADLINE)),
             priority,
         );
         self.settle();
@@ -261,8 +239,11 @@ impl Session {
     ) -> Result<(), StreamError> {
         self.advance(now);
         let key = self.live_block(stream, block)?;
-        self.blocks_out
-            .end(self.now, key, Outcome::Cancelled { because_of: None });
+        self.blocks_out.end(
+            self.clocks.now(),
+            key,
+            Outcome::Cancelled { because_of: None },
+        );
         self.settle();
         Ok(())
     }
@@ -270,7 +251,7 @@ impl Session {
     fn live_block(&self, stream: StreamId, block: BlockId) -> Result<BlockKey, StreamError> {
         let entry = self
             .streams
-            .get(&stream)
+            .get(stream)
             .ok_or(StreamError::Unknown(stream))?;
         let Kind::Sending(blocks) = &entry.kind else {
             return Err(StreamError::WrongKind(stream));
@@ -287,7 +268,7 @@ impl Session {
         self.advance(now);
         let entry = self
             .streams
-            .get_mut(&stream)
+            .get_mut(stream)
             .ok_or(StreamError::Unknown(stream))?;
         match &mut entry.kind {
             Kind::Sending(blocks) if !blocks.finished => {
@@ -339,7 +320,7 @@ impl Session {
         self.advance(now);
         let entry = self
             .streams
-            .get_mut(&stream)
+            .get_mut(stream)
             .ok_or(StreamError::Unknown(stream))?;
         let Kind::Bytes(pair) = &mut entry.kind else {
             return Err(StreamError::WrongKind(stream));
@@ -353,7 +334,7 @@ impl Session {
         let (round, largest) = (self.paths.read_round(), self.config.largest_window());
         let (mut taken, mut chunks, mut is_end) = (0, 0, false);
         while let Some(bytes) = receive.read(max - taken) {
-            receive.measure(self.now, round, largest);
+            receive.measure(self.clocks.now(), round, largest);
             taken += bytes.len();
             chunks += 1;
             is_end = bytes.is_empty();
@@ -367,7 +348,7 @@ impl Session {
         }
         if chunks > 0 {
             entry.stats.bytes_received += taken as u64;
-            self.shares.count(stream, receive);
+            self.inbound.count_share(stream, receive);
             if receive.wants_credit() {
                 self.offer_credit(stream);
             }
@@ -406,7 +387,7 @@ impl Session {
     }
 
     pub(super) fn pair(&mut self, stream: StreamId) -> Result<&mut BytesPair, StreamError> {
-        match self.streams.get_mut(&stream).map(|entry| &mut entry.kind) {
+        match self.streams.get_mut(stream).map(|entry| &mut entry.kind) {
             Some(Kind::Bytes(pair)) => Ok(pair),
             Some(_) => Err(StreamError::WrongKind(stream)),
             None => Err(StreamError::Unknown(stream)),
@@ -453,9 +434,8 @@ impl Session {
             self.bytes_out.writers_starve = true;
             return;
         }
-        let until = self.now + BULK_MEMORY;
-        let entry = self.streams.get_mut(&stream);
-        let Some(Kind::Bytes(pair)) = entry.map(|entry| &mut entry.kind) else {
+        let until = self.clocks.now() + BULK_MEMORY;
+        let Some(pair) = self.streams.pair_mut(stream) else {
             self.bytes_out.unblock(stream);
             return;
         };
@@ -487,14 +467,14 @@ impl Session {
 
     /// Puts a reliable stream that has something to send at the end of those of its priority.
     pub(super) fn make_ready(&mut self, stream: StreamId) {
-        let Some(entry) = self.streams.get_mut(&stream) else {
+        let Some(entry) = self.streams.get_mut(stream) else {
             return;
         };
         let Kind::Bytes(pair) = &mut entry.kind else {
             return;
         };
         // A path that was left to a better one may be taken for more bytes.
-        let is_news = pair.turn.is_none() || self.recheck_at.is_some();
+        let is_news = pair.turn.is_none() || self.timers.rechecks();
         if is_news && pair.send.has_something_to_send() {
             self.poll_requests += 1;
         }
@@ -521,7 +501,7 @@ impl Session {
             self.control.crediting.insert(stream);
             return;
         }
-        let (now, round) = (self.now, self.paths.read_round());
+        let (now, round) = (self.clocks.now(), self.paths.read_round());
         let Some((share, receive)) = self.share_of(stream) else {
             return;
         };
@@ -535,31 +515,26 @@ impl Session {
     /// Tells the peer how many streams it may open: as many as are not read to the end here and `max_streams` together allow. Nothing
     /// is said while it has opened so few that what it knows without a message suffices.
     pub(super) fn offer_streams(&mut self) {
-        if let Some(limit) = self.numbers.due_limit(self.config.max_streams)
+        if let Some(limit) = self.streams.due_limit()
             && self.control.has_room()
         {
-            self.numbers.on_told(limit);
+            self.streams.on_told(limit);
             self.tell(&Control::Streams { limit });
         }
     }
 
     /// What the other reliable streams leave to one, and its receiving direction.
     fn share_of(&mut self, stream: StreamId) -> Option<(Share, &mut ReceiveBytes)> {
-        let lately = (self.now, self.paths.read_round());
-        let all = (self.config.max_receive_bytes / 2) as u64;
-        let Kind::Bytes(pair) = &mut self.streams.get_mut(&stream)?.kind else {
-            return None;
-        };
-        let receive = &mut pair.receive;
-        let share = self.shares.left_to(stream, receive, lately, all);
+        let lately = (self.clocks.now(), self.paths.read_round());
+        let receive = &mut self.streams.pair_mut(stream)?.receive;
+        let share = self.inbound.share_left_to(stream, receive, lately);
         Some((share, receive))
     }
 
     /// A reliable stream reads, ends or was granted more.
     pub(super) fn count_share(&mut self, stream: StreamId) {
-        let entry = self.streams.get_mut(&stream);
-        if let Some(Kind::Bytes(pair)) = entry.map(|entry| &mut entry.kind) {
-            self.shares.count(stream, &mut pair.receive);
+        if let Some(pair) = self.streams.pair_mut(stream) {
+            self.inbound.count_share(stream, &mut pair.receive);
         }
     }
 
@@ -568,19 +543,11 @@ impl Session {
         let mut ended = std::mem::take(&mut self.blocks_out.ended);
         for (block, outcome) in ended.drain(..) {
             let (stream, number) = block.key;
-            if let Some(entry) = self.streams.get_mut(&stream) {
-                entry.stats.count(outcome);
-                if let Kind::Sending(blocks) = &mut entry.kind {
-                    blocks.live -= 1;
-                    if !matches!(outcome, Outcome::Delivered { .. }) {
-                        blocks.undelivered.insert(number, number + 1);
-                        blocks.untold.insert(number, number + 1);
-                        self.control.dropping.insert(stream);
-                    }
-                }
+            if self.streams.on_block_ended(stream, number, outcome) {
+                self.control.dropping.insert(stream);
             }
             let block = BlockId(wrap(number));
-            self.observers.note(self.now, || Fact::BlockEnded {
+            self.observers.note(self.clocks.now(), || Fact::BlockEnded {
                 stream,
                 block,
                 outcome,
@@ -601,19 +568,14 @@ impl Session {
     }
 
     fn warn_of_overload(&mut self) {
-        if self.overload_at.is_some_and(|at| at > self.now) {
+        if !self.timers.may_warn(self.clocks.now()) {
             return;
         }
         let Some(wanted) = self.blocks_out.overloaded.take() else {
             return;
         };
-        self.overload_at = Some(self.now + super::OVERLOAD_INTERVAL);
-        let hints = self
-            .streams
-            .values()
-            .filter(|entry| matches!(entry.kind, Kind::Sending(_)));
-        let hinted = hints.filter_map(|entry| entry.config.bandwidth).sum();
-        let wanted = wanted.max(hinted);
+        self.timers.on_overload(self.clocks.now());
+        let wanted = wanted.max(self.streams.hinted_bandwidth());
         let available = self.paths.bandwidth();
         // A single burst may cost a block although the paths carry the rate.
         if wanted > available && available > starhaul_units::Bandwidth::ZERO {
@@ -623,82 +585,16 @@ impl Session {
 
     /// Forgets a stream of which nothing more will be heard.
     pub(super) fn forget_if_done(&mut self, stream: StreamId) {
-        let Some(entry) = self.streams.get(&stream) else {
-            return;
-        };
-        let done = match &entry.kind {
-            Kind::Sending(blocks) => {
-                blocks.finished && blocks.live == 0 && !self.control.dropping.contains(&stream)
-            }
-            Kind::Receiving(blocks) => blocks.is_finished(),
-            Kind::Bytes(pair) => pair.send.is_done() && pair.receive.is_ended(),
-        };
-        if !done {
+        let is_done = self.streams.get(stream).is_some_and(Stream::is_done);
+        if !is_done || self.control.dropping.contains(&stream) {
             return;
         }
-        if stream.opener() != self.side {
-            self.numbers.on_peer_ended();
-        }
-        match self.streams.remove(&stream) {
-            Some(Stream {
-                kind: Kind::Bytes(pair),
-                config,
-                stats,
-            }) => {
-                let turn = pair.turn.map(|turn| (config.priority, turn));
-                self.bytes_out.forget(stream, turn);
-                self.shares.forget(stream, &pair.receive);
-                self.ended.push(stats);
-            }
-            Some(Stream { stats, .. }) => self.ended.push_blocks(stats),
-            None => {}
+        if let Some((priority, pair)) = self.streams.end(stream) {
+            let turn = pair.turn.map(|turn| (priority, turn));
+            self.bytes_out.forget(stream, turn);
+            self.inbound.forget_share(stream, &pair.receive);
         }
         self.offer_streams();
-    }
-}
-
-impl SendBlocks {
-    fn new() -> Self {
-        Self {
-            next: 0,
-            live: 0,
-            finished: false,
-            undelivered: RangeSet::recent(MAX_UNDELIVERED_RANGES),
-            untold: RangeSet::new(usize::MAX),
-        }
-    }
-}
-
-impl BytesPair {
-    pub(super) fn new(most_held: u64) -> Self {
-        Self {
-            send: SendBytes::new(INITIAL_CREDIT, most_held),
-            receive: ReceiveBytes::new(),
-            turn: None,
-            bulk_until: None,
-        }
-    }
-}
-
-impl Stream {
-    pub(super) fn pair(&self) -> Option<&BytesPair> {
-        match &self.kind {
-            Kind::Bytes(pair) => Some(pair),
-            Kind::Sending(_) | Kind::Receiving(_) => None,
-        }
-    }
-
-    /// The receiving side of a stream that the peer opened.
-    pub(super) fn of_peer(id: StreamId, config: StreamConfig, most_held: u64) -> Self {
-        let kind = match config.mode {
-            Mode::Reliable => Kind::Bytes(Box::new(BytesPair::new(most_held))),
-            _ => Kind::Receiving(ReceiveBlocks::new()),
-        };
-        Self {
-            stats: StreamStats::new(id, &config),
-            config,
-            kind,
-        }
     }
 }
 

@@ -19,17 +19,17 @@ const ROUND: Duration = Duration::from_millis(2);
 const STALL: Duration = Duration::from_millis(10);
 
 /// A thread that looks at the clock.
-pub(super) struct Watch {
+pub(crate) struct Watch {
     over: Arc<AtomicBool>,
     thread: JoinHandle<Stalls>,
 }
 
 /// Times in which nothing could run, in their order.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Stalls(Vec<(Instant, Instant)>);
+pub(crate) struct Stalls(Vec<(Instant, Instant)>);
 
 impl Watch {
-    pub(super) fn start() -> Result<Self, Error> {
+    pub(crate) fn start() -> Result<Self, Error> {
         let over = Arc::new(AtomicBool::new(false));
         let told = over.clone();
         let thread = std::thread::Builder::new().name("stalls".into());
@@ -51,7 +51,7 @@ impl Watch {
         })
     }
 
-    pub(super) fn end(self) -> Stalls {
+    pub(crate) fn end(self) -> Stalls {
         self.over.store(true, Ordering::Relaxed);
         self.thread.join().unwrap_or_default()
     }
@@ -66,7 +66,7 @@ impl Stalls {
     }
 
     /// Whether there was one in this time.
-    pub(super) fn touch(&self, from: Instant, to: Instant) -> bool {
+    pub(crate) fn touch(&self, from: Instant, to: Instant) -> bool {
         self.0.iter().any(|(due, ran)| *due <= to && *ran >= from)
     }
 }
