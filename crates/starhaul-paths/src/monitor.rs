@@ -400,12 +400,7 @@ impl<T: Copy> PathMonitor<T> {
     /// Time from sending until an acknowledgement is overdue: the smoothed acknowledgement time and a margin of four
     /// variations, at least 1 ms and at most half of that time (the margin may always be 10 ms).
     pub fn overdue_after(&self) -> Duration {
-        let turnaround = self.turnaround();
-        let (mean, variation) = (turnaround.mean(), turnaround.variation());
-        let mean = match self.answers_move {
-            Some(_) => mean.max(self.smoothed_rtt()),
-            None => mean,
-        };
+        let (mean, variation) = (self.answered_after(), self.turnaround().variation());
         let most = (mean / 2).max(MOST_LEAST_MARGIN);
         mean + (variation * 4).clamp(LEAST_MARGIN, most)
     }
@@ -415,14 +410,23 @@ impl<T: Copy> PathMonitor<T> {
     /// exponentially. Never later than it is [overdue](Self::overdue_after), which it is not sooner where datagrams are lost each by itself: what is
     /// sent next tells of such a loss.
     pub fn doubtful_after(&self) -> Duration {
-        let (turnaround, loss) = (self.turnaround(), self.loss());
-        let (lost, in_a_row) = (loss.feared(), loss.burst_length);
+        let (variation, loss) = (self.turnaround().variation(), self.loss());
+        let (lost, in_a_row) = (loss.rate, loss.burst_length);
         // Independent losses come 1 / (1 - lost) in a row.
         let beyond_chance = 1.0 - 1.0 / (in_a_row * (1.0 - lost)).max(1.0);
         // Half of all acknowledgements are later than the mean, and e times fewer with each variation.
         let variations = -(2.0 * lost * beyond_chance).ln();
-        let margin = turnaround.variation().mul_f64(variations.clamp(0.0, 4.0));
-        (turnaround.mean() + margin).min(self.overdue_after())
+        let margin = variation.mul_f64(variations.clamp(0.0, 4.0));
+        (self.answered_after() + margin).min(self.overdue_after())
+    }
+
+    /// The smoothed acknowledgement time, but no less than the path's own round trip while acknowledgements [move](Self::on_answers_moved).
+    fn answered_after(&self) -> Duration {
+        let mean = self.turnaround().mean();
+        match self.answers_move {
+            Some(_) => mean.max(self.smoothed_rtt()),
+            None => mean,
+        }
     }
 
     /// The path by which acknowledgements came is gone or silent, or may be spared at any time. Until they show how long they take over another, they are waited for

@@ -154,6 +154,49 @@ fn acknowledgements_are_overdue_soon_after_a_steady_path_and_later_after_a_jitte
     assert!(jittery > 140 * MS && jittery <= 200 * MS, "{jittery:?}");
 }
 
+/// A path with 600 ms there and back, of which acknowledgements come over another after 320 and 360 ms in turn. Of 50 datagrams so many are
+/// lost in a row.
+fn answered_elsewhere(lost_in_a_row: u32) -> PathMonitor<()> {
+    let start = Instant::now();
+    let mut path = monitor(start, update(600 * MS, 10));
+    for round in 0..400 {
+        let sent = start + round * 400 * MS;
+        let sequence = path.on_sent(sent, 1_200, (), true);
+        if round % 50 < lost_in_a_row {
+            path.on_lost(sent + 400 * MS, sequence);
+        } else {
+            let after = (320 + 40 * (round % 2)) * MS;
+            acked(&mut path, sent + after, sequence, None);
+        }
+    }
+    path
+}
+
+#[test]
+fn what_may_be_lost_in_a_row_is_doubtful_before_it_is_overdue() {
+    let path = answered_elsewhere(5);
+    let (doubtful, overdue) = (path.doubtful_after(), path.overdue_after());
+    assert!(doubtful > path.acknowledged_after(), "{doubtful:?}");
+    assert!(doubtful + 20 * MS < overdue, "{doubtful:?} and {overdue:?}");
+    // Without losses in a row an acknowledgement is late, and what is sent next tells of a loss.
+    for lost_in_a_row in [0, 1] {
+        let path = answered_elsewhere(lost_in_a_row);
+        let sooner = path.overdue_after() - path.doubtful_after();
+        assert!(sooner < MS, "{lost_in_a_row}: {sooner:?}");
+    }
+}
+
+/// Nothing is doubtful only because acknowledgements come over a longer way than before.
+#[test]
+fn while_acknowledgements_move_nothing_is_doubtful_before_they_can_have_come() {
+    let mut path = answered_elsewhere(5);
+    assert!(path.doubtful_after() < 600 * MS);
+    path.on_answers_moved();
+    let doubtful = path.doubtful_after();
+    assert!(doubtful >= 600 * MS, "{doubtful:?}");
+    assert!(doubtful <= path.overdue_after(), "{doubtful:?}");
+}
+
 #[test]
 fn a_silent_path_is_suspect_after_an_rtt_and_margin_and_comes_back_by_itself() {
     let start = Instant::now();
