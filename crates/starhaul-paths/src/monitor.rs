@@ -411,7 +411,7 @@ impl<T: Copy> PathMonitor<T> {
     /// sent next tells of such a loss.
     pub fn doubtful_after(&self) -> Duration {
         let (variation, loss) = (self.turnaround().variation(), self.loss());
-        let (lost, in_a_row) = (loss.feared(), loss.burst_length);
+        let (lost, in_a_row) = (loss.rate, loss.burst_length);
         // Independent losses come 1 / (1 - lost) in a row.
         let beyond_chance = 1.0 - 1.0 / (in_a_row * (1.0 - lost)).max(1.0);
         // Half of all acknowledgements are later than the mean, and e times fewer with each variation.

@@ -257,14 +257,16 @@ pub(crate) fn leaves_to_another(view: &View<'_>, bytes: u64, deadline: Instant) 
 }
 
 /// The path other than `path` over which `bytes` arrive first, if they do by the deadline; one of the last resort if they do over no
-/// other.
+/// other, `path` included.
 pub(crate) fn soonest_other(
     view: &View<'_>,
     path: Option<PathId>,
     bytes: u64,
     deadline: Instant,
 ) -> Option<PathId> {
-    let others = view.carrying(bytes).filter(|(id, _)| Some(*id) != path);
+    let others = view
+        .carrying(bytes)
+        .filter(|(id, other)| Some(*id) != path && !is_spared(view, *other, bytes, deadline));
     let arrivals = others.map(|(id, other)| {
         let arrival = other.predict_arrival(view.now(), 0, bytes);
         (other.is_last_resort(), arrival, id)
@@ -283,21 +285,35 @@ fn in_time(view: &View<'_>, path: PathView<'_>, arrival: Instant, limit: Limit) 
     left + path.overdue_after() + view.least_delay() + TIE <= limit.deadline
 }
 
-/// Whether what arrives over the first path, and is lost there, cannot be sent again in time, and another that loses less brings it in time, too.
+/// Whether what arrives over the first path, and is lost there, cannot be sent again in time, and another that loses clearly less brings it in
+/// time, too.
 fn is_unsafe(
     view: &View<'_>,
     (path, other): (PathView<'_>, PathView<'_>),
     (arrival, arrival_over_other): (Instant, Instant),
     limit: Limit,
 ) -> bool {
-    let risk = |path: PathView<'_>| view.feared_of(path, Loss::feared);
+    let grade = |path: PathView<'_>| loss_grade(view.feared_of(path, Loss::feared));
     let is_spared = other.is_last_resort() && !path.is_last_resort();
     limit.class.retransmits
         && !is_spared
-        && arrival_over_other + TIE <= limit.deadline
+        && arrival_over_other + LAST_CHANCE_MARGIN <= limit.deadline
         && !in_time(view, path, arrival, limit)
-        && risk(path) > EPSILON
-        && risk(other) < risk(path)
+        && grade(other) < grade(path)
+}
+
+/// How much is lost in steps of a factor of two, 0 where a block may fail as often: paths that lose about the same are as good as each other. Grades,
+/// unlike ratios, put any number of paths in one order.
+fn loss_grade(lost: f64) -> i32 {
+    if lost <= EPSILON {
+        return 0;
+    }
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "a share is at most 1 and greater than EPSILON here"
+    )]
+    let grade = (lost / EPSILON).log2().ceil() as i32;
+    grade
 }
 
 /// When a fragment sent again, should it be lost on `path`, would arrive: redundancy that comes later saves nothing.

@@ -286,7 +286,8 @@ impl SendBlock {
         self.fresh.left_bytes + urgent + (self.retransmit.len() + self.copies.len()) * fragment
     }
 
-    /// Those of them without which it is of no use to send the others. Redundancy that leaves with what is sent again helps as far as it arrives.
+    /// Those of them without which it is of no use to send the others. Redundancy that leaves with what is sent again helps as far as it arrives,
+    /// and what is sent again may come although it is late.
     pub(crate) fn needed_bytes(&self) -> usize {
         let leaves_again = self.redundancy_is_urgent && self.retransmitted && !self.has_fresh();
         let beside = if leaves_again {
@@ -294,7 +295,9 @@ impl SendBlock {
         } else {
             0
         };
-        self.waiting_bytes().saturating_sub(beside)
+        let may_come = self.retransmit.iter().filter(|id| self.is_in_flight(**id));
+        let twice = may_come.count() * self.fragment_length().unwrap_or_default();
+        self.waiting_bytes().saturating_sub(beside + twice)
     }
 
     /// Redundancy waits that need not go out with the data.
@@ -470,7 +473,7 @@ impl SendBlock {
         }
     }
 
-    /// No redundancy leaves with its data, which is known of a block with a code when it is cut.
+    /// No redundancy leaves with its data: only a retransmission makes up for what is lost. Of a block with a code that is known when it is cut.
     pub(crate) fn is_bare(&self) -> bool {
         match self.mode.codes() {
             true => {
@@ -621,10 +624,20 @@ impl SendBlock {
     /// When the next of the fragments that have left and wait for their acknowledgement becomes [doubtful](LastSent::doubtful_at) after `now`.
     pub(crate) fn next_doubtful(&self, now: Instant) -> Option<Instant> {
         let open = self.codes.iter().filter(|code| !code.is_complete());
-        let states = open.flat_map(|code| &code.fragments);
+        let states = open.flat_map(|code| code.fragments.iter());
         let waiting = states.filter(|state| state.in_flight > 0 && !state.acked && !state.queued);
         let at = waiting.filter_map(|state| Some(state.last?.doubtful_at));
         at.filter(|at| *at > now).min()
+    }
+
+    /// Bytes that must be sent again if all that is under way is lost: of codes that are not complete, what these lack at the most.
+    pub(crate) fn bytes_at_risk(&self) -> usize {
+        let codes = self.codes.iter().filter(|code| !code.is_complete());
+        let at_risk = codes.map(|code| {
+            let missing = usize::from(code.data_count) - code.acked;
+            code.in_flight.min(missing) * code.fragment_length
+        });
+        at_risk.sum()
     }
 
     /// Bytes of fragments that have left and of which nothing is known.

@@ -9,15 +9,17 @@ use super::{
 };
 use crate::{
     item::FragmentId,
-    paths::{Path, Paths},
+    paths::{LAST_RESORT, Path, Paths},
     rules::{self, EPSILON, LAST_CHANCE_MARGIN},
     scheduler::{Limit, Scheduler, View},
 };
 
 /// A timer that is further away than this part of the time left is looked at again by then: paths become longer, shorter, come and go.
 const REVIEW_SHARE: u32 = 2;
-/// A crowded block is looked at again after so much at the least.
+/// A crowded block is examined again after so much at the least.
 const LEAST_STEP: Duration = Duration::from_millis(1);
+/// … and after this part of the time until its last chance: its fragments are many.
+const MOST_STEPS: u32 = 32;
 /// Paths that change within less time than this are caught by the margins.
 const LEAST_REVIEW: Duration = Duration::from_millis(10);
 
@@ -53,25 +55,31 @@ fn next_chance(now: Instant, paths: &Paths, block: &SendBlock) -> (Instant, Bloc
 /// When fragments that become doubtful can wait no longer for the `last` chance, for what is under way takes longer to be sent again than is left after
 /// that: all of it may have been lost in a row.
 fn next_crowded(now: Instant, paths: &Paths, block: &SendBlock, last: Instant) -> Option<Instant> {
-    let fragment = block.fragment_length()?;
-    let beyond_one = block.bytes_in_flight().saturating_sub(fragment);
-    let from = last.checked_sub(time_to_repair(now, paths, block, beyond_one as u64)?)?;
+    let from = crowded_from(now, paths, block)?;
     let at = match from > now {
         true => from,
-        false => block.next_doubtful(now)?.max(now + LEAST_STEP),
+        false => {
+            let step = (last - now) / MOST_STEPS;
+            block.next_doubtful(now)?.max(now + step.max(LEAST_STEP))
+        }
     };
     (at < last).then_some(at)
 }
 
-/// In how much time so many bytes leave over the path that loses least, of those that still bring a fragment in time.
-fn time_to_repair(now: Instant, paths: &Paths, block: &SendBlock, bytes: u64) -> Option<Duration> {
+/// From when on it would be too late to send all of a block again that is under way, over the path that brings it last of all; `None` if that is a
+/// fragment, for which the last chance is. The last resort does not count while there are others.
+fn crowded_from(now: Instant, paths: &Paths, block: &SendBlock) -> Option<Instant> {
+    let bytes = block.bytes_at_risk() as u64;
+    if bytes <= block.fragment_length()? as u64 {
+        return None;
+    }
     let fragment = fragment_bytes(block, paths.fragment_capacity());
-    let in_time = paths
-        .carrying(fragment)
-        .filter(|(_, path)| path.monitor.predict_arrival(now, 0, fragment) <= block.deadline);
-    let risk = |path: &Path| path.monitor.loss().feared();
-    let (_, surest) = in_time.min_by(|(_, a), (_, b)| risk(a).total_cmp(&risk(b)))?;
-    Some(surest.monitor.bandwidth().time_to_send(bytes))
+    let ways = paths.carrying(fragment).filter_map(|(_, path)| {
+        let takes = path.monitor.predict_arrival(now, 0, bytes) - now;
+        let at = block.deadline.checked_sub(takes + LAST_CHANCE_MARGIN)?;
+        Some((path.monitor.cost() < LAST_RESORT, at))
+    });
+    ways.max().map(|(_, at)| at)
 }
 
 /// How long a fragment sent now takes over `path` at the most, as it is now.
@@ -87,11 +95,21 @@ fn reach(now: Instant, path: &Path, bytes: u64) -> Duration {
 }
 
 /// Queues again what should have been heard of. Before the last chance of all that is what was overdue by the measure of its sending: the
-/// measure of a path that pauses grows with the pause.
-pub(super) fn insure(now: Instant, timer: BlockTimer, block: &mut SendBlock) {
+/// measure of a path that pauses grows with the pause. What is only doubtful leaves while it is too much for later, and never in an overload, where it
+/// would take the place of other blocks.
+pub(super) fn insure(
+    now: Instant,
+    paths: &Paths,
+    timer: BlockTimer,
+    block: &mut SendBlock,
+    is_overloaded: bool,
+) {
+    let is_crowded = || crowded_from(now, paths, block).is_some_and(|from| from <= now);
     match timer {
-        BlockTimer::Chance => block.insure(now, |last| last.overdue_at),
-        BlockTimer::Crowded => block.insure(now, |last| last.doubtful_at),
+        BlockTimer::Crowded if !is_overloaded && is_crowded() => {
+            block.insure(now, |last| last.doubtful_at);
+        }
+        BlockTimer::Chance | BlockTimer::Crowded => block.insure(now, |last| last.overdue_at),
         _ => block.insure(now, |last| last.acknowledged_by),
     }
 }
@@ -236,10 +254,10 @@ mod tests {
     fn what_is_overdue_leaves_over_the_path_that_does_not_keep_it_waiting() {
         let now = Instant::now();
         let (paths, (mut block, fragment)) = (paths(now), message(now));
-        insure(now + 25 * MS, BlockTimer::Chance, &mut block);
+        insure(now + 25 * MS, &paths, BlockTimer::Chance, &mut block, false);
         assert_eq!(block.next_retransmission(), None, "it is not overdue yet");
         let (chance, timer) = next_chance(now, &paths, &block);
-        insure(chance, timer, &mut block);
+        insure(chance, &paths, timer, &mut block, false);
         assert_eq!(block.next_retransmission(), Some(fragment));
         let limit = Limit {
             deadline: block.deadline,
@@ -332,12 +350,25 @@ mod tests {
     #[test]
     fn redundancy_that_may_never_leave_saves_no_fragment_its_last_chance() {
         let now = Instant::now();
+        let paths = paths(now);
         let mut block = block_of(now, 1, 1);
-        insure(now + 790 * MS, BlockTimer::LastChance, &mut block);
+        insure(
+            now + 790 * MS,
+            &paths,
+            BlockTimer::LastChance,
+            &mut block,
+            false,
+        );
         assert_eq!(block.next_retransmission(), Some(fragment(0)));
         let mut block = block_of(now, 1, 1);
         block.redundancy_is_urgent = true;
-        insure(now + 790 * MS, BlockTimer::LastChance, &mut block);
+        insure(
+            now + 790 * MS,
+            &paths,
+            BlockTimer::LastChance,
+            &mut block,
+            false,
+        );
         assert_eq!(block.next_retransmission(), None, "it leaves by itself");
     }
 
@@ -345,9 +376,10 @@ mod tests {
     fn a_fragment_that_is_sent_again_while_it_may_still_come_counts_once() {
         let now = Instant::now();
         // The first is overdue, the second not yet; then both are lost, the first before or after it has left again.
+        let paths = paths(now);
         for leaves_first in [false, true] {
             let mut block = block_of(now, 2, 0);
-            insure(now + 35 * MS, BlockTimer::Chance, &mut block);
+            insure(now + 35 * MS, &paths, BlockTimer::Chance, &mut block, false);
             assert_eq!(block.next_retransmission(), Some(fragment(0)));
             block.on_lost(fragment(0));
             if leaves_first {
@@ -369,7 +401,7 @@ mod tests {
         assert_eq!(chance.1, BlockTimer::Crowded);
         let early = block.deadline - chance.0;
         assert!((20 * MS..30 * MS).contains(&early), "{early:?}");
-        insure(chance.0, BlockTimer::Crowded, &mut block);
+        insure(chance.0, &paths, BlockTimer::Crowded, &mut block, false);
         let mut left = 0;
         while let Some(id) = block.next_retransmission() {
             block.on_sent(id, sent_at(chance.0), Purpose::Retransmission);

@@ -471,6 +471,7 @@ impl BlocksOut {
     /// Handles the timers of blocks that are due. Blocks past their deadline end; if they may be whole at the receiver they get the time in
     /// which their acknowledgement may still come.
     pub(crate) fn expire(&mut self, now: Instant, paths: &Paths) {
+        let overload = self.order.overload();
         while let Some(&(at, timer, key)) = self.expiry.first() {
             if at > now {
                 break;
@@ -482,7 +483,7 @@ impl BlocksOut {
             block.timer = match timer {
                 BlockTimer::Review => chances::next_timer(now, paths, block),
                 BlockTimer::Chance | BlockTimer::Crowded | BlockTimer::LastChance => {
-                    chances::insure(now, timer, block);
+                    chances::insure(now, paths, timer, block, overload.concerns(block.priority));
                     chances::next_timer(now, paths, block)
                 }
                 BlockTimer::Deadline if block.may_be_whole() => {
