@@ -73,6 +73,9 @@ fn files(line: &str) -> Vec<PathBuf> {
 mod tests {
     use super::*;
 
+    /// `/proc/self/cgroup`, files with their texts, and the limit they make.
+    type Case<'a> = (&'a str, &'a [(&'a str, &'a str)], Option<u64>);
+
     #[test]
     fn the_host_tells_its_memory_in_kibibytes() {
         let told = "MemFree:  1 kB\nMemTotal:       24683520 kB\nMemAvailable: 2 kB\n";
@@ -97,7 +100,7 @@ mod tests {
         let service = "/sys/fs/cgroup/system.slice/starhaul-dtn.service";
         let [max, high] = ["max", "high"].map(|name| format!("{service}/memory.{name}"));
         let (max, high) = (max.as_str(), high.as_str());
-        let cases: [(&str, &[(&str, &str)], Option<u64>); 8] = [
+        let cases: [Case<'_>; 8] = [
             (unified, &[], None),
             (unified, &[("/sys/fs/cgroup/memory.max", "max\n")], None),
             (unified, &[(max, "4096\n")], Some(4096)),

@@ -615,7 +615,7 @@ impl SendBlock {
     /// When the next of the fragments that have left and wait for their acknowledgement becomes [doubtful](LastSent::doubtful_at) after `now`.
     pub(crate) fn next_doubtful(&self, now: Instant) -> Option<Instant> {
         let open = self.codes.iter().filter(|code| !code.is_complete());
-        let states = open.flat_map(|code| &code.fragments);
+        let states = open.flat_map(|code| code.fragments.iter());
         let waiting = states.filter(|state| state.in_flight > 0 && !state.acked && !state.queued);
         let at = waiting.filter_map(|state| Some(state.last?.doubtful_at));
         at.filter(|at| *at > now).min()
