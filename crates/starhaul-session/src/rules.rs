@@ -30,10 +30,8 @@ const SPARED_PATIENCE: Duration = Duration::from_secs(1);
 pub(crate) struct Rules;
 
 impl Scheduler for Rules {
-    /// When another path that is cheaper can carry the whole rest in time, no; otherwise when the last waiting fragment would not
-    /// arrive sooner over another path. What could not be sent again in time goes where it is least likely to be lost.
+    /// What could not be sent again in time goes where it is least likely to be lost, if that path takes it; all else as [`takes_by_time`] says.
     fn takes_data(&self, view: &View<'_>, load: Load, limit: Limit) -> bool {
-        let (now, id) = (view.now(), view.path());
         let Some(this) = view.this() else {
             return false;
         };
@@ -43,41 +41,15 @@ impl Scheduler for Rules {
         if view.is_alone() {
             return true;
         }
-        let own = LazyCell::new(|| this.predict_arrival(now, 0, load.fragment));
-        let whole = LazyCell::new(|| this.predict_arrival(now, 0, load.waiting));
-        let enough = LazyCell::new(|| in_time(view, this, *whole, limit));
-        for (other_id, other) in view.carrying(load.fragment) {
-            let order = other.cost().total_cmp(&this.cost());
-            // A dearer path is not waited for when this one is in time; the last resort not even for a retransmission.
-            let is_spared = other.is_last_resort() && !this.is_last_resort();
-            let suffices = *enough || is_spared && *whole + TIE <= limit.deadline;
-            if other_id == id || order.is_gt() && suffices {
-                continue;
-            }
-            let last = other.predict_arrival(now, load.ahead, load.waiting);
-            let is_enough = in_time(view, other, last, limit);
-            if load.is_bare {
-                let arrivals = (*own, last);
-                if is_unsafe(view, (this, other), arrivals, limit) {
-                    return false;
-                }
-                if is_unsafe(view, (other, this), (last, *own), limit) {
-                    continue;
-                }
-            }
-            let spares_this =
-                this.is_last_resort() && !other.is_last_resort() && last + TIE <= limit.deadline;
-            // What is late over both goes over the one that may be in time after all. A path that is in time waits for none that is not:
-            // that one may wait for a third, which waits for this one.
-            let is_sooner = last < *own
-                && (is_enough || !*enough)
-                && (last <= limit.deadline
-                    || !may_be_in_time(now, this, load.fragment, limit.deadline));
-            if order.is_lt() && is_enough || spares_this || is_sooner {
-                return false;
-            }
-        }
-        true
+        let way = (view.path(), this);
+        // A surer path that takes it by this rule leaves it to none but a surer one still: in the end one takes it.
+        takes_by_time(view, way, load, limit)
+            && !(load.is_bare
+                && view.carrying(load.fragment).any(|(id, other)| {
+                    id != view.path()
+                        && is_unsafe(view, (this, other), load, limit)
+                        && takes_by_time(view, (id, other), load, limit)
+                }))
     }
 
     /// While there is time for one more try it goes where it arrives first; the last try goes where it is least likely to be lost.
@@ -162,6 +134,46 @@ impl Scheduler for Rules {
             ..SchedulerStatus::default()
         }
     }
+}
+
+/// Whether a path takes a fragment, but for what may be lost over it: when another path that is cheaper can carry the whole rest in time, no;
+/// otherwise when the last waiting fragment would not arrive sooner over another path, or could not be sent again there.
+fn takes_by_time(
+    view: &View<'_>,
+    (id, this): (PathId, PathView<'_>),
+    load: Load,
+    limit: Limit,
+) -> bool {
+    let now = view.now();
+    let own = LazyCell::new(|| this.predict_arrival(now, 0, load.fragment));
+    let whole = LazyCell::new(|| this.predict_arrival(now, 0, load.waiting));
+    let enough = LazyCell::new(|| in_time(view, this, *whole, limit));
+    for (other_id, other) in view.carrying(load.fragment) {
+        let order = other.cost().total_cmp(&this.cost());
+        // A dearer path is not waited for when this one is in time; the last resort not even for a retransmission.
+        let is_spared = other.is_last_resort() && !this.is_last_resort();
+        let suffices = *enough || is_spared && *whole + TIE <= limit.deadline;
+        if other_id == id || order.is_gt() && suffices {
+            continue;
+        }
+        if load.is_bare && is_unsafe(view, (other, this), load, limit) {
+            continue;
+        }
+        let last = other.predict_arrival(now, load.ahead, load.waiting);
+        let is_enough = in_time(view, other, last, limit);
+        let spares_this =
+            this.is_last_resort() && !other.is_last_resort() && last + TIE <= limit.deadline;
+        // What is late over both goes over the one that may be in time after all. A path that is in time waits for none that is not:
+        // that one may wait for a third, which waits for this one.
+        let is_sooner = last < *own
+            && (is_enough || !*enough)
+            && (last <= limit.deadline
+                || !may_be_in_time(now, this, load.fragment, limit.deadline));
+        if order.is_lt() && is_enough || spares_this || is_sooner {
+            return false;
+        }
+    }
+    true
 }
 
 /// Whether bytes wait for a cheaper path that has just fallen silent, as a satellite link does when it changes the satellite: it may be back
@@ -285,21 +297,28 @@ fn in_time(view: &View<'_>, path: PathView<'_>, arrival: Instant, limit: Limit) 
     left + path.overdue_after() + view.least_delay() + TIE <= limit.deadline
 }
 
-/// Whether what arrives over the first path, and is lost there, cannot be sent again in time, and another that loses clearly less brings it in
-/// time, too.
+/// Whether a fragment that is lost over the first path cannot be sent again in time, and another that loses clearly less brings the rest of its
+/// block in time, too.
 fn is_unsafe(
     view: &View<'_>,
     (path, other): (PathView<'_>, PathView<'_>),
-    (arrival, arrival_over_other): (Instant, Instant),
+    load: Load,
     limit: Limit,
 ) -> bool {
     let grade = |path: PathView<'_>| loss_grade(view.feared_of(path, Loss::feared));
     let is_spared = other.is_last_resort() && !path.is_last_resort();
-    limit.class.retransmits
-        && !is_spared
-        && arrival_over_other + LAST_CHANCE_MARGIN <= limit.deadline
-        && !in_time(view, path, arrival, limit)
-        && grade(other) < grade(path)
+    if !limit.class.retransmits || is_spared || grade(other) >= grade(path) {
+        return false;
+    }
+    let now = view.now();
+    let over_other = other.predict_arrival(now, load.ahead, load.waiting);
+    over_other + LAST_CHANCE_MARGIN <= limit.deadline
+        && !in_time(
+            view,
+            path,
+            path.predict_arrival(now, 0, load.fragment),
+            limit,
+        )
 }
 
 /// How much is lost in steps of a factor of two, 0 where a block may fail as often: paths that lose about the same are as good as each other. Grades,
@@ -413,12 +432,13 @@ mod tests {
         assert!(takes(10, Thrift::None));
     }
 
-    /// So many of 200 datagrams were lost, evenly.
-    fn lose(now: Instant, path: &mut Path, lost: u64) {
+    /// So many of 200 datagrams were lost, evenly, and the others acknowledged after this time.
+    fn lose(sent_at: Instant, path: &mut Path, lost: u64, after: Duration) {
         let monitor = &mut path.monitor;
         let sent: Vec<_> = (0..200)
-            .map(|_| monitor.on_sent(now, 200, Item::Probe, true))
+            .map(|_| monitor.on_sent(sent_at, 200, Item::Probe, true))
             .collect();
+        let now = sent_at + after;
         for (number, sequence) in (0..).zip(sent) {
             if number * lost % 200 < lost {
                 monitor.on_lost(now, sequence);
@@ -488,11 +508,11 @@ mod tests {
         for (id, cost) in [(FAST, 1.0), (SLOW, 3.0)] {
             paths.add(start, id, cost, path(120, 0));
         }
-        lose(start, paths.get_mut(FAST).unwrap(), 20);
-        lose(start, paths.get_mut(SLOW).unwrap(), 0);
-        for id in [FAST, SLOW] {
-            let path = &mut paths.get_mut(id).unwrap().monitor;
-            path.update(start, self::path(120, 0));
+        let now = start + 120 * MS;
+        for (id, lost) in [(FAST, 20), (SLOW, 0)] {
+            let path = paths.get_mut(id).unwrap();
+            lose(start, path, lost, 120 * MS);
+            path.monitor.update(now, self::path(120, 0));
         }
         let takes = |deadline_ms: u32, is_bare| {
             let load = Load {
@@ -503,8 +523,8 @@ mod tests {
                 is_bare,
             };
             [FAST, SLOW].map(|id| {
-                let view = view(start, &paths, id);
-                Rules.takes_data(&view, load, limit(start + deadline_ms * MS))
+                let view = view(now, &paths, id);
+                Rules.takes_data(&view, load, limit(now + deadline_ms * MS))
             })
         };
         assert_eq!(takes(300, true), [true, false]);
@@ -517,7 +537,8 @@ mod tests {
     /// a fragment to the next, that one to the third, and the third to the first.
     #[test]
     fn of_several_paths_one_takes_what_they_all_could_carry() {
-        let now = Instant::now();
+        let start = Instant::now();
+        let now = start + 200 * MS;
         let mut random = ChaCha8Rng::seed_from_u64(11);
         let mut waited = 0;
         for round in 0..20_000 {
@@ -526,8 +547,13 @@ mod tests {
             for id in 0..count {
                 let cost = *[0.0, 1.0, 2.0, LAST_RESORT].choose(&mut random).unwrap();
                 let rtt = random.random_range(10..120);
-                paths.add(now, PathId(id), cost, path(rtt, 0));
+                paths.add(start, PathId(id), cost, path(rtt, 0));
                 let path = paths.get_mut(PathId(id)).unwrap();
+                if random.random() {
+                    // Acknowledgements may come over another path, but not before what they acknowledge has arrived.
+                    let after = rtt / 2 + random.random_range(0..120);
+                    lose(start, path, random.random_range(0..=60), after * MS);
+                }
                 // Delays that differ more than acknowledgements, and the reverse.
                 let jittered = PathUpdate {
                     smoothed_rtt: (rtt + random.random_range(0..80)) * MS,
@@ -535,9 +561,6 @@ mod tests {
                     ..self::path(rtt, 0)
                 };
                 path.monitor.update(now, jittered);
-                if random.random() {
-                    lose(now, path, random.random_range(0..=60));
-                }
             }
             let load = Load {
                 ahead: random.random_range(0..20_000),
@@ -551,7 +574,24 @@ mod tests {
                 (0..count).map(|id| Rules.takes_data(&view(now, &paths, PathId(id)), load, limit));
             let takes: Vec<bool> = takes.collect();
             waited += takes.iter().filter(|takes| !**takes).count();
-            assert!(takes.contains(&true), "round {round}: {paths:?} {load:?}");
+            let figures = |id| {
+                let path = &paths.get(PathId(id)).unwrap().monitor;
+                let arrivals = [
+                    (0, load.fragment),
+                    (0, load.waiting),
+                    (load.ahead, load.waiting),
+                ];
+                let arrivals =
+                    arrivals.map(|(ahead, bytes)| path.predict_arrival(now, ahead, bytes) - now);
+                let delays = [path.one_way_delay(), path.overdue_after()];
+                (path.cost(), delays, arrivals, path.loss().feared())
+            };
+            assert!(
+                takes.contains(&true),
+                "round {round} of seed 11: {load:?} due in {:?} over {:#?}",
+                limit.deadline - now,
+                (0..count).map(figures).collect::<Vec<_>>()
+            );
         }
         assert!(waited > 1_000, "{waited}");
     }
