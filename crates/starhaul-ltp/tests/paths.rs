@@ -11,7 +11,7 @@ use pair::{
     direct::{converse, delivered, engine, output},
     lose,
 };
-use starhaul_ltp::{Coding, Error, Event, LinkState, Outgoing, PeerConfig, SegmentSize};
+use starhaul_ltp::{Coding, Error, Event, LinkState, Outgoing, PeerConfig};
 use starhaul_units::Bandwidth;
 
 /// Blocks of random size arrive byte for byte at every light time and loss, and nothing is left of any session.
@@ -86,33 +86,20 @@ struct Contact {
     light: u64,
     /// In percent, either way.
     loss: u64,
-    segment: SegmentSize,
 }
 
 impl Contact {
     fn new(mbit: u64, light: u64, loss: u64) -> Self {
-        Self {
-            mbit,
-            light,
-            loss,
-            segment: SegmentSize::Auto,
-        }
+        Self { mbit, light, loss }
     }
 
     fn pair(&self) -> Pair {
-        let Self {
-            mbit, light, loss, ..
-        } = *self;
+        let Self { mbit, light, loss } = *self;
         let rate = Bandwidth::from_mbit(mbit);
-        let mut config = PeerConfig::new(Duration::from_secs(light), Some(rate));
-        config.set_segment_size(self.segment);
+        let config = PeerConfig::new(Duration::from_secs(light), Some(rate));
         let back = format!("delay={light}s,loss={loss}%");
         let forward = format!("rate={mbit}mbit,{back},queue=100p");
         let mut pair = Pair::new(light + loss, &config, &forward, &back);
-        if let SegmentSize::Bytes(bytes) = self.segment {
-            let with_headers = bytes + 100;
-            pair.sim.network.set_mtu(pair.path.forward, with_headers);
-        }
         for node in &mut pair.sim.nodes {
             node.keeps_log = false;
         }
@@ -177,14 +164,11 @@ fn the_link_is_full_from_the_first_minute_of_a_contact() {
     assert!(Contact::new(20, 4, 10).used(60, 120).0 > 0.9);
 }
 
-/// With longer segments, which are fewer: near by while repairs and new data share the link, and far away for a whole minute.
+/// With computed defaults: near by while repairs and new data share the link, and far away.
 #[test]
 fn a_link_of_a_gigabit_is_full_as_well() {
-    for (light, loss, lasts) in [(0, 10, 10), (600, NOTHING_ARRIVES, 60)] {
-        let contact = Contact {
-            segment: SegmentSize::Bytes(8900),
-            ..Contact::new(1000, light, loss)
-        };
+    for (light, loss, lasts) in [(0, 10, 4), (600, NOTHING_ARRIVES, 10)] {
+        let contact = Contact::new(1000, light, loss);
         let (share, no_room) = contact.used(0, lasts);
         assert!(share > 0.9, "{contact:?}: {share}");
         assert_eq!(no_room, 0, "{contact:?}");
