@@ -264,6 +264,14 @@ impl Engine {
         }
     }
 
+    /// Tells whether a peer shares this host. Its answers come late then only when it has no processor, and what its socket does not hold is lost
+    /// however late they come.
+    pub fn set_on_this_host(&mut self, peer: EngineId, is_here: bool) {
+        if let Some(peer) = self.peers.get_mut(&peer) {
+            peer.set_here(is_here);
+        }
+    }
+
     /// Tells how many bytes of memory the kernel keeps for segments that came and were not taken yet, as `getsockopt` says of `SO_RCVBUF`. Reports
     /// tell peers their share of it; one near by has no more red data under way where their rate is not known, so that none is lost there.
     /// Until a peer tells its own, it is taken to have as much.

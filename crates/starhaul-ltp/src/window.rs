@@ -81,6 +81,11 @@ impl Window {
         self.room.guess(bytes);
     }
 
+    /// The peer shares this host, or does not.
+    pub(crate) fn set_here(&mut self, is_here: bool) {
+        self.room.set_here(is_here);
+    }
+
     /// So many bytes leave in a segment of so many packets.
     pub(crate) fn sent(&mut self, bytes: u64, packets: u64) {
         self.sent += bytes;

@@ -243,6 +243,13 @@ impl Peer {
         }
     }
 
+    /// The peer shares this host, or does not.
+    pub(crate) fn set_here(&mut self, is_here: bool) {
+        if let Some(window) = &mut self.window {
+            window.set_here(is_here);
+        }
+    }
+
     /// Whether that was told before, or does not matter.
     pub(crate) fn knows_path_mtu(&self, mtu: usize) -> bool {
         self.sizes.knows_mtu(mtu)

@@ -31,6 +31,8 @@ pub(super) struct Room {
     since: Option<Instant>,
     /// Whether the peer is near by all that is known before it has answered.
     seems_near: bool,
+    /// Whether it shares this host: however late it answers, nothing is on the way.
+    is_here: bool,
     rate: Bandwidth,
 }
 
@@ -52,8 +54,14 @@ impl Room {
             asked: 0,
             since: None,
             seems_near: light.saturating_mul(2) <= NEAR,
+            is_here: false,
             rate: Bandwidth::ZERO,
         }
+    }
+
+    /// The peer shares this host, or does not.
+    pub(super) fn set_here(&mut self, is_here: bool) {
+        self.is_here = is_here;
     }
 
     /// The peer tells how many bytes of memory its kernel keeps for what comes.
@@ -115,12 +123,15 @@ impl Room {
 
     /// When the peer, which has not answered, is no longer taken to be near; `None` where that limits nothing.
     pub(super) fn opens_at(&self) -> Option<Instant> {
-        self.most?;
+        self.most.filter(|_| !self.is_here)?;
         self.since?.checked_add(NEAR)
     }
 
     /// The limit, if the way is short: what the socket holds, and what the peer takes while it is on the way.
     fn limit(&self, now: Instant, shortest: Duration) -> Option<u64> {
+        if self.is_here {
+            return self.most;
+        }
         let is_near = match shortest {
             Duration::MAX => self.seems_near && self.opens_at().is_none_or(|at| now < at),
             known => known <= NEAR,
@@ -155,6 +166,26 @@ mod tests {
             }
         }
         (packets * 4096, marks)
+    }
+
+    /// On a busy host answers take as long as others need its processors.
+    #[test]
+    fn a_peer_on_this_host_is_near_however_late_it_answers() {
+        let now = Instant::now();
+        let mut room = Room::new(Duration::ZERO);
+        room.guess(DEFAULT);
+        room.set_here(true);
+        let (held, marks) = fill(&mut room, now, Duration::MAX);
+        assert!(held <= DEFAULT, "{held}");
+        assert!(room.is_full(now + 100 * MS, Duration::MAX));
+        assert_eq!(room.opens_at(), None);
+        marks
+            .into_iter()
+            .for_each(|mark| room.settle(mark, Some(50 * MS)));
+        let (more, _) = fill(&mut room, now + 100 * MS, 50 * MS);
+        assert!(0 < more && more <= DEFAULT, "{more}");
+        room.set_here(false);
+        assert!(!room.is_full(now + 100 * MS, 50 * MS), "it has moved");
     }
 
     #[test]

@@ -351,9 +351,11 @@ impl LtpDriver {
         now.saturating_duration_since(*heard) < silence
     }
 
-    /// Tells the engine how much leaves whole toward a peer: sizes of its segments follow. Names and routes change.
+    /// Tells the engine how much leaves whole toward a peer, and whether it is on this host: sizes of its segments follow. Names and routes change.
     fn tell_mtu(&mut self, peer: EngineId, address: SocketAddr) {
         let now = Instant::now();
+        let is_here = address.ip().to_canonical().is_loopback();
+        self.engine.set_on_this_host(peer, is_here);
         if let Some(mtu) = self.mtus.toward(now, address) {
             self.engine.set_path_mtu(now, peer, mtu);
         }
