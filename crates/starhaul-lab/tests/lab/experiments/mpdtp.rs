@@ -185,6 +185,7 @@ impl Point {
                     1.0
                 };
                 let (name, theirs) = (mpquic_name(controller), theirs.qoe());
+                check(theirs > 0.0, format!("{name} has nothing: it did not run"));
                 check(
                     ours >= least * theirs,
                     format!("{control:?} has {ours}, {name} {theirs}"),
