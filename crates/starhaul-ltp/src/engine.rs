@@ -139,10 +139,11 @@ impl Engine {
         peer.is_some_and(|peer| peer.config.auth.is_some())
     }
 
-    /// Tells that a peer is elsewhere, from where so many bytes came: nothing shows yet that it gets what is sent there.
+    /// Tells that a peer is elsewhere, from where so many bytes came: nothing shows yet that it gets what is sent there, nor how far that is.
     pub fn has_moved(&mut self, id: EngineId, bytes: usize) {
         if let Some(peer) = self.peers.get_mut(&id) {
             peer.doubt(bytes);
+            peer.forget_way();
         }
     }
 
@@ -264,8 +265,8 @@ impl Engine {
         }
     }
 
-    /// Tells whether a peer shares this host. Its answers come late then only when it has no processor, and what its socket does not hold is lost
-    /// however late they come.
+    /// Tells whether a peer's address is on this host. Its answers come late then only when it has no processor, and what its socket does not hold is
+    /// lost however late they come. Its light time, or answers none of which comes within 200 ms, tell that it is elsewhere, behind a relay here.
     pub fn set_on_this_host(&mut self, peer: EngineId, is_here: bool) {
         if let Some(peer) = self.peers.get_mut(&peer) {
             peer.set_here(is_here);

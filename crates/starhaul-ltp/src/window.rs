@@ -81,9 +81,17 @@ impl Window {
         self.room.guess(bytes);
     }
 
-    /// The peer shares this host, or does not.
+    /// The peer has an address on this host, or elsewhere.
     pub(crate) fn set_here(&mut self, is_here: bool) {
-        self.room.set_here(is_here);
+        if self.room.set_here(is_here) {
+            self.forget_way();
+        }
+    }
+
+    /// The way to the peer is another one: the shortest time to a report says nothing of it. The size is kept until a report comes.
+    pub(crate) fn forget_way(&mut self) {
+        (self.rate, self.shortest) = (Bandwidth::ZERO, Duration::MAX);
+        self.room.forget_way();
     }
 
     /// So many bytes leave in a segment of so many packets.
@@ -165,6 +173,38 @@ mod tests {
             window.settle(mark, None);
         }
         assert!(window.has_room(now));
+    }
+
+    /// It was near by, where its socket is the limit.
+    #[test]
+    fn a_peer_that_moves_far_away_is_not_taken_for_near_any_more() {
+        let (now, mut window) = (Instant::now(), Window::new(Duration::ZERO));
+        window.guess_room(2 * 212_992);
+        let fill = |window: &mut Window| {
+            let (before, mut marks) = (window.sent, Vec::new());
+            while window.has_room(now) {
+                window.sent(1360, 1);
+                if window.wants_report(now) {
+                    marks.push(window.mark(now));
+                }
+            }
+            (window.sent - before, marks)
+        };
+        let answer = |window: &mut Window, marks: Vec<Mark>, took| {
+            marks
+                .into_iter()
+                .for_each(|mark| window.settle(mark, Some(took)));
+        };
+        let (_, marks) = fill(&mut window);
+        answer(&mut window, marks, Duration::from_micros(100));
+        let (near, marks) = fill(&mut window);
+        assert!(near < LEAST / 8, "{near}");
+        answer(&mut window, marks, Duration::from_micros(100));
+        window.forget_way();
+        let (_, marks) = fill(&mut window);
+        answer(&mut window, marks, Duration::from_millis(600));
+        let (far, _) = fill(&mut window);
+        assert!(far > LEAST / 2, "{far}");
     }
 
     #[test]

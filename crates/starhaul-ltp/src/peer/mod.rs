@@ -243,10 +243,17 @@ impl Peer {
         }
     }
 
-    /// The peer shares this host, or does not.
+    /// The peer has an address on this host, or elsewhere.
     pub(crate) fn set_here(&mut self, is_here: bool) {
         if let Some(window) = &mut self.window {
             window.set_here(is_here);
+        }
+    }
+
+    /// How long reports take is found anew.
+    pub(crate) fn forget_way(&mut self) {
+        if let Some(window) = &mut self.window {
+            window.forget_way();
         }
     }
 

@@ -10,6 +10,9 @@ use starhaul_units::Bandwidth;
 const NEAR: Duration = Duration::from_millis(5);
 /// What of that the two hosts take, about. For the rest of it data are on the way, and there is room for what the peer takes meanwhile.
 const HOSTS: Duration = Duration::from_micros(500);
+/// A host that is busy keeps a peer on it waiting for its processors, but not each time for so long: then a relay on it, as the end of a tunnel,
+/// leads to a peer that is elsewhere.
+const RELAYED: Duration = Duration::from_millis(200);
 /// Memory that the kernel counts for a packet beside its data, at most: most drivers give one of Ethernet a page.
 const PACKET_MEMORY: u64 = 3 << 10;
 /// Nobody's buffer is taken for smaller than some packets.
@@ -31,7 +34,7 @@ pub(super) struct Room {
     since: Option<Instant>,
     /// Whether the peer is near by all that is known before it has answered.
     seems_near: bool,
-    /// Whether it shares this host: however late it answers, nothing is on the way.
+    /// Whether its address is on this host: however late it answers, nothing is on the way, unless a relay leads on.
     is_here: bool,
     rate: Bandwidth,
 }
@@ -59,9 +62,14 @@ impl Room {
         }
     }
 
-    /// The peer shares this host, or does not.
-    pub(super) fn set_here(&mut self, is_here: bool) {
-        self.is_here = is_here;
+    /// The peer has an address on this host, or elsewhere; true if that is news.
+    pub(super) fn set_here(&mut self, is_here: bool) -> bool {
+        std::mem::replace(&mut self.is_here, is_here) != is_here
+    }
+
+    /// The way to the peer is another one.
+    pub(super) fn forget_way(&mut self) {
+        (self.since, self.rate) = (None, Bandwidth::ZERO);
     }
 
     /// The peer tells how many bytes of memory its kernel keeps for what comes.
@@ -123,13 +131,18 @@ impl Room {
 
     /// When the peer, which has not answered, is no longer taken to be near; `None` where that limits nothing.
     pub(super) fn opens_at(&self) -> Option<Instant> {
-        self.most.filter(|_| !self.is_here)?;
+        self.most.filter(|_| !self.is_beside(Duration::MAX))?;
         self.since?.checked_add(NEAR)
+    }
+
+    /// Whether it shares this host, by all that is known: neither its light time nor the soonest of its answers tells of a relay.
+    fn is_beside(&self, shortest: Duration) -> bool {
+        self.is_here && self.seems_near && (shortest == Duration::MAX || shortest <= RELAYED)
     }
 
     /// The limit, if the way is short: what the socket holds, and what the peer takes while it is on the way.
     fn limit(&self, now: Instant, shortest: Duration) -> Option<u64> {
-        if self.is_here {
+        if self.is_beside(shortest) {
             return self.most;
         }
         let is_near = match shortest {
@@ -186,6 +199,30 @@ mod tests {
         assert!(0 < more && more <= DEFAULT, "{more}");
         room.set_here(false);
         assert!(!room.is_full(now + 100 * MS, 50 * MS), "it has moved");
+    }
+
+    /// What the socket at the relay holds would leave a long way behind it empty.
+    #[test]
+    fn a_peer_behind_a_relay_on_this_host_is_as_far_as_it_is() {
+        let now = Instant::now();
+        // Its light time is known, or the soonest of its answers tells.
+        for (light, shortest) in [
+            (300 * MS, Duration::MAX),
+            (300 * MS, 600 * MS),
+            (Duration::ZERO, 600 * MS),
+        ] {
+            let mut room = Room::new(light);
+            room.guess(DEFAULT);
+            room.set_here(true);
+            let (memory, _) = fill(&mut room, now, shortest);
+            assert!(memory > 100 * DEFAULT, "{light:?}, {shortest:?}: {memory}");
+        }
+        // One that is as far by its light time, and answers at once, is beside us after all.
+        let mut room = Room::new(300 * MS);
+        room.guess(DEFAULT);
+        room.set_here(true);
+        let (memory, _) = fill(&mut room, now, MS / 10);
+        assert!(memory <= DEFAULT, "{memory}");
     }
 
     #[test]

@@ -66,8 +66,8 @@ fn next_crowded(now: Instant, paths: &Paths, block: &SendBlock, last: Instant) -
     (at < last).then_some(at)
 }
 
-/// From when on it would be too late to send all of a block again that is under way, over the path that brings it last of all; `None` if that is a
-/// fragment, for which the last chance is. The last resort does not count while there are others.
+/// From when on it would be too late to send all of a block again that is under way, over the path on which that may begin latest; `None` if that is
+/// one fragment, for which the last chance is. The last resort does not count while there are others.
 fn crowded_from(now: Instant, paths: &Paths, block: &SendBlock) -> Option<Instant> {
     let bytes = block.bytes_at_risk() as u64;
     if bytes <= block.fragment_length()? as u64 {
@@ -416,6 +416,40 @@ mod tests {
         let (last, timer) = next_chance(now + 500 * MS, &paths, &block);
         assert_eq!(timer, BlockTimer::LastChance);
         assert!(last > chance.0 + 10 * MS);
+    }
+
+    /// All of a block left 45 ms before its deadline: 22 ms later it is doubtful, and cannot wait until it is overdue.
+    #[test]
+    fn what_is_doubtful_waits_only_while_there_is_an_overload() {
+        let start = Instant::now();
+        let mut paths = paths(start);
+        paths.remove(SLOW);
+        let block = || {
+            let mut block = block_of(start, 16, 0);
+            let sent = block.deadline - 45 * MS;
+            for index in 0..16 {
+                block.on_sent(fragment(index), sent_at(sent), Purpose::Query);
+            }
+            block
+        };
+        let mut held_back = block();
+        let (key, deadline) = (held_back.key, held_back.deadline);
+        let doubtful = deadline - 23 * MS;
+        insure(doubtful, &paths, BlockTimer::Crowded, &mut held_back, true);
+        assert_eq!(held_back.next_retransmission(), None);
+        // Others waited when blocks were weighed last, and have left since.
+        let mut blocks = super::super::BlocksOut::new(start, 0.5, 1_000);
+        blocks.order = super::super::pick::Order::overloaded();
+        blocks.insert(deadline - 44 * MS, &paths, block());
+        let mut again_at = None;
+        while let Some(at) = blocks.next_expiry()
+            && again_at.is_none()
+        {
+            blocks.expire(at, &paths);
+            let block = blocks.get(key);
+            again_at = block.and_then(SendBlock::next_retransmission).map(|_| at);
+        }
+        assert_eq!(again_at.map(|at| deadline - at), Some(23 * MS));
     }
 
     /// The fast path takes 10 ms when a block begins, and 100 when its end comes near.

@@ -471,19 +471,25 @@ impl BlocksOut {
     /// Handles the timers of blocks that are due. Blocks past their deadline end; if they may be whole at the receiver they get the time in
     /// which their acknowledgement may still come.
     pub(crate) fn expire(&mut self, now: Instant, paths: &Paths) {
-        let overload = self.order.overload();
+        // As it is now: of what waited when blocks were weighed last, all may have left.
+        let mut overload: Option<Overload> = None;
         while let Some(&(at, timer, key)) = self.expiry.first() {
             if at > now {
                 break;
             }
             self.expiry.pop_first();
+            if timer == BlockTimer::Crowded && overload.is_none() {
+                overload = Some(Overload::of(self, now, paths));
+            }
             let Some(block) = self.blocks.get_mut(&key) else {
                 continue;
             };
             block.timer = match timer {
                 BlockTimer::Review => chances::next_timer(now, paths, block),
                 BlockTimer::Chance | BlockTimer::Crowded | BlockTimer::LastChance => {
-                    chances::insure(now, paths, timer, block, overload.concerns(block.priority));
+                    let is_overloaded =
+                        overload.is_some_and(|overload| overload.concerns(block.priority));
+                    chances::insure(now, paths, timer, block, is_overloaded);
                     chances::next_timer(now, paths, block)
                 }
                 BlockTimer::Deadline if block.may_be_whole() => {

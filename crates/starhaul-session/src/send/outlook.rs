@@ -87,6 +87,15 @@ impl Overload {
         overload
     }
 
+    /// One that concerns all blocks.
+    #[cfg(test)]
+    pub(super) fn of_all() -> Self {
+        Self {
+            asks_too_much: true,
+            ..Self::default()
+        }
+    }
+
     /// Whatever was asked for: the first block of a priority has waited for half of its time, and it and those behind it take long to send. What is
     /// sent beside them, where all paths are in use, makes more of them wait as long.
     fn find_waiting(&mut self, blocks_out: &BlocksOut, now: Instant, paths: &Paths) {

@@ -82,6 +82,15 @@ impl Order {
         self.overload
     }
 
+    /// What was found in an overload.
+    #[cfg(test)]
+    pub(super) fn overloaded() -> Self {
+        Self {
+            overload: Overload::of_all(),
+            ..Self::default()
+        }
+    }
+
     /// A block ends, or waits elsewhere. Where it was the last that was weighed of its class, those behind it have their turn.
     pub(super) fn forget(&mut self, key: BlockKey) {
         self.keys.retain(|waits| waits.key != key);

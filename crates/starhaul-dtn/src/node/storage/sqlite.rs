@@ -2,7 +2,7 @@
 //!
 //! Version 0.6 of that store waits for the disk in the threads of the runtime, and panics where the system gives it no further connection.
 //! A change of a bundle that is gone brings it back, and a bundle of which it can read nothing any more keeps its name. Here whatever waits
-//! for the disk has a thread that may and is done to its end, a panic is an error, and what is gone stays gone. Names and the search for
+//! for the disk runs to its end in a thread that may wait, a panic is an error, and what is gone stays gone. Names and the search for
 //! bundles that wait have files of their own below.
 
 mod names;

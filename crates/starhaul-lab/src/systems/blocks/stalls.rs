@@ -18,10 +18,10 @@ const ROUND: Duration = Duration::from_millis(2);
 /// A thread with ordinary priority that is woken later than this could not run, and no program of a rival could.
 const STALL: Duration = Duration::from_millis(10);
 
-/// A thread that looks at the clock.
+/// A thread that looks at the clock. It ends with this, also when a run fails, and disturbs none of those that follow.
 pub(crate) struct Watch {
     over: Arc<AtomicBool>,
-    thread: JoinHandle<Stalls>,
+    thread: Option<JoinHandle<Stalls>>,
 }
 
 /// Times in which nothing could run, in their order.
@@ -47,13 +47,24 @@ impl Watch {
         });
         Ok(Self {
             over,
-            thread: thread.map_err(Error::io("cannot start a thread"))?,
+            thread: Some(thread.map_err(Error::io("cannot start a thread"))?),
         })
     }
 
-    pub(crate) fn end(self) -> Stalls {
+    pub(crate) fn end(mut self) -> Stalls {
+        self.join()
+    }
+
+    fn join(&mut self) -> Stalls {
         self.over.store(true, Ordering::Relaxed);
-        self.thread.join().unwrap_or_default()
+        let joined = self.thread.take().map(JoinHandle::join);
+        joined.and_then(Result::ok).unwrap_or_default()
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        let _ = self.join();
     }
 }
 
@@ -74,6 +85,14 @@ impl Stalls {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_thread_of_a_run_that_fails_ends_with_it() {
+        let watch = Watch::start().unwrap();
+        let thread = Arc::downgrade(&watch.over);
+        drop(watch);
+        assert!(thread.upgrade().is_none(), "it holds its flag still");
+    }
 
     #[test]
     fn a_stall_touches_what_was_under_way_meanwhile() {
