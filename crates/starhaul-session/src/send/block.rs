@@ -262,14 +262,12 @@ impl SendBlock {
         redundancy.max().unwrap_or_default()
     }
 
-    /// About the bytes of memory that it takes: with redundancy, and with what is known of fragments once there are several.
+    /// Bytes that are counted for it. What is known of each of several fragments, some 80 bytes, is not: how many these will be is known when it
+    /// is cut, after it was taken.
     pub(super) fn memory(&self) -> usize {
-        let beside = |code: &Code| {
-            let redundancy = usize::from(code.redundancy_count) * code.fragment_length;
-            redundancy + code.fragments.heap_bytes()
-        };
-        let codes: usize = self.codes.iter().map(beside).sum();
-        SEND_OVERHEAD_BYTES + self.data.len() + codes + self.codes.heap_bytes()
+        let redundancy = |code: &Code| usize::from(code.redundancy_count) * code.fragment_length;
+        let redundancy: usize = self.codes.iter().map(redundancy).sum();
+        SEND_OVERHEAD_BYTES + self.data.len() + redundancy
     }
 
     /// Bytes that must still be sent: new data, retransmissions, copies, urgent redundancy.

@@ -28,14 +28,6 @@ impl<T> Few<T> {
     pub(super) fn clear(&mut self) {
         *self = Self::None;
     }
-
-    /// Bytes of memory that it takes of its own.
-    pub(super) fn heap_bytes(&self) -> usize {
-        match self {
-            Self::None | Self::One(_) => 0,
-            Self::Many(items) => items.capacity() * size_of::<T>(),
-        }
-    }
 }
 
 impl<T: Clone> Few<T> {
