@@ -177,7 +177,7 @@ fn a_link_of_a_gigabit_is_full_as_well() {
 
 /// All of it with computed defaults. The receiver of the longest run holds some gigabytes: what is incomplete until it is repaired.
 #[test]
-#[ignore = "it takes minutes, and gigabytes of memory: STARHAUL_CI_LONG=1 .ci/run"]
+#[ignore = "it takes a minute, and gigabytes of memory: STARHAUL_CI_LONG=1 .ci/run"]
 fn a_gigabit_is_full_from_the_first_minute_of_a_contact() {
     let near = [0, 1, 4].map(|light| [(light, 0), (light, 10)]);
     let far = [(600, NOTHING_ARRIVES)];

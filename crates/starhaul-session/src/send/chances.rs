@@ -18,7 +18,7 @@ use crate::{
 const REVIEW_SHARE: u32 = 2;
 /// A crowded block is examined again after so much at the least.
 const LEAST_STEP: Duration = Duration::from_millis(1);
-/// … and after this part of the time until its last chance: its fragments are many.
+/// … and after this part, a 32nd, of the time until its last chance: its fragments may be many.
 const MOST_STEPS: u32 = 32;
 /// Paths that change within less time than this are caught by the margins.
 const LEAST_REVIEW: Duration = Duration::from_millis(10);
@@ -351,25 +351,15 @@ mod tests {
     fn redundancy_that_may_never_leave_saves_no_fragment_its_last_chance() {
         let now = Instant::now();
         let paths = paths(now);
-        let mut block = block_of(now, 1, 1);
-        insure(
-            now + 790 * MS,
-            &paths,
-            BlockTimer::LastChance,
-            &mut block,
-            false,
-        );
-        assert_eq!(block.next_retransmission(), Some(fragment(0)));
-        let mut block = block_of(now, 1, 1);
-        block.redundancy_is_urgent = true;
-        insure(
-            now + 790 * MS,
-            &paths,
-            BlockTimer::LastChance,
-            &mut block,
-            false,
-        );
-        assert_eq!(block.next_retransmission(), None, "it leaves by itself");
+        let again = |is_urgent| {
+            let mut block = block_of(now, 1, 1);
+            block.redundancy_is_urgent = is_urgent;
+            let at = now + 790 * MS;
+            insure(at, &paths, BlockTimer::LastChance, &mut block, false);
+            block.next_retransmission()
+        };
+        assert_eq!(again(false), Some(fragment(0)));
+        assert_eq!(again(true), None, "it leaves by itself");
     }
 
     #[test]
