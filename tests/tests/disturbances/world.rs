@@ -272,22 +272,16 @@ impl World {
 
     /// All blocks were on time, but those sent in `windows`.
     pub(super) fn assert_late_only_in(&self, windows: &[Range<Duration>]) {
-        self.assert_late_outside_of(windows, 0);
-    }
-
-    /// All blocks were on time, but those sent in `windows` and so many others; returns how many others there were.
-    pub(super) fn assert_late_outside_of(&self, windows: &[Range<Duration>], most: usize) -> usize {
         let late = self.late();
         let inside = |at: &Duration| windows.iter().any(|window| window.contains(at));
         let wrong: Vec<_> = late.iter().filter(|(_, _, at, _)| !inside(at)).collect();
         let shown = &wrong[..wrong.len().min(12)];
         assert!(
-            wrong.len() <= most,
+            wrong.is_empty(),
             "{}: {} late outside of {windows:?}: {shown:?}",
             self.name,
             wrong.len()
         );
-        wrong.len()
     }
 
     /// All blocks that were sent.
