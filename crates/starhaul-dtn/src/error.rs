@@ -29,9 +29,16 @@ pub enum Error {
     /// Another node uses the folder of bundles.
     #[error("{} is in use by another node: give each node a folder of its own", .0.display())]
     StorageInUse(PathBuf),
-    /// The folder of bundles has a log, whose bundles another store would neither send nor remove.
-    #[error("{} holds a log of bundles, which SQLite does not read: write kind = \"disk\", or give the node another folder", .0.display())]
-    HasLog(PathBuf),
+    /// The folder of bundles was used with another kind of store, whose bundles the configured one would neither send nor remove.
+    #[error("{} holds {holds}, which {store} does not read: configure that again, or give the node another folder", folder.display())]
+    OtherStore {
+        /// The folder.
+        folder: PathBuf,
+        /// What another store has left there, as text for people.
+        holds: &'static str,
+        /// The configured store.
+        store: &'static str,
+    },
     /// An address of the configuration cannot be served.
     #[error("cannot listen on {address}: {reason}")]
     Listen {
@@ -85,7 +92,8 @@ impl Error {
     /// Whether the caller must change the configuration or the command.
     pub fn is_configuration(&self) -> bool {
         match self {
-            Self::Config(_) | Self::Read { .. } | Self::StorageInUse(_) | Self::HasLog(_) => true,
+            Self::Config(_) | Self::Read { .. } => true,
+            Self::StorageInUse(_) | Self::OtherStore { .. } => true,
             // Something else is where the socket is to be.
             Self::Control { reason, .. } => reason.kind() == io::ErrorKind::AlreadyExists,
             _ => false,

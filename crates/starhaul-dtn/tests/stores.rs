@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+#[path = "stores/refusals.rs"]
+mod refusals;
 #[path = "bundles/kit/source.rs"]
 mod source;
 
@@ -433,7 +435,7 @@ mod postgres {
     use starhaul_needs::{Need, free, skip};
 
     use super::{
-        forgets_the_name_of_a_bundle_that_is_dropped_as_it_comes, suite,
+        LIFETIME, Running, client, forgets_the_name_of_a_bundle_that_is_dropped_as_it_comes, suite,
         takes_the_name_of_a_bundle_again_that_has_expired,
     };
 
@@ -506,6 +508,21 @@ mod postgres {
         }
     }
 
+    impl Server {
+        /// The rows of a table.
+        fn count(&self, table: &str) -> u64 {
+            let mut command = Command::new(self.programs.join("psql"));
+            command.args(["--host", "127.0.0.1", "--username", "node", "--dbname"]);
+            command.args(["postgres", "--tuples-only", "--no-align", "--port"]);
+            command.arg(self.port.to_string()).arg("--command");
+            command.arg(format!("SELECT COUNT(*) FROM {table}"));
+            let output = command.output().unwrap();
+            let told = String::from_utf8_lossy(&output.stdout);
+            assert!(output.status.success(), "{output:?}");
+            told.trim().parse().unwrap()
+        }
+    }
+
     impl Drop for Server {
         fn drop(&mut self) {
             self.run("pg_ctl", &["stop", "--mode", "immediate"]);
@@ -569,6 +586,37 @@ mod postgres {
             return;
         };
         takes_the_name_of_a_bundle_again_that_has_expired(folder.path(), STORAGE).await;
+    }
+
+    /// Lifetimes may be years, and a neighbour may send any number of bundles.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn postgresql_keeps_so_many_names_at_most() {
+        let folder = tempfile::tempdir().unwrap();
+        let Some(server) = database(folder.path()) else {
+            return;
+        };
+        let text = format!(
+            "node = \"ipn:1.0\"\n[storage]\nmax_bundles = 3\n{STORAGE}\n[ltp]\nlisten = \"127.0.0.1:0\"\n[[ltp.peer]]\nnode = \"ipn:2.0\"\n"
+        );
+        // Another life counts those that are there.
+        for _ in 0..2 {
+            let running = Running::start(folder.path(), &text).await;
+            let mut sender = client(folder.path(), None).await;
+            let mut receiver = client(folder.path(), Some("50")).await;
+            for _ in 0..20 {
+                sender.send("ipn:1.50", b"x", LIFETIME).await.unwrap();
+                assert!(receiver.has_bundle(LIFETIME).await.unwrap());
+                let bundle = receiver.next_bundle().await.unwrap();
+                receiver.acknowledge(&bundle.id).await.unwrap();
+                running
+                    .until("it is gone", |status| status.storage.bundles == 0)
+                    .await;
+            }
+            drop((sender, receiver));
+            running.stop().await;
+            let names = server.count("bundles");
+            assert!((1..=12).contains(&names), "{names} names are kept");
+        }
     }
 
     #[cfg(feature = "s3")]

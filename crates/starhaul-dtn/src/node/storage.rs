@@ -1,5 +1,6 @@
 //! Opens the stores.
 
+mod kind;
 mod remote;
 mod sqlite;
 
@@ -78,6 +79,7 @@ impl Drop for Lock {
 pub(super) async fn open(config: &Storage, stock: &Arc<Stock>) -> Result<Stores, Error> {
     let folder = config.folder.as_deref();
     let lock = folder.map(lock).transpose()?.map(Arc::new);
+    folder.map_or(Ok(()), |folder| kind::check(folder, config))?;
     let journal =
         Journal::open(folder, config.sync, Schedule::now()).map_err(|reason| Error::Write {
             file: folder.unwrap_or(Path::new("")).join("delivered"),
@@ -101,7 +103,9 @@ pub(super) async fn open(config: &Storage, stock: &Arc<Stock>) -> Result<Stores,
                     None => files(folder, config.sync).await?,
                 };
                 unread = Some(data.unread().clone());
-                (remote::database(url).await?, data)
+                let opened = remote::database(url, most_gone).await?;
+                kind::mark_database(folder)?;
+                (opened, data)
             }
             (Some(folder), None) if config.sqlite => {
                 let files = files(folder, config.sync).await?;

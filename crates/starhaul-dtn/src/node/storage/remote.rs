@@ -15,22 +15,25 @@ use crate::{
     names::Forgetful,
 };
 
-/// Connects to a database, and brings its tables to the present form.
+/// Connects to a database, and brings its tables to the present form. It keeps at most so many names of bundles that are gone.
 #[cfg(feature = "postgres")]
-pub(super) async fn database(url: &DatabaseUrl) -> Result<Arc<dyn Forgetful>, Error> {
+pub(super) async fn database(
+    url: &DatabaseUrl,
+    most_gone: usize,
+) -> Result<Arc<dyn Forgetful>, Error> {
     let settings = hardy_postgres_storage::Config {
         database_url: url.0.clone(),
         ..hardy_postgres_storage::Config::default()
     };
     let opened = hardy_postgres_storage::new(&settings, true).await;
     let store = opened.map_err(|error| Error::Agent(format!("PostgreSQL: {error}")))?;
-    let names = names::Names::open(&url.0).await;
+    let names = names::Names::open(&url.0, most_gone).await;
     let names = names.map_err(|error| Error::Agent(format!("PostgreSQL: {error}")))?;
     Ok(Arc::new(unbroken::Unbroken { store, names }))
 }
 
 #[cfg(not(feature = "postgres"))]
-pub(super) async fn database(_: &DatabaseUrl) -> Result<Arc<dyn Forgetful>, Error> {
+pub(super) async fn database(_: &DatabaseUrl, _: usize) -> Result<Arc<dyn Forgetful>, Error> {
     Err(Error::Agent(
         "this program was built without the feature postgres".to_owned(),
     ))

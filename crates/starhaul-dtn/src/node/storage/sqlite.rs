@@ -24,10 +24,10 @@ use tokio::{
 
 use self::{names::Names, waiting::Waiting};
 use super::{Lock, opened};
-use crate::{Error, bundle_log, names::Forgetful};
+use crate::{Error, names::Forgetful};
 
 /// The database in the folder, as earlier versions called theirs: a log takes it over.
-const FILE: &str = "metadata.db";
+pub(super) const FILE: &str = "metadata.db";
 /// Reads at a time: the store opens a connection for each, and keeps it.
 const READERS: usize = 4;
 
@@ -38,9 +38,6 @@ pub(super) async fn database(
     most_gone: usize,
     lock: Option<Arc<Lock>>,
 ) -> std::result::Result<Arc<Sqlite>, Error> {
-    if folder.join(bundle_log::FOLDER).is_dir() {
-        return Err(Error::HasLog(folder.to_owned()));
-    }
     let at = folder.to_owned();
     let store = opened(move || Sqlite::open(&at, most_gone, lock)).await?;
     let store = store.map_err(|error| Error::Agent(format!("SQLite: {error}")))?;

@@ -11,7 +11,7 @@ use std::{
 use starhaul_dtn_client::control::{Bundle, Client};
 use starhaul_needs::{Need, skip};
 
-use super::{LIFETIME, Process, configure, wait_for_socket};
+use super::{LIFETIME, Process, configure, keep_in, wait_for_socket};
 use crate::program::{PATIENCE, free};
 
 const PAYLOAD: u32 = 100_000;
@@ -94,15 +94,19 @@ async fn a_full_disk_refuses_bundles_and_keeps_those_it_has() {
     if !may_mount() {
         return;
     }
-    for (options, length, reason) in [
-        ("size=24m", PAYLOAD, "16 MiB are kept"),
-        ("size=64m,nr_inodes=60", LARGE_PAYLOAD, "No space left"),
+    let sqlite = "kind = \"sqlite\"";
+    for (storage, options, length, reason) in [
+        ("", "size=24m", PAYLOAD, "16 MiB are kept"),
+        ("", "size=64m,nr_inodes=60", LARGE_PAYLOAD, "No space left"),
+        (sqlite, "size=28m", PAYLOAD, "16 MiB are kept"),
+        (sqlite, "size=64m,nr_inodes=60", PAYLOAD, "No space left"),
     ] {
         let folder = tempfile::tempdir().unwrap();
         let (a, b) = (free(), free());
         let (first, last) = (folder.path().join("lander"), folder.path().join("station"));
         configure(&first, 1, a, 2, b);
         configure(&last, 2, b, 1, a);
+        keep_in(&first, storage);
         let lander = start_limited(&first, options);
         wait_for_socket(&lander);
         let mut sender = client(&lander).await;
@@ -121,7 +125,7 @@ async fn a_full_disk_refuses_bundles_and_keeps_those_it_has() {
             refusal.contains("cannot be stored") && refusal.contains(reason),
             "{refusal}"
         );
-        assert!(accepted.len() > 5, "{options}: {accepted:?}");
+        assert!(accepted.len() > 5, "{storage} {options}: {accepted:?}");
         let station = Process::start(&last);
         wait_for_socket(&station);
         receive(&station, &accepted).await;

@@ -12,7 +12,7 @@ use std::{
 
 use starhaul_dtn_client::control::Client;
 
-use super::{LIFETIME, two_nodes, wait_for_socket};
+use super::{LIFETIME, two_nodes_with, wait_for_socket};
 
 /// Bytes of a small payload, and of a large one, whose data the store keeps in a file of their own.
 const SMALL: usize = 2000;
@@ -139,10 +139,19 @@ async fn receive_numbers(socket: PathBuf, seen: Arc<Mutex<Seen>>) {
     }
 }
 
-/// Either node is killed again and again while bundles are sent: all that was accepted arrives byte for byte, and nothing that was
-/// acknowledged comes again. `STARHAUL_KILLS` says how often, `STARHAUL_SEED` at which instants.
 #[test]
 fn nodes_killed_at_any_instant_lose_and_repeat_nothing() {
+    kill_again_and_again("");
+}
+
+#[test]
+fn nodes_with_sqlite_killed_at_any_instant_lose_and_repeat_nothing() {
+    kill_again_and_again("kind = \"sqlite\"");
+}
+
+/// Either node is killed again and again while bundles are sent: all that was accepted arrives byte for byte, and nothing that was
+/// acknowledged comes again. `STARHAUL_KILLS` says how often, `STARHAUL_SEED` at which instants; `storage` are keys of `[storage]`.
+fn kill_again_and_again(storage: &str) {
     let kills: u32 = std::env::var("STARHAUL_KILLS")
         .ok()
         .and_then(|text| text.parse().ok())
@@ -154,9 +163,9 @@ fn nodes_killed_at_any_instant_lose_and_repeat_nothing() {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         now.unwrap().subsec_nanos()
     });
-    eprintln!("{kills} kills, seed {seed}");
+    eprintln!("{kills} kills, seed {seed}, storage {storage:?}");
     let folder = tempfile::tempdir().unwrap();
-    let mut nodes = two_nodes(folder.path());
+    let mut nodes = two_nodes_with(folder.path(), storage);
     let (seen, stop) = (
         Arc::new(Mutex::new(Seen::default())),
         Arc::new(AtomicBool::new(false)),

@@ -86,12 +86,27 @@ fn configure(folder: &Path, number: u32, listen: SocketAddr, peer: u32, address:
     fs::write(folder.join("node.toml"), text).unwrap();
 }
 
+/// Adds keys of `[storage]` to what was configured.
+fn keep_in(folder: &Path, storage: &str) {
+    let file = folder.join("node.toml");
+    let text = fs::read_to_string(&file).unwrap();
+    fs::write(file, format!("{text}[storage]\n{storage}\n")).unwrap();
+}
+
 fn two_nodes(folder: &Path) -> [Process; 2] {
+    two_nodes_with(folder, "")
+}
+
+/// Two neighbours; `storage` are keys of `[storage]` of both.
+fn two_nodes_with(folder: &Path, storage: &str) -> [Process; 2] {
     let (a, b) = (free(), free());
     let (first, last) = (folder.join("lander"), folder.join("station"));
     configure(&first, 1, a, 2, b);
     configure(&last, 2, b, 1, a);
-    [Process::start(&first), Process::start(&last)]
+    [first, last].map(|folder| {
+        keep_in(&folder, storage);
+        Process::start(&folder)
+    })
 }
 
 fn wait_for_socket(process: &Process) {

@@ -1,7 +1,8 @@
 //! The names of bundles that are gone, which version 0.2 of the PostgreSQL store keeps for ever: its table would grow without a bound, and
 //! a node without a clock, which uses its names again after each start, would never be heard again.
 //!
-//! Until when each name is to be kept stands in a table of its own beside those of the store.
+//! Until when each name is to be kept stands in a table of its own beside those of the store. Lifetimes may be years: so many names are kept
+//! at most.
 
 use std::time::{Duration, Instant};
 
@@ -15,6 +16,8 @@ use time::OffsetDateTime;
 const CONNECTIONS: u32 = 4;
 /// How often names are forgotten.
 const FORGET_EVERY: Duration = Duration::from_secs(60);
+/// Names that are forgotten at a time when there are too many: other changes wait meanwhile.
+const AT_A_TIME: usize = 1000;
 /// How long names are kept of which nothing is known, as those of earlier versions.
 const UNKNOWN: time::Duration = time::Duration::days(365);
 
@@ -45,25 +48,68 @@ const FORGET_ONE: &str = "WITH old AS (DELETE FROM starhaul_gone g WHERE g.until
     DELETE FROM bundles b USING old WHERE b.bundle_id = old.bundle_id
     AND NOT EXISTS (SELECT 1 FROM metadata m WHERE m.id = b.id)";
 
+/// Of names that are kept, those that are kept the shortest.
+const FORGET_SURPLUS: &str = "WITH old AS (DELETE FROM starhaul_gone WHERE bundle_id IN
+        (SELECT g.bundle_id FROM starhaul_gone g JOIN bundles b ON b.bundle_id = g.bundle_id
+            WHERE NOT EXISTS (SELECT 1 FROM metadata m WHERE m.id = b.id)
+            ORDER BY g.until LIMIT $1)
+        RETURNING bundle_id)
+    DELETE FROM bundles b USING old WHERE b.bundle_id = old.bundle_id
+    AND NOT EXISTS (SELECT 1 FROM metadata m WHERE m.id = b.id)";
+const COUNT: &str =
+    "SELECT COUNT(*) FROM bundles b WHERE NOT EXISTS (SELECT 1 FROM metadata m WHERE m.id = b.id)";
+
 /// Names of bundles that were here.
 pub(super) struct Names {
     pool: PgPool,
-    forgot: Mutex<Option<Instant>>,
+    /// More are not kept, but for the last few.
+    most: usize,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Names that are kept of bundles that are gone, or more: one that goes twice at a time counts twice.
+    count: u64,
+    forgot: Option<Instant>,
 }
 
 impl Names {
-    /// Those in a database in which the store has made its tables.
-    pub(super) async fn open(url: &str) -> std::result::Result<Self, sqlx::Error> {
+    /// Those in a database in which the store has made its tables; `most` are kept.
+    pub(super) async fn open(url: &str, most: usize) -> std::result::Result<Self, sqlx::Error> {
         let pool = PgPoolOptions::new().max_connections(CONNECTIONS);
         let pool = pool.connect(url).await?;
         sqlx::query(TABLE).execute(&pool).await?;
         sqlx::query(INDEX).execute(&pool).await?;
         let until = OffsetDateTime::now_utc().saturating_add(UNKNOWN);
         sqlx::query(ADD_UNKNOWN).bind(until).execute(&pool).await?;
-        Ok(Self {
+        let names = Self {
             pool,
-            forgot: Mutex::default(),
-        })
+            most,
+            state: Mutex::default(),
+        };
+        names.count().await?;
+        Ok(names)
+    }
+
+    /// Counts the names that are kept.
+    async fn count(&self) -> std::result::Result<u64, sqlx::Error> {
+        let counted = sqlx::query_scalar::<_, i64>(COUNT);
+        let counted = counted.fetch_one(&self.pool).await?;
+        let count = u64::try_from(counted).unwrap_or(0);
+        self.state.lock().count = count;
+        Ok(count)
+    }
+
+    /// Notes that a bundle has gone and its name is kept.
+    pub(super) fn keep_one(&self) {
+        let mut state = self.state.lock();
+        state.count = state.count.saturating_add(1);
+    }
+
+    fn note_forgotten(&self, names: u64) {
+        let mut state = self.state.lock();
+        state.count = state.count.saturating_sub(names);
     }
 
     /// Notes until when the name of a bundle is kept that is about to go.
@@ -86,22 +132,41 @@ impl Names {
         Ok(())
     }
 
-    /// Forgets names that are kept no longer, if that was not done for a while.
+    /// Forgets names that are kept no longer, if that was not done for a while, and of too many those that are kept the shortest.
     pub(super) async fn forget(&self) -> Result<()> {
         let is_due = {
-            let (mut forgot, now) = (self.forgot.lock(), Instant::now());
-            let is_due = forgot.is_none_or(|at| now.saturating_duration_since(at) >= FORGET_EVERY);
+            let (mut state, now) = (self.state.lock(), Instant::now());
+            let last = state.forgot;
+            let is_due = last.is_none_or(|at| now.saturating_duration_since(at) >= FORGET_EVERY);
             if is_due {
-                *forgot = Some(now);
+                state.forgot = Some(now);
             }
             is_due
         };
         if is_due {
-            sqlx::query(FORGET_ALL)
+            let forgotten = sqlx::query(FORGET_ALL)
                 .bind(OffsetDateTime::now_utc())
                 .execute(&self.pool)
                 .await?;
+            self.note_forgotten(forgotten.rows_affected());
         }
+        self.forget_surplus().await
+    }
+
+    async fn forget_surplus(&self) -> Result<()> {
+        let most = self.most as u64;
+        let counted = self.state.lock().count;
+        // What was counted twice would cost names that are to be kept.
+        if counted <= most || self.count().await? <= most {
+            return Ok(());
+        }
+        // Otherwise each bundle that goes would have a name forgotten; and a bound that is lower than before is reached in the end.
+        let surplus = AT_A_TIME.min(self.most / 8 + 2);
+        let forgotten = sqlx::query(FORGET_SURPLUS)
+            .bind(i64::try_from(surplus)?)
+            .execute(&self.pool)
+            .await?;
+        self.note_forgotten(forgotten.rows_affected());
         Ok(())
     }
 
@@ -112,6 +177,7 @@ impl Names {
             .bind(id.to_key())
             .execute(&self.pool)
             .await?;
+        self.note_forgotten(forgotten.rows_affected());
         Ok(forgotten.rows_affected() > 0)
     }
 }

@@ -100,6 +100,7 @@ impl MetadataStorage for Unbroken {
         // A life may end in between: as long as the bundle is there, its name is not free, whatever stands there.
         self.names.keep(id).await?;
         self.store.tombstone(id).await?;
+        self.names.keep_one();
         self.names.forget().await
     }
 
@@ -170,6 +171,9 @@ impl MetadataStorage for Unbroken {
 impl Forgetful for Unbroken {
     async fn forget(&self, id: &Id) -> Result<()> {
         self.names.free(id).await?;
-        self.store.tombstone(id).await
+        self.store.tombstone(id).await?;
+        // Until it is looked for, or those that are kept no longer are forgotten.
+        self.names.keep_one();
+        Ok(())
     }
 }

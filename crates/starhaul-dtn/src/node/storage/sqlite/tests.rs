@@ -5,6 +5,7 @@ use std::{collections::BTreeSet, time::Duration};
 use hardy_bpv7::{builder::Builder, creation_timestamp::CreationTimestamp, dtn_time::DtnTime};
 
 use super::*;
+use crate::faulty::Random;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -224,4 +225,64 @@ async fn a_store_that_has_ended_writes_no_more_and_lets_the_folder_go() {
     let _held = super::super::lock(folder.path()).unwrap();
     assert!(store.insert(&bundle).await.is_err());
     assert!(store.get(&bundle.bundle.id).await.unwrap().is_none());
+}
+
+/// Spoils what of a file was perhaps not brought to the medium: it ends anywhere, or a sector of it is what was there before.
+fn tear(bytes: &mut Vec<u8>, random: &mut Random) {
+    let at = usize::try_from(random.below(bytes.len() as u64)).unwrap();
+    match random.one_in(2) {
+        true => bytes.truncate(at),
+        false => {
+            let end = bytes.len().min(at + 512);
+            bytes[at..end].fill(0);
+        }
+    }
+}
+
+/// Which of these bundles are there; what is there is whole.
+async fn found(folder: &Path, bundles: &[Bundle]) -> Vec<bool> {
+    let store = open(folder);
+    let mut found = Vec::new();
+    for bundle in bundles {
+        let there = store.get(&bundle.bundle.id).await.unwrap();
+        let there = there.map(|there| there.bundle.id);
+        assert!(there.is_none() || there.as_ref() == Some(&bundle.bundle.id));
+        found.push(there.is_some());
+    }
+    found
+}
+
+/// As after the power was cut on a medium that does not keep what was synced: the write-ahead log is torn.
+#[tokio::test]
+async fn a_torn_write_ahead_log_costs_what_came_last_and_each_start_finds_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    // The tables are on the medium.
+    drop(open(folder.path()));
+    let store = open(folder.path());
+    let bundles: Vec<Bundle> = (0..20).map(|number| bundle(number, 2 * HOUR)).collect();
+    for bundle in &bundles {
+        assert!(store.insert(bundle).await.unwrap());
+    }
+    let ahead = format!("{FILE}-wal");
+    let [database, log] =
+        [FILE, ahead.as_str()].map(|name| std::fs::read(folder.path().join(name)).unwrap());
+    drop(store);
+    assert!(!log.is_empty(), "no bundle is in the write-ahead log");
+    for seed in 0..40 {
+        let (torn, mut random) = (tempfile::tempdir().unwrap(), Random(seed));
+        let mut rest = log.clone();
+        tear(&mut rest, &mut random);
+        std::fs::write(torn.path().join(FILE), &database).unwrap();
+        std::fs::write(torn.path().join(&ahead), &rest).unwrap();
+        let first = found(torn.path(), &bundles).await;
+        assert_eq!(found(torn.path(), &bundles).await, first, "seed {seed}");
+        let lost = first.iter().skip_while(|there| **there);
+        assert!(lost.clone().all(|there| !there), "seed {seed}: {first:?}");
+        // What is lost is taken again, and nothing else.
+        let store = open(torn.path());
+        for (bundle, there) in bundles.iter().zip(first) {
+            let is_new = store.insert(bundle).await.unwrap();
+            assert_eq!(is_new, !there, "seed {seed}");
+        }
+    }
 }
