@@ -134,8 +134,33 @@ impl Assembly {
                 self.write_fresh(from, &data[skip..until]);
             }
         }
+        self.note(offset, end)
+    }
+
+    /// The same with data that lie one behind the other in the block, of `length` bytes in all; what is counted is so once.
+    pub(crate) fn write_run(&mut self, offset: u64, payloads: &[&[u8]], length: u64) -> u64 {
+        let (mut at, is_fresh) = (offset, offset >= self.received.end());
+        if is_fresh {
+            self.widened = self.widening(offset, offset + length);
+        }
+        let mut new = 0;
+        for payload in payloads {
+            match is_fresh {
+                true => self.write_fresh(at, payload),
+                false => new += self.write(at, payload),
+            }
+            at += payload.len() as u64;
+        }
+        match is_fresh {
+            true => self.note(offset, at),
+            false => new,
+        }
+    }
+
+    /// Notes that these bytes are here, and returns how many are new.
+    fn note(&mut self, start: u64, end: u64) -> u64 {
         let ranges = self.received.count();
-        let new = self.received.insert(offset, end);
+        let new = self.received.insert(start, end);
         self.held = self.held + self.received.count() * RANGE_COST - ranges * RANGE_COST;
         new
     }
@@ -362,6 +387,40 @@ mod tests {
             prop_assert!(assembly.is_complete(length));
             prop_assert_eq!(assembly.checksum(length), crc32c::crc32c(&content(0, length)));
             prop_assert_eq!(assembly.into_block(length).into_bytes(), content(0, length));
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        /// Runs of segments overlap, and leave gaps that others fill.
+        #[test]
+        fn runs_of_segments_are_written_as_each_segment_is(
+            size in 1u64..3000,
+            length in 1u64..200_000,
+            expected in 0u64..300_000,
+            runs in prop::collection::vec((0u64..200, 1u64..60), 0..12),
+        ) {
+            let (mut one, mut other) = (Assembly::expecting(expected), Assembly::expecting(expected));
+            let all = (0, length.div_ceil(size));
+            for (first, segments) in runs.into_iter().chain([all]) {
+                let start = (first * size).min(length - 1);
+                let end = (start + segments * size).min(length);
+                let bytes = content(start, end);
+                let payloads: Vec<&[u8]> = bytes.chunks(narrow(size)).collect();
+                let most = one.held() + one.width() + one.cost(start, bytes.len());
+                let new = one.write_run(start, &payloads, end - start);
+                prop_assert!(one.held() <= most + narrow(PAGE_BYTES));
+                let mut at = start;
+                let each = payloads.iter().map(|payload| {
+                    at += payload.len() as u64;
+                    other.write(at - payload.len() as u64, payload)
+                });
+                prop_assert_eq!(new, each.sum::<u64>());
+                one.check_pages(length);
+            }
+            prop_assert!(one.is_complete(length) && other.is_complete(length));
+            prop_assert_eq!(one.checksum(length), crc32c::crc32c(&content(0, length)));
+            prop_assert_eq!(one.into_block(length).into_bytes(), content(0, length));
         }
     }
 

@@ -305,8 +305,7 @@ impl Engine {
             return false;
         }
         let believed = self.with_peer(now, from, |peer, cx| {
-            let handled = datagrams.map(|datagram| peer.handle_datagram(cx, datagram));
-            handled.fold(false, |all, one| all | one)
+            peer.handle_datagrams(cx, contents, stride)
         });
         believed.unwrap_or(false)
     }

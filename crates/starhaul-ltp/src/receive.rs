@@ -10,7 +10,7 @@ use crate::{
     coding::{Parities, Repairs},
     ranges::RangeSet,
     sdnv,
-    segment::{Checkpoint, Claims, Data, Parity, Repair, Report},
+    segment::{Checkpoint, Claims, Data, Parity, PlainRun, Repair, Report},
     send::Cancelling,
 };
 
@@ -238,11 +238,45 @@ impl ReceiveSession {
             return 0;
         }
         let new = self.assembly.write(data.offset, data.payload);
-        if self.checksum.is_some() || self.red.is_none() {
-            self.assembly
-                .check_pages(self.red.map_or(u64::MAX, |(end, _)| end));
-        }
+        self.check_pages();
         new
+    }
+
+    /// Whether red data for this client service are taken several segments at a time: not where each may complete a code.
+    pub(crate) fn takes_runs(&self, service: u64) -> bool {
+        let is_coded = self.symbols.held() + self.parities.held() > 0;
+        let is_over = self.is_delivered || self.cancel.is_some();
+        service == self.service && !is_coded && !is_over
+    }
+
+    /// Whether red data that end there agree with those before, if nothing ends with them.
+    pub(crate) fn is_within_red(&self, end: u64) -> bool {
+        let is_green = self.green_lowest.is_some_and(|green| end > green);
+        let is_beyond = self.red.is_some_and(|(red, _)| end > red);
+        !is_green && !is_beyond
+    }
+
+    /// Greatest number of bytes of memory that taking these segments can add.
+    pub(crate) fn cost_of_run(&self, run: &PlainRun<'_>) -> usize {
+        let length = usize::try_from(run.length()).unwrap_or(usize::MAX);
+        self.assembly.cost(run.start, length)
+    }
+
+    /// Takes segments that agree with those before, of a red part that takes runs, and returns how many bytes are new.
+    pub(crate) fn take_run(&mut self, run: &PlainRun<'_>) -> u64 {
+        let new = self
+            .assembly
+            .write_run(run.start, &run.payloads, run.length());
+        self.check_pages();
+        new
+    }
+
+    /// Adds complete pages to the checksum, unless the block has none.
+    fn check_pages(&mut self) {
+        if self.checksum.is_some() || self.red.is_none() {
+            let red = self.red.map_or(u64::MAX, |(end, _)| end);
+            self.assembly.check_pages(red);
+        }
     }
 
     /// Takes a repair symbol, and returns how many bytes were recovered; `None` if it contradicts others.

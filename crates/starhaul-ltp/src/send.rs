@@ -206,6 +206,11 @@ impl SendSession {
         self.next == self.len()
     }
 
+    /// Whether repair symbols go with its red part.
+    pub(crate) const fn is_coded(&self) -> bool {
+        self.layout.is_some()
+    }
+
     /// Red bytes that were never sent.
     pub(crate) fn fresh_red(&self) -> u64 {
         self.red.saturating_sub(self.next)

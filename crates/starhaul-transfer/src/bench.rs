@@ -2,11 +2,14 @@
 //! end has a thread.
 
 mod alone;
+mod far_end;
 
 use std::{
     net::SocketAddr,
-    sync::atomic::{AtomicBool, Ordering},
-    thread,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -19,6 +22,7 @@ use starhaul_ltp::{
 use starhaul_net::{BulkSocket, IoMode, Poller, RecvBuffer, ltp::LtpDriver};
 
 pub use self::alone::{Alone, alone};
+use self::far_end::FarEnd;
 use crate::Error;
 
 /// Sizes and system calls of a measurement.
@@ -98,7 +102,7 @@ const LONGEST: Duration = Duration::from_secs(60);
 /// # Errors
 /// [`Error::Bench`] when the received block is not the one that was sent; [`Error::Net`].
 pub fn run(options: &Options, mut tell: impl FnMut(&str)) -> Result<Report, Error> {
-    let block = content(options.block_bytes);
+    let (block, far) = (content(options.block_bytes), FarEnd::start());
     let mut report = Report {
         mtu: driver(SENDER, IoMode::default(), options)?.path_mtu(([127, 0, 0, 1], 9).into()),
         ceilings: Vec::new(),
@@ -108,7 +112,7 @@ pub fn run(options: &Options, mut tell: impl FnMut(&str)) -> Result<Report, Erro
         let mut ceilings = Vec::new();
         let mut rows = Vec::new();
         // Memory that this process, or its virtual machine, has for the first time is slow: not counted.
-        let mut segment_bytes = row(options, mode, &block)?.segment_bytes;
+        let mut segment_bytes = row(options, mode, &block, &far)?.segment_bytes;
         for repeat in 1..=options.repeats.max(1) {
             tell(&format!(
                 "{}: {repeat} of {}",
@@ -116,8 +120,8 @@ pub fn run(options: &Options, mut tell: impl FnMut(&str)) -> Result<Report, Erro
                 options.repeats.max(1)
             ));
             // What adapts is compared with raw datagrams of the size that it came to before.
-            ceilings.push(ceiling(segment_bytes, mode, &block)?);
-            let row = row(options, mode, &block)?;
+            ceilings.push(ceiling(segment_bytes, mode, &block, &far)?);
+            let row = row(options, mode, &block, &far)?;
             segment_bytes = row.segment_bytes;
             rows.push(row);
         }
@@ -137,7 +141,12 @@ fn content(bytes: usize) -> Bytes {
     bytes.collect::<Vec<u8>>().into()
 }
 
-fn ceiling(segment_bytes: usize, mode: IoMode, block: &Bytes) -> Result<Ceiling, Error> {
+fn ceiling(
+    segment_bytes: usize,
+    mode: IoMode,
+    block: &Bytes,
+    far: &FarEnd,
+) -> Result<Ceiling, Error> {
     let local: SocketAddr = ([127, 0, 0, 1], 0).into();
     let (sender, receiver) = (
         BulkSocket::bind(local, mode)?,
@@ -146,32 +155,27 @@ fn ceiling(segment_bytes: usize, mode: IoMode, block: &Bytes) -> Result<Ceiling,
     let (size, to) = (segment_bytes.max(1), receiver.local_addr());
     let total = block.len().div_ceil(size);
     let at_once = size * (MOST_BYTES / size).clamp(1, MOST_SEGMENTS);
-    thread::scope(|scope| {
-        let counting = scope.spawn(|| count(&receiver, total));
-        let (start, before) = (Instant::now(), thread_time());
-        let mut poller = Poller::new()?;
-        for batch in block.chunks(at_once) {
-            let mut done = 0;
-            while let Some(rest) = batch.get(done..).filter(|rest| !rest.is_empty()) {
-                let sent = sender.try_send(to, rest, size)?;
-                done += sent;
-                if sent < rest.len() {
-                    poller.wait(&[(sender.socket(), true)], Some(start + LONGEST))?;
-                }
+    let counting = far.begin(move || count(&receiver, total))?;
+    let (start, before) = (Instant::now(), thread_time());
+    let mut poller = Poller::new()?;
+    for batch in block.chunks(at_once) {
+        let mut done = 0;
+        while let Some(rest) = batch.get(done..).filter(|rest| !rest.is_empty()) {
+            let sent = sender.try_send(to, rest, size)?;
+            done += sent;
+            if sent < rest.len() {
+                poller.wait(&[(sender.socket(), true)], Some(start + LONGEST))?;
             }
         }
-        let send_time = thread_time().saturating_sub(before);
-        let counted = counting
-            .join()
-            .map_err(|_| Error::Bench("a thread panicked"))?;
-        let (datagrams, last, receive_time) = counted?;
-        Ok(Ceiling {
-            mode: mode.name(),
-            segment_bytes: size,
-            gbit_per_s: gbit(datagrams * size, last.saturating_duration_since(start)),
-            send_us_per_segment: per_segment(send_time, total as u64),
-            receive_us_per_segment: per_segment(receive_time, datagrams as u64),
-        })
+    }
+    let send_time = thread_time().saturating_sub(before);
+    let (datagrams, last, receive_time) = counting.end()??;
+    Ok(Ceiling {
+        mode: mode.name(),
+        segment_bytes: size,
+        gbit_per_s: gbit(datagrams * size, last.saturating_duration_since(start)),
+        send_us_per_segment: per_segment(send_time, total as u64),
+        receive_us_per_segment: per_segment(receive_time, datagrams as u64),
     })
 }
 
@@ -196,38 +200,35 @@ fn count(socket: &BulkSocket, total: usize) -> Result<(usize, Instant, Duration)
     Ok((count, last, thread_time().saturating_sub(before)))
 }
 
-fn row(options: &Options, mode: IoMode, block: &Bytes) -> Result<Row, Error> {
+fn row(options: &Options, mode: IoMode, block: &Bytes, far: &FarEnd) -> Result<Row, Error> {
     let (mut sender, mut receiver) = (
         driver(SENDER, mode, options)?,
         driver(RECEIVER, mode, options)?,
     );
     sender.set_address(RECEIVER, receiver.local_addr());
     receiver.set_address(SENDER, sender.local_addr());
-    let (is_over, waker) = (AtomicBool::new(false), receiver.waker());
-    thread::scope(|scope| {
-        let receiving = scope.spawn(|| receive(&mut receiver, &is_over, block));
-        let sent = send(&mut sender, block);
-        is_over.store(true, Ordering::SeqCst);
-        waker.wake();
-        let received = receiving
-            .join()
-            .map_err(|_| Error::Bench("a thread panicked"))?;
-        let ((time, send_time), (receive_time, arrived)) = (sent?, received?);
-        let choice = sender.engine().segment_choice(RECEIVER);
-        let stats = sender.engine().stats();
-        let segments = stats.data_segments_sent;
-        Ok(Row {
-            mode: mode.name(),
-            segment_bytes: choice.map_or(0, |choice| choice.data_bytes),
-            gbit_per_s: gbit(block.len(), time),
-            send_us_per_segment: per_segment(send_time, segments),
-            receive_us_per_segment: per_segment(receive_time, segments),
-            lost: stats.segments_sent.saturating_sub(arrived),
-            reason: choice
-                .map(|choice| choice.reason)
-                .filter(|reason| *reason != SizeReason::Fixed)
-                .map(|reason| reason.to_string()),
-        })
+    let (is_over, waker) = (Arc::new(AtomicBool::new(false)), receiver.waker());
+    let (ends, expected) = (is_over.clone(), block.clone());
+    let receiving = far.begin(move || receive(&mut receiver, &ends, &expected))?;
+    let sent = send(&mut sender, block);
+    is_over.store(true, Ordering::SeqCst);
+    waker.wake();
+    let received = receiving.end()?;
+    let ((time, send_time), (receive_time, arrived)) = (sent?, received?);
+    let choice = sender.engine().segment_choice(RECEIVER);
+    let stats = sender.engine().stats();
+    let segments = stats.data_segments_sent;
+    Ok(Row {
+        mode: mode.name(),
+        segment_bytes: choice.map_or(0, |choice| choice.data_bytes),
+        gbit_per_s: gbit(block.len(), time),
+        send_us_per_segment: per_segment(send_time, segments),
+        receive_us_per_segment: per_segment(receive_time, segments),
+        lost: stats.segments_sent.saturating_sub(arrived),
+        reason: choice
+            .map(|choice| choice.reason)
+            .filter(|reason| *reason != SizeReason::Fixed)
+            .map(|reason| reason.to_string()),
     })
 }
 

@@ -1,5 +1,7 @@
 //! Segments from the peer.
 
+mod run;
+
 use bytes::Bytes;
 use starhaul_fec::Codec;
 
@@ -19,7 +21,7 @@ const REPORT_HEADER: usize = 86;
 
 impl Peer {
     /// Takes a datagram, which may hold several segments; returns whether one was well-formed, and signed if it must be.
-    pub(crate) fn handle_datagram(&mut self, cx: &mut Context<'_>, datagram: &[u8]) -> bool {
+    fn handle_datagram(&mut self, cx: &mut Context<'_>, datagram: &[u8]) -> bool {
         let (mut rest, mut is_believed) = (datagram, false);
         self.credit.earn(datagram.len() + self.config.overhead);
         while !rest.is_empty() {

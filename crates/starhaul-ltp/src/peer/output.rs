@@ -1,5 +1,7 @@
 //! Segments to the peer: acknowledgements and reports first, then repairs, then new data.
 
+mod plain;
+
 use std::time::Instant;
 
 use super::{Context, Control, Peer};
@@ -158,6 +160,7 @@ impl Peer {
 
     fn write_fresh(&mut self, cx: &mut Context<'_>, batch: &mut Batch) {
         while let Some(&number) = self.fresh.front() {
+            self.write_plain(cx, number, batch);
             if !self.may_send_data(cx.now) {
                 return;
             }

@@ -6,7 +6,9 @@ mod write;
 
 use std::fmt;
 
+pub(crate) use parse::PlainRun;
 pub use parse::{ParseError, parse};
+pub(crate) use write::begin_plain;
 
 use crate::sdnv;
 

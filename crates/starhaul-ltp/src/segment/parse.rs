@@ -89,6 +89,75 @@ impl Parity<'_> {
     }
 }
 
+/// Datagrams that came together, each of which is one segment of red data that is no checkpoint and has no extensions, and goes on where
+/// the one before it ended: as they come from a sender of much data. There are two at least.
+#[derive(Debug)]
+pub(crate) struct PlainRun<'a> {
+    pub(crate) session: SessionId,
+    /// Where in the block the data of the first begin, and where those of the last end.
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+    /// The data of each.
+    pub(crate) payloads: Vec<&'a [u8]>,
+    /// Bytes of the datagrams.
+    pub(crate) bytes: usize,
+}
+
+impl<'a> PlainRun<'a> {
+    /// Capacity for the payloads at first: those of a sender of much data have an Ethernet packet each.
+    const USUAL: usize = 64;
+
+    /// The run that datagrams of `stride` bytes, but for the last, begin with; `None` if there is none, or `is_wanted` says so of its session
+    /// and client service. Whatever is taken for a part of it, [`parse`] takes for the same segment.
+    pub(crate) fn find(
+        datagrams: &'a [u8],
+        stride: usize,
+        is_wanted: impl FnOnce(SessionId, u64) -> bool,
+    ) -> Option<Self> {
+        let mut datagrams = datagrams.chunks(stride.max(1));
+        let first = datagrams.next().filter(|_| datagrams.len() > 0)?;
+        let mut input = Input(first);
+        let control = input.byte().ok()?;
+        let session = SessionId {
+            originator: EngineId(input.number().ok()?),
+            number: input.number().ok()?,
+        };
+        let (counts, service) = (input.byte().ok()?, input.number().ok()?);
+        if (control, counts) != (0, 0) || !is_wanted(session, service) {
+            return None;
+        }
+        let beginning = &first[..first.len() - input.0.len()];
+        let (start, payload) = input.plain_data()?;
+        let mut run = Self {
+            session,
+            start,
+            end: start,
+            payloads: Vec::with_capacity(datagrams.len().min(Self::USUAL)),
+            bytes: 0,
+        };
+        run.add(first, payload);
+        for datagram in datagrams {
+            let rest = datagram.strip_prefix(beginning);
+            match rest.and_then(|rest| Input(rest).plain_data()) {
+                Some((at, payload)) if at == run.end => run.add(datagram, payload),
+                _ => break,
+            }
+        }
+        (run.payloads.len() > 1).then_some(run)
+    }
+
+    /// Bytes of data.
+    pub(crate) fn length(&self) -> u64 {
+        self.end - self.start
+    }
+
+    fn add(&mut self, datagram: &[u8], payload: &'a [u8]) {
+        self.bytes += datagram.len();
+        self.end += payload.len() as u64;
+        self.payloads.push(payload);
+    }
+}
+
 struct Input<'a>(&'a [u8]);
 
 impl<'a> Input<'a> {
@@ -153,6 +222,14 @@ impl<'a> Input<'a> {
             checkpoint,
             payload: self.bytes(length)?,
         }))
+    }
+
+    /// Offset and data of a red segment without a checkpoint that all of the rest is.
+    fn plain_data(mut self) -> Option<(u64, &'a [u8])> {
+        let (offset, length) = (self.number().ok()?, self.number().ok()?);
+        let is_whole = length == self.0.len() as u64;
+        let has_data = length > 0 && offset.checked_add(length).is_some();
+        (is_whole && has_data).then_some((offset, self.0))
     }
 
     fn repair(&mut self) -> Result<Body<'a>, ParseError> {

@@ -190,3 +190,101 @@ proptest! {
         }
     }
 }
+
+/// Datagrams of red data without checkpoints, with this offset and length each.
+fn plain_datagrams(spans: &[(u64, usize)], kind: DataKind) -> Vec<Vec<u8>> {
+    let segments = spans.iter().map(|(offset, length)| {
+        written(&plain(Body::Data(Data {
+            kind,
+            service: 64,
+            offset: *offset,
+            checkpoint: None,
+            payload: &vec![7; *length],
+        })))
+    });
+    segments.collect()
+}
+
+#[test]
+fn the_beginning_of_plain_red_data_is_that_of_their_segment() {
+    let whole = plain_datagrams(&[(1 << 20, 3)], DataKind::Red).concat();
+    let mut made = Vec::new();
+    begin_plain(SESSION, 64, &mut made);
+    sdnv::encode(1 << 20, &mut made);
+    sdnv::encode(3, &mut made);
+    assert_eq!([&made[..], &[7; 3]].concat(), whole);
+}
+
+#[test]
+fn segments_that_follow_one_another_are_found_together_as_far_as_they_do() {
+    let find = |all: &[Vec<u8>]| {
+        let joined = all.concat();
+        let run = PlainRun::find(&joined, all[0].len(), |session, service| {
+            assert_eq!((session, service), (SESSION, 64));
+            true
+        });
+        run.map(|run| (run.start, run.end, run.payloads.len(), run.bytes))
+    };
+    let red = |spans: &[(u64, usize)]| plain_datagrams(spans, DataKind::Red);
+    let stride = red(&[(1000, 100)])[0].len();
+    // The last is shorter.
+    let all = red(&[(1000, 100), (1100, 100), (1200, 40)]);
+    assert_eq!(find(&all), Some((1000, 1240, 3, 2 * stride + all[2].len())));
+    // One is missing, and one is there twice.
+    for third in [1300, 1100] {
+        let all = red(&[(1000, 100), (1100, 100), (third, 100)]);
+        assert_eq!(find(&all), Some((1000, 1200, 2, 2 * stride)), "{third}");
+    }
+    assert_eq!(find(&red(&[(1000, 100)])), None);
+    assert_eq!(find(&red(&[(1000, 100), (1200, 100)])), None);
+    // What is of another kind, of another session, or has anything behind it is looked at by itself.
+    let mut other = red(&[(1000, 100), (1100, 100)]);
+    other[1][2] ^= 1;
+    assert_eq!(find(&other), None);
+    let mut longer = red(&[(1000, 100), (1100, 99)]);
+    longer[1].push(0);
+    assert_eq!(find(&longer), None);
+    assert_eq!(
+        find(&plain_datagrams(&[(0, 9), (9, 9)], DataKind::Green)),
+        None
+    );
+    // Nobody wants it.
+    assert!(PlainRun::find(&all.concat(), stride, |_, _| false).is_none());
+}
+
+proptest! {
+    /// Whatever comes: a run is what its datagrams are one by one.
+    #[test]
+    fn what_is_found_together_is_what_each_is(
+        starts in prop::collection::vec((0u64..4, 1u64..4), 1..8),
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..3),
+    ) {
+        let spans = starts.iter().scan(120, |at, (skip, _)| {
+            let start = *at + skip / 3;
+            *at = start + 4;
+            Some((start, 4))
+        });
+        let spans: Vec<(u64, usize)> = spans.collect();
+        let mut all = plain_datagrams(&spans, DataKind::Red).concat();
+        let stride = plain_datagrams(&spans[..1], DataKind::Red)[0].len();
+        for (at, byte) in changes {
+            let at = at.index(all.len());
+            all[at] = byte;
+        }
+        if let Some(run) = PlainRun::find(&all, stride, |_, _| true) {
+            let mut at = run.start;
+            for (datagram, found) in all[..run.bytes].chunks(stride).zip(&run.payloads) {
+                let (segment, behind) = parse(datagram).unwrap();
+                prop_assert!(behind.is_empty());
+                prop_assert_eq!(segment.session, run.session);
+                prop_assert_eq!((segment.header.count, segment.trailer.count), (0, 0));
+                let Body::Data(data) = segment.body else {
+                    return Err(TestCaseError::fail("no data"));
+                };
+                prop_assert_eq!((data.kind, data.offset, data.payload), (DataKind::Red, at, *found));
+                at += data.payload.len() as u64;
+            }
+            prop_assert_eq!((at, run.payloads.len()), (run.end, run.bytes.div_ceil(stride)));
+        }
+    }
+}

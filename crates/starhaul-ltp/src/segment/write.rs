@@ -1,7 +1,18 @@
 //! Writing of segments (RFC 5326 §3).
 
-use super::{Body, Data, DataKind, End, Parity, Repair, Report, Segment};
+use super::{Body, Data, DataKind, End, Parity, Repair, Report, Segment, SessionId};
 use crate::sdnv::{encode, encoded_len};
+
+/// Appends what stands before the offset in a segment of red data that is no checkpoint and has no extensions. Offset, length and data
+/// follow.
+pub(crate) fn begin_plain(session: SessionId, service: u64, out: &mut Vec<u8>) {
+    // Version 0 and type 0; then, behind the session, no extensions before and behind the content.
+    out.push(0);
+    encode(session.originator.0, out);
+    encode(session.number, out);
+    out.push(0);
+    encode(service, out);
+}
 
 impl Segment<'_> {
     /// Bytes that [`Segment::write`] appends.
