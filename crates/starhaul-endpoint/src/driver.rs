@@ -12,7 +12,7 @@ use std::{
 
 use bytes::Bytes;
 use starhaul_net::{
-    Message, Poller, RecvBuffer,
+    Lent, Poller, RecvBuffer,
     prober::{EchoMessage, EchoResponder},
     release_memory, sharpen_timers,
 };
@@ -280,27 +280,33 @@ impl Driver {
             }
             let answers_as_asked = local.answers_as_asked();
             self.answer_echoes(id, buffer);
-            // A flood of them costs no turn of the stack.
-            let messages = buffer.messages().filter(|message| !is_only_echoes(message));
-            let mut messages = messages.peekable();
-            while messages.peek().is_some() {
-                self.drive(|node, now| {
-                    let mut handled = 0;
-                    while handled < INPUT_BATCH
-                        && let Some(message) = messages.next()
-                    {
-                        handled += message.contents.len().div_ceil(message.stride);
-                        let payloads = Payloads::of(&message);
-                        let payloads = payloads.filter(|payload| !EchoMessage::is_echo(payload));
-                        let to = message.local.filter(|_| answers_as_asked);
-                        let between = (message.remote, to);
-                        node.handle_datagrams(now, id, between, message.ecn, payloads);
-                    }
-                });
-            }
+            self.pass_on(id, answers_as_asked, buffer);
             if !buffer.is_full() && received < MANY_DATAGRAMS {
                 return;
             }
+        }
+    }
+
+    /// Gives the stack what was received on a socket, in the memory of the buffer.
+    fn pass_on(&mut self, id: LocalId, answers_as_asked: bool, buffer: &mut RecvBuffer) {
+        // A flood of echoes costs no turn of the stack.
+        let messages = buffer.take_messages();
+        let messages = messages.filter(|message| !is_only_echoes(message));
+        let mut messages = messages.peekable();
+        while messages.peek().is_some() {
+            self.drive(|node, now| {
+                let mut handled = 0;
+                while handled < INPUT_BATCH
+                    && let Some(message) = messages.next()
+                {
+                    handled += message.contents().len().div_ceil(message.stride);
+                    let to = message.local.filter(|_| answers_as_asked);
+                    let (between, ecn) = ((message.remote, to), message.ecn);
+                    let payloads = Payloads::of(message);
+                    let payloads = payloads.filter(|payload| !EchoMessage::is_echo(payload));
+                    node.handle_datagrams(now, id, between, ecn, payloads);
+                }
+            });
         }
     }
 
@@ -374,8 +380,8 @@ impl Round {
     }
 }
 
-fn is_only_echoes(message: &Message<'_>) -> bool {
-    let mut payloads = message.contents.chunks(message.stride);
+fn is_only_echoes(message: &Lent<'_>) -> bool {
+    let mut payloads = message.contents().chunks(message.stride);
     payloads.all(EchoMessage::is_echo)
 }
 

@@ -6,7 +6,7 @@ use starhaul_quic::{NodeEvent, SessionHandle, SignalTarget};
 use starhaul_session::{Event, Mode, PathId, StreamConfig, StreamId};
 
 use crate::{
-    Block, Error,
+    Block, Error, Overload,
     paths::prober,
     queue::{Bounds, Queue},
     state::{ByteEntry, Filled, OpenedContent, OpenedStream, SessionEntry, SessionShared, State},
@@ -231,6 +231,8 @@ fn session_event(state: &mut State, session: SessionHandle, event: Event, now: I
         }
         Event::StreamFinished(stream) => end_blocks(entry, stream),
         Event::Overload { wanted, available } => {
+            let told = Overload { wanted, available };
+            entry.overload.send_replace(Some(told));
             if let Some(others) = entry.overloads.is_due(now) {
                 let peer = state.peer_name(session);
                 tracing::warn!(session = session.0, peer, %wanted, %available, others, "streams ask for more than the paths carry");

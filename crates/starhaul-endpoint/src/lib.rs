@@ -46,6 +46,7 @@ mod events;
 mod inbox;
 mod log_budget;
 mod network;
+mod overload;
 mod own_paths;
 mod paths;
 mod payloads;
@@ -79,6 +80,7 @@ pub use self::{
     chain::{Chain, ChainConfig, ChainNeighbour, ChainReader, ChainStatus, ChainWriter},
     endpoint::{Endpoint, EndpointConfig},
     log_budget::LogBudget,
+    overload::{Overload, Overloads},
     own_paths::PathChange,
     qlog::QlogFolder,
     session::Session,

@@ -1,43 +1,42 @@
 //! The datagrams that the kernel joined into one message, taken apart for the stack, which decrypts each in place.
 
 use bytes::BytesMut;
-use starhaul_net::Message;
+use starhaul_net::Lent;
 
-/// Most bytes of datagrams that share a buffer: a byte kept of one keeps the memory of all.
+/// Most bytes of copied datagrams that share a buffer: a byte kept of one keeps the memory of all.
 const RUN_BYTES: usize = 12 << 10;
 /// The first byte of packets with a long header has this bit (RFC 9000 §17.2). What these bring may be kept, and anybody can send them.
 const LONG_HEADER: u8 = 0x80;
 
-/// The datagrams of a message, in their order: packets of established connections a few in a buffer, which costs less than a buffer for
-/// each, all others alone.
+/// The datagrams of a message, in their order: packets of established connections in the memory into which they were received, or, where
+/// the buffer lends none, a few in a buffer, which costs less than a buffer for each; all others alone.
 pub(crate) struct Payloads<'m> {
-    rest: &'m [u8],
-    stride: usize,
+    message: Lent<'m>,
     run: BytesMut,
 }
 
 impl<'m> Payloads<'m> {
-    pub(crate) fn of(message: &Message<'m>) -> Self {
+    pub(crate) fn of(message: Lent<'m>) -> Self {
         Self {
-            rest: message.contents,
-            stride: message.stride.max(1),
+            message,
             run: BytesMut::new(),
         }
     }
 
-    /// Bytes of the datagrams that share the next buffer.
+    /// Bytes of the datagrams that share the next buffer; zero if the next one has a long header.
     fn next_run(&self) -> usize {
-        let most = (RUN_BYTES / self.stride).max(1);
-        let datagrams = self.rest.chunks(self.stride).take(most);
+        let stride = self.message.stride.max(1);
+        let most = match self.message.is_lendable() {
+            // They share the memory of the whole message in any case.
+            true => 1,
+            false => (RUN_BYTES / stride).max(1),
+        };
+        let datagrams = self.message.contents().chunks(stride).take(most);
         let is_short = |datagram: &&[u8]| {
             let first = datagram.first();
             first.is_some_and(|first| first & LONG_HEADER == 0)
         };
-        let run: usize = datagrams.take_while(is_short).map(<[u8]>::len).sum();
-        match run {
-            0 => self.rest.len().min(self.stride),
-            run => run,
-        }
+        datagrams.take_while(is_short).map(<[u8]>::len).sum()
     }
 }
 
@@ -45,16 +44,18 @@ impl Iterator for Payloads<'_> {
     type Item = BytesMut;
 
     fn next(&mut self) -> Option<BytesMut> {
+        let stride = self.message.stride.max(1);
         if self.run.is_empty() {
-            let (run, rest) = self.rest.split_at_checked(self.next_run())?;
-            if run.is_empty() {
+            if self.message.contents().is_empty() {
                 return None;
             }
-            self.run = BytesMut::from(run);
-            self.rest = rest;
+            self.run = match self.next_run() {
+                0 => self.message.copy(stride),
+                run => self.message.take(run),
+            };
         }
-        Some(match self.run.len() > self.stride {
-            true => self.run.split_to(self.stride),
+        Some(match self.run.len() > stride {
+            true => self.run.split_to(stride),
             false => std::mem::take(&mut self.run),
         })
     }
@@ -68,6 +69,14 @@ mod tests {
 
     /// Sends datagrams of one length but for the last, and takes them apart as they arrive.
     fn received(datagrams: &[Vec<u8>], stride: usize) -> Vec<BytesMut> {
+        received_into(&mut RecvBuffer::new(), datagrams, stride)
+    }
+
+    fn received_into(
+        buffer: &mut RecvBuffer,
+        datagrams: &[Vec<u8>],
+        stride: usize,
+    ) -> Vec<BytesMut> {
         let bind = || UdpSocket::bind(&BindOptions::new("127.0.0.1:0".parse().unwrap())).unwrap();
         let (sender, receiver) = (bind(), bind());
         let contents = datagrams.concat();
@@ -79,12 +88,11 @@ mod tests {
             segment_size: stride,
         });
         assert_eq!(sent.unwrap(), contents.len());
-        let (mut poller, mut buffer) = (Poller::new().unwrap(), RecvBuffer::new());
-        let mut all = Vec::new();
+        let (mut poller, mut all) = (Poller::new().unwrap(), Vec::new());
         while all.len() < datagrams.len() {
             poller.wait(&[(&receiver, false)], None).unwrap();
-            while receiver.try_recv(&mut buffer).unwrap() {
-                all.extend(buffer.messages().flat_map(|message| Payloads::of(&message)));
+            while receiver.try_recv(buffer).unwrap() {
+                all.extend(buffer.take_messages().flat_map(Payloads::of));
             }
         }
         all
@@ -122,19 +130,29 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_of_a_datagram_keeps_little_besides_and_of_a_long_header_nothing() {
+    fn what_is_kept_of_many_messages_keeps_little_besides_and_of_a_long_header_nothing() {
         let datagrams: Vec<Vec<u8>> = (0..40)
             .map(|number| match number % 20 {
                 0 => vec![0xc0; 1452],
                 _ => vec![0x40; 1452],
             })
             .collect();
-        for mut payload in received(&datagrams, 1452) {
-            let has_long_header = payload[0] == 0xc0;
-            // What the last datagram of a buffer can have without allocating is the buffer: the others are dropped by then.
-            payload.clear();
-            assert!(!payload.try_reclaim(RUN_BYTES + 1));
-            assert!(!has_long_header || !payload.try_reclaim(2 * 1452));
+        let mut buffer = RecvBuffer::new();
+        let mut kept = Vec::new();
+        for _ in 0..20 {
+            kept.extend(received_into(&mut buffer, &datagrams, 1452));
         }
+        drop(buffer);
+        assert_eq!(kept.len(), 20 * datagrams.len());
+        // What the last datagram of a memory can have without allocating is that memory: the others are dropped by then.
+        let mut memory = 0;
+        for mut payload in kept {
+            let has_long_header = payload[0] == 0xc0;
+            payload.clear();
+            assert!(!has_long_header || !payload.try_reclaim(2 * 1452));
+            memory += usize::from(payload.try_reclaim(RUN_BYTES + 1));
+        }
+        // Each is the memory of a message, of which the buffer lends some at a time.
+        assert!(memory <= 16, "{memory} messages are kept");
     }
 }

@@ -14,10 +14,10 @@ use starhaul_session::{
     StreamStats,
 };
 use starhaul_units::Bandwidth;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
 use crate::{
-    ByteStream, Error, IncomingStream, RecvStream, SendStream,
+    ByteStream, Error, IncomingStream, Overloads, RecvStream, SendStream,
     state::{OpenedContent, SessionEntry, SessionShared, Shared, State},
 };
 
@@ -138,6 +138,16 @@ impl Session {
             true => state.node.path_status(self.session.handle),
             false => Vec::new(),
         }
+    }
+
+    /// Hears of each moment from now on at which blocks find no room because the streams of this side ask for more than its paths carry: at most once
+    /// a second, and with both rates, so that an application may send less. What each path carries at any time is in
+    /// [`Session::path_status`].
+    pub fn overloads(&self) -> Overloads {
+        let state = self.shared.lock();
+        let entry = state.sessions.get(&self.session.handle);
+        let newest = entry.map(|entry| entry.overload.subscribe());
+        Overloads::new(newest.unwrap_or_else(|| watch::channel(None).1))
     }
 
     /// Sets the greatest rate at which we send on the paths of this name, whichever side opened them; `None` for no bound. UDP payload

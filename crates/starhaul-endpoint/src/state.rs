@@ -23,7 +23,7 @@ use starhaul_session::{
 use tokio::sync::{oneshot, watch};
 
 use crate::{
-    Block, Detection, Error,
+    Block, Detection, Error, Overload,
     inbox::{Inbox, Input},
     log_budget::LogBudget,
     paths::BoundSocket,
@@ -167,7 +167,9 @@ pub(crate) struct SessionEntry {
     pub(crate) outcomes: HashMap<(StreamId, BlockId), oneshot::Sender<Outcome>>,
     pub(crate) blocks: HashMap<StreamId, Arc<Queue<Block>>>,
     pub(crate) bytes: HashMap<StreamId, ByteEntry>,
-    /// Warnings that the streams ask for more than the paths carry.
+    /// What the application hears when the streams ask for more than the paths carry.
+    pub(crate) overload: watch::Sender<Option<Overload>>,
+    /// The warnings of the same.
     pub(crate) overloads: Seldom,
 }
 
@@ -448,6 +450,7 @@ impl SessionEntry {
             outcomes: HashMap::new(),
             blocks: HashMap::new(),
             bytes: HashMap::new(),
+            overload: watch::channel(None).0,
             overloads: Seldom::default(),
         }
     }

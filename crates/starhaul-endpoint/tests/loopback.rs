@@ -318,6 +318,47 @@ async fn blocks_that_nobody_fetches_make_room_for_newer_ones() {
     assert_eq!(newest, last);
 }
 
+/// Blocks of four times the rate of the path.
+#[tokio::test]
+async fn an_application_that_asks_for_more_than_its_path_carries_is_told_both_rates() {
+    let carried = Bandwidth::from_mbit(2);
+    let pair = pair_over(|server| {
+        vec![PathSpec {
+            controller: ControllerConfig::Dedicated(RateFeed::new(carried)),
+            ..PathSpec::new("narrow", server)
+        }]
+    })
+    .await;
+    let config = StreamConfig {
+        deadline: Duration::from_millis(300),
+        ..StreamConfig::default()
+    };
+    let stream = pair.ours.open_stream(config).await.unwrap();
+    let (mut ours, mut theirs) = (pair.ours.overloads(), pair.theirs.overloads());
+    let sending = async {
+        for number in (0..=u8::MAX).cycle().take(400) {
+            // What is refused asks for as much.
+            let _ = stream.send_block(pattern(50_000, number), BlockOptions::default());
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let told = tokio::select! {
+        told = ours.next_overload() => told,
+        () = sending => None,
+    };
+    let told = told.expect("an overload within 20 s");
+    assert!(told.wanted > told.available, "{told:?}");
+    assert!(
+        told.available > Bandwidth::ZERO && told.available < carried.scaled(1.5),
+        "{told:?}"
+    );
+    // The other side sends nothing, and hears only of the end; so does one that asks later.
+    pair.client.close().await;
+    assert_eq!(theirs.next_overload().await, None);
+    while ours.next_overload().await.is_some() {}
+    assert_eq!(pair.ours.overloads().next_overload().await, None);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cut_path_loses_no_byte_and_comes_back() {
     let mut emulator = None;

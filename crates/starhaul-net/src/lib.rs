@@ -43,6 +43,7 @@ pub mod prober;
 mod realtime;
 #[cfg(feature = "record")]
 pub mod record;
+mod recv_buffer;
 mod routing;
 mod socket;
 mod stamped;
@@ -64,8 +65,9 @@ pub use monitor::{NetworkChange, NetworkMonitor, parse_news};
 pub use peer_names::{ParsePeerAddressError, PeerAddress};
 pub use poller::{Poller, Readiness, Waker};
 pub use realtime::{run_as_others, run_first, sharpen_timers};
+pub use recv_buffer::{Datagram, Lent, Message, RecvBuffer};
 pub use routing::{FoundRoute, InterfaceState, MAIN_TABLE, Prefix, Routing};
-pub use socket::{BindOptions, Datagram, Message, RecvBuffer, Transmit, UdpSocket, source_toward};
+pub use socket::{BindOptions, Transmit, UdpSocket, source_toward};
 pub use stamped::{Stamped, StampedBuffer, joins_datagrams};
 pub use tun::{AsyncTun, Tun};
 pub use wire_meter::WireMeter;

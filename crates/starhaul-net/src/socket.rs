@@ -2,19 +2,18 @@
 //! fail for errors of single datagrams.
 
 use std::{
-    io::{self, IoSliceMut},
+    io,
     net::{IpAddr, SocketAddr},
     os::fd::{AsFd, BorrowedFd},
     sync::atomic::{AtomicU64, Ordering},
-    time::Duration,
 };
 
-use noq_udp::{EcnCodepoint, RecvMeta, UdpSocketState};
+use noq_udp::EcnCodepoint;
 use rustix::io::Errno;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::{
-    Error,
+    Error, RecvBuffer,
     offload::{Fragments, Offload},
     stamped,
 };
@@ -60,36 +59,6 @@ pub struct Transmit<'a> {
     pub contents: &'a [u8],
     /// Bytes per payload; zero counts as one payload.
     pub segment_size: usize,
-}
-
-/// A received datagram.
-#[derive(Clone, Copy, Debug)]
-pub struct Datagram<'a> {
-    /// The source address.
-    pub remote: SocketAddr,
-    /// The destination address on this host.
-    pub local: Option<IpAddr>,
-    /// ECN bits of the IP header (RFC 3168).
-    pub ecn: u8,
-    /// The UDP payload.
-    pub payload: &'a [u8],
-}
-
-/// Datagrams of one sender that the kernel joined (GRO).
-#[derive(Clone, Copy, Debug)]
-pub struct Message<'a> {
-    /// Address of the sender.
-    pub remote: SocketAddr,
-    /// To which of this host's addresses, if the kernel says so.
-    pub local: Option<IpAddr>,
-    /// The ECN bits of their IP headers.
-    pub ecn: u8,
-    /// Bytes of each datagram but the last, which may be shorter; at least 1.
-    pub stride: usize,
-    /// Their payloads, one behind the other.
-    pub contents: &'a [u8],
-    /// When the kernel received it, by the wall clock, where the socket asks for that.
-    pub(crate) stamp: Option<Duration>,
 }
 
 /// A non-blocking UDP socket.
@@ -297,90 +266,6 @@ impl AsFd for UdpSocket {
     }
 }
 
-/// The buffer of [`UdpSocket::try_recv`]; one per thread is enough.
-pub struct RecvBuffer {
-    bytes: Box<[u8]>,
-    meta: [RecvMeta; CHUNKS],
-    received: usize,
-}
-
-impl RecvBuffer {
-    /// Creates an empty buffer of 512 KiB.
-    pub fn new() -> Self {
-        Self {
-            bytes: vec![0; CHUNKS * CHUNK_BYTES].into_boxed_slice(),
-            meta: [RecvMeta::default(); CHUNKS],
-            received: 0,
-        }
-    }
-
-    /// Receives available messages; returns their number.
-    pub(crate) fn fill(&mut self, state: &UdpSocketState, socket: &impl AsFd) -> io::Result<usize> {
-        self.received = 0;
-        let mut slices = self
-            .bytes
-            .chunks_exact_mut(CHUNK_BYTES)
-            .map(IoSliceMut::new);
-        let mut slices: [IoSliceMut<'_>; CHUNKS] =
-            std::array::from_fn(|_| slices.next().unwrap_or_else(|| IoSliceMut::new(&mut [])));
-        self.received = state.recv(socket.into(), &mut slices, &mut self.meta)?;
-        Ok(self.received)
-    }
-
-    /// Whether the last receive took as many messages as one call can: more may wait. Where it took fewer, none was left, or the next call
-    /// tells an error; [`Poller::wait`](crate::Poller::wait) says when there is something again.
-    pub fn is_full(&self) -> bool {
-        self.received == CHUNKS
-    }
-
-    /// The datagrams of the last receive, in order of arrival. Those from port 0 are left out: they are forged, as no
-    /// answer can be sent there (RFC 768).
-    pub fn datagrams(&self) -> impl Iterator<Item = Datagram<'_>> {
-        self.messages().flat_map(|message| {
-            let payloads = message.contents.chunks(message.stride);
-            payloads.map(move |payload| Datagram {
-                remote: message.remote,
-                local: message.local,
-                ecn: message.ecn,
-                payload,
-            })
-        })
-    }
-
-    /// The same datagrams as the kernel joined them.
-    pub fn messages(&self) -> impl Iterator<Item = Message<'_>> {
-        let chunks = self.bytes.chunks_exact(CHUNK_BYTES);
-        let messages = self.meta.iter().zip(chunks).take(self.received);
-        let messages = messages.filter(|(meta, _)| meta.addr.port() != 0);
-        messages.map(|(meta, chunk)| Message {
-            remote: meta.addr,
-            local: meta.dst_ip,
-            ecn: meta.ecn.map_or(0, |ecn| ecn as u8),
-            stamp: meta.timestamp,
-            stride: meta.stride.max(1),
-            contents: chunk.get(..meta.len).unwrap_or(chunk),
-        })
-    }
-}
-
-impl Default for RecvBuffer {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl std::fmt::Debug for RecvBuffer {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RecvBuffer")
-            .field("received", &self.received)
-            .finish_non_exhaustive()
-    }
-}
-
-/// Messages per receive call.
-const CHUNKS: usize = 8;
-/// The kernel joins up to 64 KiB of datagrams into one message (GRO).
-const CHUNK_BYTES: usize = 64 << 10;
 /// Largest payload of one send call: 65 535 less the IPv4 and UDP headers.
 const MAX_UDP_PAYLOAD: usize = 65_507;
 /// Greatest number of errors collected before the call returns.
@@ -459,8 +344,10 @@ fn is_address_gone(mut address: SocketAddr) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
-    use crate::Poller;
+    use crate::{Poller, recv_buffer::CHUNKS};
 
     fn bind(address: &str) -> UdpSocket {
         UdpSocket::bind(&BindOptions::new(address.parse().unwrap())).unwrap()

@@ -29,6 +29,10 @@ const FRAGMENTS: u32 = 500;
 /// Length of a block: 100 fragments.
 const BLOCK_BYTES: usize = 130_000;
 const ROUNDS: usize = 25;
+/// What a fragment may cost with [`GOAL_BLOCKS`] waiting and [`GOAL_PATHS`] paths, in ns.
+const GOAL_NS: f64 = 2_000.0;
+const GOAL_BLOCKS: usize = 10_000;
+const GOAL_PATHS: u32 = 8;
 
 fn main() {
     let mut criterion = Criterion::default()
@@ -76,10 +80,15 @@ fn print_ratios(paths: u32, batch: usize) {
         })
         .collect();
     for (at, queued) in QUEUED.into_iter().enumerate() {
+        let nanoseconds = 1e9 * median(rounds.iter().map(|costs| costs[at]));
+        let verdict = match (queued, paths) == (GOAL_BLOCKS, GOAL_PATHS) {
+            true if nanoseconds <= GOAL_NS => ", goal of 2000 ns met",
+            true => ", goal of 2000 ns missed",
+            false => "",
+        };
         println!(
-            "{}, {queued:6} blocks: {:7.0} ns, ratio {:.2}",
+            "{}, {queued:6} blocks: {nanoseconds:7.0} ns, ratio {:.2}{verdict}",
             name(paths, batch),
-            1e9 * median(rounds.iter().map(|costs| costs[at])),
             median(rounds.iter().map(|costs| costs[at] / costs[0])),
         );
     }

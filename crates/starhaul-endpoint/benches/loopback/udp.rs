@@ -54,13 +54,26 @@ pub(crate) fn print_losses() {
             }
         })
     };
+    // What the rule received of the application, and did not pass to the session: the rest was lost behind it.
+    let taken = || {
+        let status = gateways[0].report();
+        let rule = status.ingress.first().unwrap();
+        (rule.datagrams_in, rule.dropped.refused)
+    };
     for mbit in MBIT {
         let before = received.load(Ordering::Relaxed);
+        let (taken_before, refused_before) = taken();
         let sent = send(&source, mbit);
         thread::sleep(Duration::from_millis(1500));
         let arrived = received.load(Ordering::Relaxed) - before;
         let lost = 100.0 * (1.0 - arrived as f64 / sent as f64);
-        println!("UDP rule at {mbit:6.0} Mbit/s: {sent} datagrams, {lost:.2} % lost");
+        let (taken_now, refused_now) = taken();
+        let unread = sent.saturating_sub(taken_now - taken_before);
+        let refused = refused_now - refused_before;
+        let behind = (sent - unread).saturating_sub(refused + arrived);
+        println!(
+            "UDP rule at {mbit:6.0} Mbit/s: {sent} datagrams, {lost:.2} % lost: {unread} before the rule, {refused} in it, {behind} behind it"
+        );
     }
     over.store(true, Ordering::Relaxed);
     let _ = counting.join();

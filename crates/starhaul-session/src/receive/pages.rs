@@ -10,8 +10,10 @@ use bytes::{Bytes, BytesMut};
 /// Bytes of a page.
 const PAGE: usize = 4096;
 const WORDS: usize = PAGE / 64;
-/// What a page costs besides its bytes.
-const OVERHEAD_BYTES: usize = size_of::<Page>() + 64;
+/// A bit for each byte of a page.
+type Bits = [u64; WORDS];
+/// What a page costs besides its bytes, at most.
+const OVERHEAD_BYTES: usize = size_of::<Page>() + size_of::<Bits>() + 64;
 
 /// Pages in order of their numbers.
 #[derive(Debug, Default)]
@@ -28,9 +30,9 @@ struct Page {
     bytes: BytesMut,
     /// The first byte that was not handed on, within the page.
     start: usize,
-    /// A bit for each byte of the page, set once it has arrived.
-    present: [u64; WORDS],
-    /// How many of them were not handed on.
+    /// Which bytes of the page have arrived, while some of `bytes` have not: most arrive in order.
+    present: Option<Box<Bits>>,
+    /// How many that have arrived were not handed on.
     unread: usize,
     cost: usize,
 }
@@ -130,43 +132,57 @@ impl Page {
             cost: room + OVERHEAD_BYTES,
             bytes: BytesMut::with_capacity(room),
             start,
-            present: [0; WORDS],
+            present: None,
             unread: 0,
         }
     }
 
     fn store(&mut self, at: usize, bytes: &[u8]) {
-        let from = at - self.start;
+        let (from, known) = (at - self.start, self.bytes.len());
         let to = from + bytes.len();
-        if from == self.bytes.len() {
-            self.bytes.extend_from_slice(bytes);
-        } else {
-            self.bytes.resize(to.max(self.bytes.len()), 0);
-            if let Some(place) = self.bytes.get_mut(from..to) {
-                place.copy_from_slice(bytes);
+        if from <= known && self.present.is_none() {
+            let (again, new) = bytes.split_at(bytes.len().min(known - from));
+            if let Some(place) = self.bytes.get_mut(from..from + again.len()) {
+                place.copy_from_slice(again);
             }
+            self.bytes.extend_from_slice(new);
+            self.unread += new.len();
+            return;
         }
-        let end = at + bytes.len();
-        let words = self.present.iter_mut().enumerate();
-        for (word, present) in words.take(end.div_ceil(64)).skip(at / 64) {
-            let low = at.max(word * 64);
-            let high = end.min(word * 64 + 64);
-            let mask = (u64::MAX >> (64 - (high - low))) << (low % 64);
-            self.unread += (mask & !*present).count_ones() as usize;
-            *present |= mask;
+        self.bytes.resize(to.max(known), 0);
+        if let Some(place) = self.bytes.get_mut(from..to) {
+            place.copy_from_slice(bytes);
+        }
+        let start = self.start;
+        let present = self.present.get_or_insert_with(|| {
+            let mut present = Box::new([0; WORDS]);
+            set(&mut present, start, start + known);
+            present
+        });
+        self.unread += set(present, at, at + bytes.len());
+        if self.unread == self.bytes.len() {
+            self.present = None;
         }
     }
 
-    /// Whether the byte at `at` is there.
+    /// Whether the byte at `at`, which was not handed on, is there.
     fn has(&self, at: usize) -> bool {
-        let word = self.present.get(at / 64);
-        word.is_some_and(|word| word >> (at % 64) & 1 == 1)
+        match &self.present {
+            Some(present) => {
+                let word = present.get(at / 64);
+                word.is_some_and(|word| word >> (at % 64) & 1 == 1)
+            }
+            None => self.end() > at,
+        }
     }
 
-    /// How many bytes from `at` on are there without a gap.
+    /// How many bytes from `at` on, where the first is that was not handed on, are there without a gap.
     fn run(&self, at: usize) -> usize {
+        let Some(present) = &self.present else {
+            return self.end().saturating_sub(at);
+        };
         let mut end = at;
-        while let Some(word) = self.present.get(end / 64) {
+        while let Some(word) = present.get(end / 64) {
             let ones = (word >> (end % 64)).trailing_ones() as usize;
             end += ones;
             if ones == 0 || !end.is_multiple_of(64) {
@@ -175,6 +191,27 @@ impl Page {
         }
         end - at
     }
+
+    /// One past the last byte that has arrived, within the page.
+    fn end(&self) -> usize {
+        self.start + self.bytes.len()
+    }
+}
+
+/// Sets the bits from `from` to before `to`; returns how many were not set.
+fn set(present: &mut Bits, from: usize, to: usize) -> usize {
+    let mut new = 0;
+    let words = present.iter_mut().enumerate();
+    for (word, present) in words.take(to.div_ceil(64)).skip(from / 64) {
+        let low = from.max(word * 64);
+        let high = to.min(word * 64 + 64);
+        if low < high {
+            let mask = (u64::MAX >> (64 - (high - low))) << (low % 64);
+            new += (mask & !*present).count_ones() as usize;
+            *present |= mask;
+        }
+    }
+    new
 }
 
 /// The page of an offset, and the place in it.
@@ -204,6 +241,42 @@ mod tests {
         let bytes = pages.take(5000, usize::MAX).unwrap();
         assert_eq!((bytes.len(), bytes[99], bytes[100]), (101, 2, 3));
         assert_eq!(pages.held_bytes(), 0);
+    }
+
+    #[test]
+    fn a_page_knows_its_gaps_and_forgets_them_once_they_are_filled() {
+        let mut pages = Pages::new();
+        pages.store(0, 0, &[1; 100]);
+        assert_eq!(pages.take(0, 30).unwrap(), [1; 30][..]);
+        let page = |pages: &Pages| {
+            let page = pages.pages[0].as_ref().unwrap();
+            (page.unread, page.present.is_some())
+        };
+        assert_eq!(page(&pages), (70, false));
+        // Beyond two gaps, over the end of the second part, and once more.
+        pages.store(30, 200, &[3; 50]);
+        pages.store(30, 300, &[5; 10]);
+        pages.store(30, 240, &[3; 20]);
+        pages.store(30, 200, &[3; 60]);
+        assert_eq!(page(&pages), (140, true));
+        assert_eq!(pages.take(30, usize::MAX).unwrap(), [1; 70][..]);
+        assert_eq!(pages.take(100, usize::MAX), None);
+        assert!(!pages.is_ready(100));
+        pages.store(100, 100, &[2; 120]);
+        assert_eq!(page(&pages), (170, true));
+        assert!(pages.is_ready(100));
+        pages.store(100, 255, &[4; 45]);
+        assert_eq!(page(&pages), (210, false), "no gap is left");
+        // What comes again may overlap what is there and go on behind it.
+        pages.store(100, 305, &[6; 20]);
+        assert_eq!(page(&pages), (225, false));
+        let bytes = pages.take(100, usize::MAX).unwrap();
+        let runs: Vec<_> = bytes.chunk_by(|a, b| a == b).collect();
+        let runs: Vec<_> = runs.iter().map(|run| (run[0], run.len())).collect();
+        assert_eq!(runs, [(2, 120), (3, 35), (4, 45), (5, 5), (6, 20)]);
+        assert_eq!(pages.held_bytes(), 0);
+        pages.store(325, 325, &[7; 1]);
+        assert!(pages.is_ready(325));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 mod acks;
 mod blocks;
 mod calls;
+mod frames;
 mod input;
 mod ordered;
 mod output;

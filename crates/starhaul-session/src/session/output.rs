@@ -5,14 +5,16 @@ use std::time::{Duration, Instant};
 use bytes::BytesMut;
 use starhaul_paths::PathId;
 
-use super::Session;
+use super::{
+    Session,
+    frames::{item_of, note_frame},
+};
 use crate::{
     batch::{Batch, Budget, PathDatagram},
     control::{Control, MAX_DROPPED},
     facts::{Datagram, Fact, Purpose},
     item::{BlockKey, Item},
     paths::{LAST_RESORT, Path},
-    rules,
     scheduler::{Frame, Thrift, View},
     send::{
         self, Asked,
@@ -29,8 +31,6 @@ use crate::{
 pub(super) const ACK_PATIENCE: Duration = Duration::from_millis(2);
 /// The same before it takes one that is spared: a window that is full opens as often as the path's acknowledgements come.
 pub(super) const SPARED_ACK_PATIENCE: Duration = Duration::from_millis(100);
-/// Streams of one priority take turns, each for what the path carries in this time, or one stream frame.
-const STREAM_TURN: Duration = Duration::from_millis(1);
 
 impl Session {
     /// What should leave on `path` now, one datagram of it; see [`Session::poll_datagrams`].
@@ -305,7 +305,8 @@ impl Session {
             let data = std::iter::once(bytes.as_slice());
             StreamFrame::encode(stream, frame.start, frame.fin, data, header, out);
         })?;
-        self.note_frame(batch.path, sequence, stream, frame);
+        let (now, sent) = (self.clocks.now(), (batch.path, sequence));
+        note_frame(&mut self.observers, now, sent, stream, frame);
         Some(())
     }
 
@@ -457,218 +458,11 @@ impl Session {
         })
     }
 
-    fn note_frame(&mut self, path: PathId, sequence: u64, stream: StreamId, frame: NextFrame) {
-        self.observers.note(self.clocks.now(), || Fact::FrameSent {
-            stream,
-            start: frame.start,
-            end: frame.end,
-            datagram: Datagram { path, sequence },
-            is_retransmission: frame.is_retransmission(),
-        });
-    }
-
-    /// Adds frames of the first reliable stream, by priority and in turn, for which this path is a good choice.
-    fn add_bytes(&mut self, batch: &mut Batch<'_>, most: usize) -> bool {
-        // A path that carries no frame says nothing of whether a stream has any.
-        if self.frame_capacity(batch.path).is_none() {
-            return false;
-        }
-        let added = self.add_first_bytes(batch, most);
-        self.bytes_out.put_back_passed();
-        added
-    }
-
-    fn add_first_bytes(&mut self, batch: &mut Batch<'_>, most: usize) -> bool {
-        while let Some(ready) = self.bytes_out.take_first() {
-            let (priority, _, stream) = ready;
-            let first = self.next_frame(batch, stream);
-            let Some((frame, takes)) = first else {
-                if let Ok(pair) = self.pair(stream) {
-                    pair.turn = None;
-                }
-                continue;
-            };
-            if !takes {
-                if self.bytes_out.pass(ready) {
-                    continue;
-                }
-                return false;
-            }
-            self.bytes_out.on_share();
-            self.add_stream_frames(
-                batch,
-                stream,
-                frame,
-                most.min(self.turn(batch.path, priority)),
-            );
-            if self.pair(stream).is_ok() {
-                let turn = self.bytes_out.enqueue(priority, stream);
-                if let Ok(pair) = self.pair(stream) {
-                    pair.turn = Some(turn);
-                }
-            }
-            self.wake_writer(stream);
-            return true;
-        }
-        false
-    }
-
-    /// How many frames a stream may send before the next of its priority has its turn.
-    fn turn(&self, path: PathId, priority: u8) -> usize {
-        if !self.bytes_out.alternates(priority) {
-            return usize::MAX;
-        }
-        let path = self.paths.get(path);
-        let frames = path.map_or(1, |path| {
-            path.monitor.bandwidth().bytes_in(STREAM_TURN) / path.max_datagram().max(1) as u64
-        });
-        usize::try_from(frames).unwrap_or(usize::MAX).max(1)
-    }
-
-    /// The next frame of a stream, and whether it should leave on the path. Where another path is better for the lost bytes that the
-    /// reader waits for first, this one may still be good for the last of them, or for new ones: lost bytes that left over the soonest
-    /// path alone, however slow, would hold up the stream.
-    fn next_frame(&mut self, batch: &Batch<'_>, stream: StreamId) -> Option<(NextFrame, bool)> {
-        let capacity = self.frame_capacity(batch.path)?;
-        let bulk = self.bytes_out.is_blocked(stream);
-        let pair = self.streams.pair_mut(stream)?;
-        let bulk = bulk
-            || pair
-                .bulk_until
-                .is_some_and(|until| until > self.clocks.now());
-        let view = View::new(self.clocks.now(), &self.paths, batch.path, batch.overview);
-        let takes = |frame: NextFrame, backlog: u64| {
-            let wanted = Frame {
-                backlog,
-                bytes: frame.end - frame.start,
-                thrift: match frame.is_retransmission() && bulk {
-                    true => Thrift::Prompt,
-                    false => Thrift::Patient,
-                },
-            };
-            self.scheduler.takes_frame(&view, wanted)
-        };
-        let first = pair.send.first_lost(capacity);
-        if let Some(first) = first {
-            if takes(first, first.end - first.start) {
-                return Some((first, true));
-            }
-            let last = pair.send.last_lost(capacity);
-            let lost = pair.send.lost_bytes();
-            if let Some(last) = last.filter(|last| last.start > first.start)
-                && takes(last, lost)
-            {
-                return Some((last, true));
-            }
-        }
-        let lost = pair.send.lost_bytes();
-        let new = pair.send.new_frame(capacity).map(|frame| {
-            let backlog = if bulk {
-                u64::MAX
-            } else {
-                lost.saturating_add(pair.send.unsent())
-            };
-            (frame, takes(frame, backlog))
-        });
-        match (first, new) {
-            (Some(first), None | Some((_, false))) => Some((first, false)),
-            (_, new) => new,
-        }
-    }
-
-    fn add_stream_frames(
-        &mut self,
-        batch: &mut Batch<'_>,
-        stream: StreamId,
-        mut frame: NextFrame,
-        most: usize,
-    ) {
-        for _ in 0..most {
-            let bytes = frame.end - frame.start;
-            let arrives = rules::straggles(&self.view(batch), bytes);
-            if self.add_frame(batch, stream, frame).is_none() {
-                return;
-            }
-            if let Some(pair) = self.streams.pair_mut(stream) {
-                pair.send.on_sent(frame);
-                if let Some(arrives) = arrives {
-                    pair.send.on_straggling(frame, arrives);
-                    self.bytes_out.straggling.insert(stream);
-                }
-            }
-            if batch.is_full {
-                return;
-            }
-            match self.next_frame(batch, stream) {
-                Some((next, true)) => frame = next,
-                _ => return,
-            }
-        }
-    }
-
-    /// When nothing else wants the path: a frame that is under way on a slower path and would arrive sooner over this one, so
-    /// that a slow path never delays the end of a transfer.
-    fn add_straggler(&mut self, batch: &mut Batch<'_>) -> Option<()> {
-        if self.bytes_out.straggling.is_empty() {
-            return None;
-        }
-        let capacity = self.frame_capacity(batch.path)?;
-        let view = self.view(batch);
-        let this = view.this()?;
-        // A copy is not worth the price of a dearer path.
-        if view.cheaper_than(this) > 0 {
-            return None;
-        }
-        let arrives = this.predict_arrival(self.clocks.now(), 0, capacity);
-        let streams = &mut self.streams;
-        let mut found = None;
-        self.bytes_out.straggling.retain(|stream| {
-            let Some(pair) = streams.pair_mut(*stream) else {
-                return false;
-            };
-            if found.is_none() {
-                let frame = pair.send.next_straggler(arrives, capacity);
-                found = frame.map(|frame| (*stream, frame));
-            }
-            pair.send.has_stragglers()
-        });
-        let (stream, frame) = found?;
-        self.add_frame(batch, stream, frame)
-    }
-
-    /// Adds a frame of a reliable stream.
-    fn add_frame(
-        &mut self,
-        batch: &mut Batch<'_>,
-        stream: StreamId,
-        frame: NextFrame,
-    ) -> Option<()> {
-        let (id, now) = (batch.path, self.clocks.now());
-        let entry = self.streams.get(stream)?;
-        let (pair, priority) = (entry.pair()?, entry.config.priority);
-        let NextFrame {
-            start, end, fin, ..
-        } = frame;
-        let bytes = STREAM_FRAME_HEADER_BYTES + usize::try_from(end - start).ok()?;
-        let path = self.paths.get_mut(id)?;
-        let sequence = path.monitor.next_sequence();
-        let header = self.clocks.header(sequence);
-        let slices = pair.send.slices(start, end);
-        let payload = self.slab.write(bytes, |out| {
-            StreamFrame::encode(stream, start, fin, slices, header, out);
-        });
-        path.sent_by_class.add(Some(priority), payload.len() as u64);
-        batch.push(path.send(now, payload, item_of(stream, frame), batch.budget));
-        self.note_frame(id, sequence, stream, frame);
-        self.after_use(id);
-        Some(())
-    }
-
-    fn view(&self, batch: &Batch<'_>) -> View<'_> {
+    pub(super) fn view(&self, batch: &Batch<'_>) -> View<'_> {
         View::new(self.clocks.now(), &self.paths, batch.path, batch.overview)
     }
 
-    fn frame_capacity(&self, path: PathId) -> Option<u64> {
+    pub(super) fn frame_capacity(&self, path: PathId) -> Option<u64> {
         let capacity = self
             .paths
             .get(path)?
@@ -702,7 +496,7 @@ impl Session {
     }
 
     /// Data left on a path.
-    fn after_use(&mut self, id: PathId) {
+    pub(super) fn after_use(&mut self, id: PathId) {
         let (now, keepalive) = (self.clocks.now(), self.config.keepalive);
         let Some(path) = self.paths.get_mut(id) else {
             return;
@@ -751,15 +545,3 @@ impl Session {
 
 /// More than the headers of any datagram, or all of an acknowledgement, usually have.
 const MAX_HEADERS: usize = 512;
-
-const fn item_of(stream: StreamId, frame: NextFrame) -> Item {
-    let NextFrame {
-        start, end, fin, ..
-    } = frame;
-    Item::Frame {
-        stream,
-        start,
-        end,
-        fin,
-    }
-}
