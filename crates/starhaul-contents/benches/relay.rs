@@ -26,6 +26,8 @@ const BYTES: usize = 200_000_000;
 /// As a full data packet of LEOTP.
 const DATAGRAM: usize = 1472;
 const ROUNDS: usize = 5;
+/// What a relay is to forward for each second of processor time, in Gbit.
+const LEAST_GBIT: f64 = 1.0;
 const LOCAL: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
 
 /// What one round found, in Gbit/s of payload.
@@ -66,6 +68,10 @@ fn main() {
     let ours = row("relay", &relays);
     let ceiling = row("raw UDP", &raws);
     println!("relay / raw UDP: {:.2}", ours / ceiling);
+    assert!(
+        ours >= LEAST_GBIT,
+        "goal missed: {ours:.2} Gbit per second of processor time, at least {LEAST_GBIT}"
+    );
 }
 
 fn processor_time() -> Duration {

@@ -4,7 +4,10 @@
 //! lives now can know: hellos of former lives change nothing. The keys follow from the two lives, so that both ends have the
 //! same keys as soon as each has accepted the other, whichever hellos were lost.
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
 
 use rand_chacha::{ChaCha20Rng, rand_core::RngCore as _};
 
@@ -21,6 +24,8 @@ const LONGEST: Duration = Duration::from_secs(2);
 pub(super) const ANSWERS: Duration = Duration::from_millis(5);
 /// And those that ask whether a neighbour that is heard has begun a new life, since a packet came that may as well be forged.
 const DOUBTS: Duration = Duration::from_secs(1);
+/// Challenges that wait for their echo at most; of more, the oldest are not echoed, and a neighbour that lives sends its own again.
+const MOST_UNANSWERED: usize = 8;
 /// Former lives that are remembered: as many programs with one key are told from one that begins anew, and one more.
 const FORMER: usize = 2;
 
@@ -32,8 +37,11 @@ pub(crate) struct Handshake {
     life: Life,
     /// A neighbour that echoes it lives; drawn anew when it has served.
     challenge: Challenge,
-    /// The challenge of the neighbour's last hello.
+    /// The challenge that was echoed last.
     heard: Challenge,
+    /// Those of hellos that came since and are not echoed yet, each once and in turn: one that was recorded and comes again and again takes the answer from no
+    /// neighbour that lives.
+    unanswered: VecDeque<Challenge>,
     wait: Duration,
     next: Option<Instant>,
     sent: Option<Instant>,
@@ -90,6 +98,7 @@ impl Handshake {
             life,
             challenge,
             heard: Challenge::default(),
+            unanswered: VecDeque::new(),
             wait: FIRST,
             next: Some(now),
             sent: None,
@@ -144,6 +153,12 @@ impl Handshake {
             self.next = Some(now + self.wait);
             self.wait = (self.wait * 2).min(LONGEST);
         }
+        if let Some(challenge) = self.unanswered.pop_front() {
+            self.heard = challenge;
+        }
+        if !self.unanswered.is_empty() {
+            self.send_after(now, ANSWERS);
+        }
         let mut hello = Hello {
             life: self.life,
             peer: accepted.map_or(Life::default(), |session| session.peer),
@@ -166,6 +181,20 @@ impl Handshake {
         }
     }
 
+    /// Notes a challenge to echo, before all others if its sender is known to live.
+    fn hear(&mut self, challenge: Challenge, is_alive: bool) {
+        if is_alive {
+            self.unanswered.retain(|other| *other != challenge);
+            self.unanswered.truncate(MOST_UNANSWERED - 1);
+            self.unanswered.push_front(challenge);
+        } else if !self.unanswered.contains(&challenge) {
+            if self.unanswered.len() >= MOST_UNANSWERED {
+                self.unanswered.pop_front();
+            }
+            self.unanswered.push_back(challenge);
+        }
+    }
+
     /// Takes a hello; `accepted` are the keys in use.
     pub(crate) fn handle(
         &mut self,
@@ -183,11 +212,12 @@ impl Handshake {
         if is_accepted && knows_this {
             return Heard::Agreed;
         }
-        self.heard = hello.challenge;
+        let is_alive = !is_accepted && hello.echo == self.challenge;
+        self.hear(hello.challenge, is_alive);
         if !knows_this {
             self.prompt(now);
         }
-        if is_accepted || hello.echo != self.challenge {
+        if !is_alive {
             self.prompt(now);
             return Heard::Unproven;
         }
@@ -331,6 +361,37 @@ mod tests {
                 let session = b.session.as_ref().unwrap();
                 assert_eq!(session.peer, a.handshake.life, "round {round}");
                 assert!(!session.is_shared, "round {round}");
+            }
+        }
+    }
+
+    /// Each hello had the next one echo its own challenge, so that one that was recorded, sent again whenever the neighbour's had come, kept a new life from being
+    /// known for as long as that lasted.
+    #[test]
+    fn recorded_hellos_keep_no_new_life_waiting() {
+        let (start, ms) = (Instant::now(), Duration::from_millis(1));
+        for recorded in [1, 3, 6] {
+            let mut b = End::new(start, 1);
+            let former = (10..10 + recorded).map(|seed| End::new(start, seed));
+            let hellos: Vec<Hello> = former.map(|mut it| it.poll(start).unwrap()).collect();
+            let mut a = End::new(start, 2);
+            // Under way to either, with the time of arrival.
+            let (mut to_a, mut to_b) = (VecDeque::new(), VecDeque::new());
+            let mut millis = 0;
+            while !agree(&a, &b) {
+                let now = start + ms * millis;
+                if let Some((_, hello)) = to_a.pop_front_if(|(at, _)| *at <= now) {
+                    a.handle(now, &hello);
+                }
+                if let Some((_, hello)) = to_b.pop_front_if(|(at, _)| *at <= now) {
+                    b.handle(now, &hello);
+                }
+                let turn = usize::try_from(millis).unwrap() % hellos.len();
+                b.handle(now, &hellos[turn]);
+                to_b.extend(a.poll(now).map(|hello| (now + ms * 10, hello)));
+                to_a.extend(b.poll(now).map(|hello| (now + ms * 10, hello)));
+                millis += 1;
+                assert!(millis < 100, "{recorded} recorded hellos");
             }
         }
     }

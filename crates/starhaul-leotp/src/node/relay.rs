@@ -448,13 +448,9 @@ impl Node {
             let all = leaving.of(*id, || hop.queue.leaving(now));
             let [equal, share] = hop.queue.share(now, *handle, hop.takes(), &all);
             let leaves = said.map_or(share, |said| share.min(said));
-            // What leaves while this program waits for a processor must be there.
-            let wait = self
-                .waits
-                .longest()
-                .min(hop.longest_made_up())
-                .as_secs_f64();
-            let wanted = few.max(leaves * least_wait.max(wait));
+            // What leaves while this program waits for a processor must be there, beside what makes up for losses of the hop before.
+            let wait = self.waits.longest().min(hop.longest_made_up());
+            let wanted = few.max(leaves * least_wait) + leaves * wait.as_secs_f64();
             let excess = wanted - f64::from(u32::try_from(backlog).unwrap_or(u32::MAX));
             // Where many share a slow link, each leaves at less than the least rate: a backlog must become shorter even so.
             let least = least.min(equal.min(leaves) / 2.0);

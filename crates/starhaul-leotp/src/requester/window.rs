@@ -71,12 +71,17 @@ impl Window {
             Some(_) => PRODUCTS_MEASURING,
             None => PRODUCTS,
         };
+        // While a transfer becomes faster, the present round has brought more than any whole one did.
+        let came = match self.measuring {
+            Some(_) => 0.0,
+            None => self.bytes,
+        };
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
             reason = "bytes, rounded down"
         )]
-        let product = (products * self.rate() * base) as u64;
+        let product = (products * (self.rate() * base).max(came)) as u64;
         let least = match (self.rates, self.measuring) {
             ([.., 0.0], _) => FIRST_SEGMENTS,
             // More would wait for each other.
@@ -229,6 +234,26 @@ mod tests {
                 self.window.add_bytes(self.now, 1000);
                 self.arrived += 1;
             }
+        }
+    }
+
+    /// A round counted only when it was over, so that the window doubled in every second round trip, and a transfer took five of them to fill
+    /// a path of three first windows.
+    #[test]
+    fn the_window_doubles_in_each_round_trip_until_the_path_is_full() {
+        let base = Duration::from_millis(100);
+        let mut path = Path::new(base);
+        path.run(base);
+        let mut round = || {
+            path.run(base);
+            (path.arrived, path.most)
+        };
+        let rounds = [round(), round(), round(), round()];
+        let least = [63, 126, 198, 198];
+        for ((arrived, most), least) in rounds.into_iter().zip(least) {
+            assert!(arrived >= least, "{rounds:?} of 200 in a round trip");
+            // And no more waits than later.
+            assert!(most <= 402, "{rounds:?} of 200 in a round trip");
         }
     }
 

@@ -55,6 +55,29 @@ fn wait(now: Instant, node: &mut Node, number: u64) -> f64 {
     f64::from(u32::try_from(length + SEAL_BYTES).unwrap())
 }
 
+/// A segment that makes up for a loss of the hop before and one that leaves while the program waits for a processor were the same one: a hop
+/// behind a program that is late ran dry with each loss.
+#[test]
+fn what_a_late_program_needs_waits_beside_what_makes_up_for_losses() {
+    const KBIT: u64 = 20_000;
+    let now = Instant::now();
+    let (round, late) = (Duration::from_millis(20), Duration::from_millis(2));
+    let mut node = relay(now, KBIT);
+    let told = |node: &Node| {
+        let relayed = &node.relayed[&C];
+        node.backpressure(now, relayed, round, &mut LeavingTo::default())
+            .unwrap()
+    };
+    let punctual = told(&node);
+    node.waits.saw(now, late);
+    let more = (told(&node) - punctual) * round.as_secs_f64();
+    let expected = bytes_per_second(KBIT) * late.as_secs_f64();
+    assert!(
+        (more - expected).abs() < 1.0,
+        "{more}, not {expected} bytes"
+    );
+}
+
 #[test]
 fn more_comes_than_leaves_while_too_little_waits_and_less_while_too_much_does() {
     let now = Instant::now();

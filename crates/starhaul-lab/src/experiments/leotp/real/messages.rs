@@ -3,12 +3,11 @@
 
 use std::{ffi::OsString, net::SocketAddr};
 
-use starhaul_link::{Delay, LinkSpec};
-use starhaul_plot::Column;
+use starhaul_plot::{Bound, Column, Goal};
 use starhaul_replay::{Chain, Program, ReplayLink};
 
 use super::{
-    Hops, System,
+    Hops, LEOTP, System,
     folder::{Folder, INGRESS},
     own::{address, relays},
 };
@@ -76,6 +75,15 @@ pub(super) fn columns() -> Vec<Column<Row>> {
     ]
 }
 
+/// What messages over LEOTP are to reach, in each run.
+pub(super) fn goals(chain: &Hops, rows: &[Row]) -> Vec<Goal> {
+    let ours = rows.iter().filter(|row| row.system == LEOTP);
+    let slowest = ours.map(|row| row.answered.p99_ms).fold(f64::NAN, f64::max);
+    let bound = chain.message_bound_ms();
+    let goal = |bound| Goal::new(LEOTP, "latency_p99_ms", slowest, Bound::AtMost(bound));
+    bound.map(goal).into_iter().collect()
+}
+
 impl Hops {
     /// Links that lose packets in both directions.
     fn lossy_links(&self, seed: u64) -> Vec<ReplayLink> {
@@ -95,17 +103,7 @@ impl Hops {
     /// The round trip of the path and two more of a hop: what an answer takes if a packet is lost on the way there and another on the way
     /// back, and each is sent again one round trip of the hop later.
     fn message_bound_ms(&self) -> Option<f64> {
-        let LinkSpec {
-            delay: Delay::Constant(delay),
-            ..
-        } = self.forward
-        else {
-            return None;
-        };
-        let trips = u32::try_from(self.count)
-            .unwrap_or(u32::MAX)
-            .saturating_add(2);
-        Some((delay * 2 * trips).as_secs_f64() * 1e3)
+        Some(self.round_trip(2)?.as_secs_f64() * 1e3)
     }
 }
 
@@ -179,15 +177,40 @@ fn echo(bench: &Bench, end: &str) -> Vec<OsString> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn the_bound_is_the_path_and_two_hops() {
-        let hops = |link: &str| Hops {
+    fn hops(link: &str) -> Hops {
+        Hops {
             count: 4,
             text: link.to_owned(),
             forward: link.parse().unwrap(),
             rate: starhaul_units::Bandwidth::from_mbit(20),
             seconds: 1,
+        }
+    }
+
+    #[test]
+    fn each_run_is_to_be_within_the_bound() {
+        let chain = hops("rate=20mbit,delay=10ms,loss=1%");
+        let row = |p99_ms| {
+            let answered = Answered {
+                messages: 100,
+                p50_ms: 80.0,
+                p99_ms,
+                greatest_ms: 500.0,
+            };
+            Row::new(&chain, &System::Leotp { restart: false }, 1, answered)
         };
+        let met = |rows: &[Row]| {
+            let goals = goals(&chain, rows);
+            assert_eq!(goals.len(), 1);
+            goals.iter().all(Goal::is_met)
+        };
+        assert!(met(&[row(108.0), row(120.0)]));
+        assert!(!met(&[row(108.0), row(120.1)]));
+        assert!(!met(&[]), "nothing was measured");
+    }
+
+    #[test]
+    fn the_bound_is_the_path_and_two_hops() {
         let bound = hops("rate=20mbit,delay=10ms,loss=1%").message_bound_ms();
         assert_eq!(bound, Some(120.0));
         let both = hops("rate=20mbit,delay=10ms,loss=1%").lossy_links(3);

@@ -9,8 +9,8 @@ mod transfers;
 
 use std::time::{Duration, Instant};
 
-use starhaul_link::{LinkSpec, Loss, Rate};
-use starhaul_plot::Table;
+use starhaul_link::{Delay, LinkSpec, Loss, Rate};
+use starhaul_plot::{Goal, Table};
 use starhaul_replay::ReplayLink;
 use starhaul_units::Bandwidth;
 
@@ -18,6 +18,7 @@ use crate::{
     Error,
     kit::{
         self, Context, Found, Progress,
+        judged::Judged,
         parallel::span,
         repeats::{Runs, plural},
         report::{Results, Rows},
@@ -59,6 +60,11 @@ pub(super) struct Options {
     /// With --real: the length of a run [default: 30, with --quick 5]
     #[arg(long, value_name = "N", requires = "real", value_parser = clap::value_parser!(u32).range(2..=3600))]
     seconds: Option<u32>,
+    /// With --real: compare with the goals, and end with exit code 1 if one is missed. Transfers: in the median 95 % of the ceiling, and no
+    /// interruption by a relay that is killed and started again of more than two round trips of the path and 100 ms. Messages: 99 % within the
+    /// round trip of the path and two more of a hop
+    #[arg(long, requires = "real")]
+    check: bool,
 }
 
 /// The runs as asked for, before they begin.
@@ -68,8 +74,13 @@ pub(super) struct RealPlan {
     systems: Vec<System>,
     runs: u32,
     seed: u64,
+    /// Whether the results are compared with goals.
+    checks: bool,
     skipped: Vec<String>,
 }
+
+/// The name of LEOTP in tables.
+const LEOTP: &str = "leotp";
 
 /// What goes over the chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,12 +156,21 @@ impl Hops {
     fn time(&self) -> Duration {
         Duration::from_secs(self.seconds.into())
     }
+
+    /// The round trip over this many more hops than the path has, without the time of a queue or program, if it is the same all the time.
+    fn round_trip(&self, more: usize) -> Option<Duration> {
+        let Delay::Constant(delay) = self.forward.delay else {
+            return None;
+        };
+        let hops = u32::try_from(self.count.saturating_add(more)).ok()?;
+        delay.checked_mul(2)?.checked_mul(hops)
+    }
 }
 
 impl System {
     fn name(&self) -> String {
         match self {
-            Self::Leotp { .. } => "leotp".to_owned(),
+            Self::Leotp { .. } => LEOTP.to_owned(),
             Self::Kernel(kernel) => kernel.name(),
         }
     }
@@ -165,6 +185,11 @@ impl System {
 
 impl RealPlan {
     pub(super) fn new(options: &Options, quick: bool, runs: u32, seed: u64) -> Result<Self, Error> {
+        if options.check && quick {
+            return Err(Error::Settings(
+                "--check: the goals are for runs of 30 s, of which the start is a small part: leave out --quick".to_owned(),
+            ));
+        }
         let (what, restarts) = match options.messages {
             true => (What::Messages, [false].as_slice()),
             false => (What::Transfers, [false, true].as_slice()),
@@ -182,12 +207,20 @@ impl RealPlan {
                 Some(why) => skipped.push(why),
             }
         }
+        let chain = Hops::new(options, quick)?;
+        if options.check && chain.round_trip(0).is_none() {
+            let text = &chain.text;
+            return Err(Error::Settings(format!(
+                "--link {text}: what is late follows from a constant delay, with which --check compares: write delay=10ms"
+            )));
+        }
         Ok(Self {
             what,
-            chain: Hops::new(options, quick)?,
+            chain,
             systems,
             runs,
             seed,
+            checks: options.check,
             skipped,
         })
     }
@@ -224,12 +257,12 @@ impl RealPlan {
         Ok(notes)
     }
 
-    /// The table of what this plan measures, and what there is to say beside it.
+    /// The table of what this plan measures, the goals beside it, and what there is to say.
     fn table(
         &self,
         bench: &Bench,
         progress: &mut dyn FnMut(Progress),
-    ) -> Result<(Table, Vec<String>), Error> {
+    ) -> Result<(Table, Vec<Goal>, Vec<String>), Error> {
         match self.what {
             What::Transfers => {
                 let mut rows = Vec::new();
@@ -240,7 +273,8 @@ impl RealPlan {
                     },
                     progress,
                 )?;
-                Ok((Table::of(&transfers::columns(), &rows), notes))
+                let goals = transfers::goals(&self.chain, &rows);
+                Ok((Table::of(&transfers::columns(), &rows), goals, notes))
             }
             What::Messages => {
                 let mut rows = Vec::new();
@@ -251,7 +285,8 @@ impl RealPlan {
                     },
                     progress,
                 )?;
-                Ok((Table::of(&messages::columns(), &rows), notes))
+                let goals = messages::goals(&self.chain, &rows);
+                Ok((Table::of(&messages::columns(), &rows), goals, notes))
             }
         }
     }
@@ -282,13 +317,13 @@ impl kit::Plan for RealPlan {
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Box<dyn Found>, Error> {
         let bench = (context.bench)()?;
-        let (table, notes) = self.table(&bench, progress)?;
+        let (table, goals, notes) = self.table(&bench, progress)?;
         let (title, what, part) = match self.what {
             What::Transfers => ("Hop by hop in real time", transfers::WHAT, transfers::PART),
             What::Messages => ("Messages hop by hop", messages::WHAT, messages::PART),
         };
         let (part, stands_for, shows) = part;
-        Ok(Box::new(Results {
+        let results = Results {
             experiment: "leotp",
             title,
             what,
@@ -303,7 +338,9 @@ impl kit::Plan for RealPlan {
                 table,
                 plots: Vec::new(),
             }],
-        }))
+        };
+        let goals = self.checks.then_some(goals);
+        Ok(Box::new(Judged { results, goals }))
     }
 }
 
@@ -330,6 +367,17 @@ mod tests {
             let said = error.unwrap().to_string();
             assert!(said.contains("--link"), "{said}");
         }
+    }
+
+    #[test]
+    fn goals_are_for_whole_runs_over_links_of_one_delay() {
+        assert!(RealPlan::new(&options(&["--check"]), false, 1, 1).is_ok_and(|plan| plan.checks));
+        assert!(RealPlan::new(&options(&[]), true, 1, 1).is_ok_and(|plan| !plan.checks));
+        let quick = RealPlan::new(&options(&["--check"]), true, 1, 1).err();
+        assert!(quick.unwrap().to_string().contains("--quick"));
+        let plan = RealPlan::new(&options(&["--check", "--hops", "4"]), false, 1, 1).unwrap();
+        let trips = [0, 2].map(|more| plan.chain.round_trip(more).unwrap());
+        assert_eq!(trips, [80, 120].map(Duration::from_millis));
     }
 
     #[test]

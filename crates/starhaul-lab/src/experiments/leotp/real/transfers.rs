@@ -1,10 +1,13 @@
 //! Bulk transfers along the chain.
 
-use starhaul_plot::Column;
+use std::time::Duration;
 
-use super::{Figures, Hops, System, kernel, own};
+use starhaul_plot::{Bound, Column, Goal};
+
+use super::{Figures, Hops, LEOTP, System, kernel, own};
 use crate::{
     Error,
+    kit::statistics::median,
     realtime::{Bench, Measured},
     worlds::chain::LEOTP_PAYLOAD_SHARE,
 };
@@ -18,6 +21,12 @@ pub(super) const PART: (&str, &str, &str) = (
 pub(super) const WHAT: &str = "Transfers over emulated links between network namespaces. LEOTP runs as processes: a server, a relay in each node on \
      the way, and a requester; TCP passes the same links from end to end. Goodput is payload in order, as the receiving \
      program counts it; the ceiling is what full packets without a loss would carry.";
+
+/// Payload in order is to be this share of the ceiling, start included.
+const LEAST_SHARE: f64 = 0.95;
+/// An interruption by a relay that is killed and started again may last so many round trips of the path, and what neighbours need to find it.
+const INTERRUPTED_ROUNDS: u32 = 2;
+const FOUND: Duration = Duration::from_millis(100);
 
 /// One run of a system.
 pub(super) struct Row {
@@ -43,6 +52,28 @@ impl Row {
             ceiling_share: figures.goodput_mbps / ceiling,
         }
     }
+}
+
+/// What LEOTP is to reach: its share of the ceiling in the median of the runs, and the longest interruption in each.
+pub(super) fn goals(chain: &Hops, rows: &[Row]) -> Vec<Goal> {
+    let ours = |restarts: u64| {
+        rows.iter()
+            .filter(move |row| row.system == LEOTP && row.restarts == restarts)
+    };
+    let share = match ours(0).count() {
+        // Nothing was measured.
+        0 => f64::NAN,
+        _ => median(ours(0).map(|row| row.ceiling_share)),
+    };
+    let pauses = ours(1).filter_map(|row| row.figures.longest_pause_ms);
+    let pause = pauses.fold(f64::NAN, f64::max);
+    let whole = Goal::new(LEOTP, "ceiling_share", share, Bound::AtLeast(LEAST_SHARE));
+    let killed = chain.round_trip(0).map(|round_trip| {
+        let bound = (round_trip * INTERRUPTED_ROUNDS + FOUND).as_secs_f64() * 1e3;
+        let row = format!("{LEOTP}, a relay killed and started again");
+        Goal::new(&row, "longest_pause_ms", pause, Bound::AtMost(bound))
+    });
+    std::iter::once(whole).chain(killed).collect()
 }
 
 /// The share of the link's rate that is payload, while it carries full packets that arrive at the first try.
@@ -89,4 +120,58 @@ pub(super) fn columns() -> Vec<Column<Row>> {
         })
         .median(),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::systems::kernel::Kernel;
+
+    const LINK: &str = "rate=20mbit,delay=10ms,loss=1%,queue=200p";
+
+    fn chain() -> Hops {
+        Hops {
+            count: 5,
+            text: LINK.to_owned(),
+            forward: LINK.parse().unwrap(),
+            rate: starhaul_units::Bandwidth::from_mbit(20),
+            seconds: 30,
+        }
+    }
+
+    fn row(system: &System, share: f64, pause_ms: f64) -> Row {
+        let chain = chain();
+        let figures = Figures {
+            goodput_mbps: share * chain.rate.mbit() * payload_share(system),
+            longest_pause_ms: Some(pause_ms),
+        };
+        Row::new(&chain, system, 1, figures)
+    }
+
+    fn met(rows: &[Row]) -> Vec<bool> {
+        goals(&chain(), rows).iter().map(Goal::is_met).collect()
+    }
+
+    /// Two round trips of 100 ms and 100 ms more.
+    #[test]
+    fn the_median_of_whole_runs_and_each_interruption_count() {
+        let whole = |share| row(&System::Leotp { restart: false }, share, 1000.0);
+        let killed = |pause_ms| row(&System::Leotp { restart: true }, 0.5, pause_ms);
+        let kernel = || row(&System::Kernel(Kernel("cubic".to_owned())), 0.1, 1000.0);
+        let rows = [
+            whole(0.9),
+            whole(0.951),
+            whole(0.96),
+            killed(300.0),
+            kernel(),
+        ];
+        assert_eq!(met(&rows), [true, true]);
+        let rows = [whole(0.9), whole(0.949), whole(0.96), killed(300.0)];
+        assert_eq!(met(&rows), [false, true]);
+        let rows = [whole(0.96), killed(90.0), killed(300.1)];
+        assert_eq!(met(&rows), [true, false]);
+        // What was not measured is not reached.
+        assert_eq!(met(&[whole(0.96)]), [true, false]);
+        assert_eq!(met(&[]), [false, false]);
+    }
 }
