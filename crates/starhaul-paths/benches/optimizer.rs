@@ -5,13 +5,20 @@
     reason = "a measurement that goes wrong should stop at once"
 )]
 
-use std::{hint::black_box, time::Duration};
+use std::{
+    hint::black_box,
+    time::{Duration, Instant},
+};
 
 use criterion::Criterion;
 use starhaul_paths::optimizer::{
     CodeSize, Demand, OfferedPath, Problem, Protection, optimize, plan_quickly,
 };
 use starhaul_units::Bandwidth;
+
+/// What a plan for eight paths may take, by the linear program and quickly.
+const GOALS: [Duration; 2] = [Duration::from_millis(1), Duration::from_micros(20)];
+const ROUNDS: usize = 201;
 
 fn main() {
     let mut criterion = Criterion::default()
@@ -49,7 +56,33 @@ fn main() {
             bencher.iter(|| plan_quickly(black_box(&problem)).unwrap());
         });
         group.finish();
+        if count == 8 {
+            let took = [
+                median(|| drop(optimize(black_box(&problem)).unwrap())),
+                median(|| drop(plan_quickly(black_box(&problem)).unwrap())),
+            ];
+            for ((by, took), goal) in ["linear program", "quick plan"]
+                .into_iter()
+                .zip(took)
+                .zip(GOALS)
+            {
+                let verdict = if took <= goal { "met" } else { "missed" };
+                println!("{name}, {by}: {took:.1?}, goal of {goal:?} {verdict}");
+            }
+        }
     }
+}
+
+/// The median time of a plan.
+fn median(plan: impl Fn()) -> Duration {
+    let time = |_| {
+        let began = Instant::now();
+        plan();
+        began.elapsed()
+    };
+    let mut times: Vec<Duration> = (0..ROUNDS).map(time).collect();
+    times.sort_unstable();
+    times[ROUNDS / 2]
 }
 
 /// Paths that all differ, the fast ones dear, the slow ones lossy.

@@ -19,12 +19,14 @@
 //! ```
 
 mod chart;
+mod goals;
 mod page;
 mod sheet;
 mod table;
 mod tiles;
 
 pub use chart::{Chart, HEIGHT, Scale, WIDTH};
+pub use goals::{Bound, Goal};
 pub use page::{card, figures, keys, made_by, page, picture};
 pub use sheet::{LINE_WIDTH, Panel, Sheet};
 pub use table::{Column, Table, Value};

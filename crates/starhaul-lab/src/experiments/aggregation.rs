@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use starhaul_plot::Column;
+use starhaul_plot::{Bound, Column};
 use starhaul_quic::MOST_PACKET_BYTES;
 use starhaul_sim::MTU_BYTES;
 use starhaul_units::Bandwidth;
 
 use crate::{
     Error,
-    kit::{Part, Records, Study},
+    kit::{Part, Records, Study, Target},
     workload::bulk::Bulk,
     worlds::{
         pipe::Pipe,
@@ -58,13 +58,32 @@ pub fn study() -> Study {
         "A reliable stream that is always full, in virtual time with the whole stack: what the receiving application reads per second, from \
          15 s to 35 s after the beginning. The ceiling is what packets of 1500 bytes carry of the stream at the rates of the links, less those that are lost.",
     )
-    .part(Part::with_unlike_sessions(
-        ("rows", "", "goodput over all paths and over each alone"),
-        columns,
-        (setups, AggregationSetup::rates_mbit),
-        |setup: &AggregationSetup, records| Ok(vec![setup.run(records)?]),
-    ))
+    .part(
+        Part::with_unlike_sessions(
+            ("rows", "", "goodput over all paths and over each alone"),
+            columns,
+            (setups, AggregationSetup::rates_mbit),
+            |setup: &AggregationSetup, records| Ok(vec![setup.run(records)?]),
+        )
+        .target(OF_BEST)
+        .target(OF_ALL_ALONE),
+    )
 }
+
+/// One more path never makes it slower.
+const OF_BEST: Target = Target {
+    of: &["first", "second", "third"],
+    by: "together_mbps",
+    figure: "of_best",
+    bound: |_, _| Some(Bound::AtLeast(0.97)),
+};
+
+/// All together carry what each carries alone.
+const OF_ALL_ALONE: Target = Target {
+    figure: "of_all_alone",
+    bound: |_, _| Some(Bound::AtLeast(0.95)),
+    ..OF_BEST
+};
 
 /// A stream over each of some paths and over all.
 #[derive(Clone, Debug)]

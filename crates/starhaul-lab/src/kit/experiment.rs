@@ -80,8 +80,8 @@ pub trait Found {
     /// None in practice.
     fn json(&self) -> Result<String, Error>;
 
-    /// What went wrong, as notes tell: the results that are there stand.
-    fn failure(&self) -> Option<&'static str> {
+    /// What went wrong, as notes tell, or which goals are missed: the results that are there stand.
+    fn failure(&self) -> Option<String> {
         None
     }
 

@@ -2,18 +2,21 @@
 
 pub(crate) mod columns;
 pub(crate) mod experiment;
+pub(crate) mod judged;
 pub(crate) mod parallel;
 pub(crate) mod records;
 pub(crate) mod repeats;
 pub(crate) mod report;
 pub(crate) mod statistics;
 pub(crate) mod study;
+pub(crate) mod target;
 
 pub use experiment::{About, Context, Experiment, Found, Plan};
 pub use parallel::Progress;
 pub use records::Records;
 pub use report::Plot;
 pub use study::{Part, Study};
+pub use target::{Figures, Target};
 
 /// CSS of every experiment's page.
 pub(crate) const STYLE: &str = include_str!("style.css");

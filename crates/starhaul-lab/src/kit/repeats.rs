@@ -101,9 +101,10 @@ impl<M: Clone> Runs<M> {
 }
 
 /// What went wrong if a note among these tells of a flow that failed.
-pub(crate) fn failure(notes: &[String]) -> Option<&'static str> {
+pub(crate) fn failure(notes: &[String]) -> Option<String> {
     let has_failed = notes.iter().any(|note| note.starts_with(FAILED));
-    has_failed.then_some("a flow failed, as told beside the results; those of the others stand")
+    let what = "a flow failed, as told beside the results; those of the others stand";
+    has_failed.then(|| what.to_owned())
 }
 
 /// So many runs, for people.

@@ -126,6 +126,22 @@ impl Plot {
     }
 }
 
+impl Results {
+    /// What `results.json` holds.
+    pub(crate) fn object(&self) -> Map<String, serde_json::Value> {
+        let mut object = Map::new();
+        object.insert("experiment".to_owned(), self.experiment.into());
+        object.insert("command".to_owned(), self.command.as_str().into());
+        object.insert("seed".to_owned(), self.seed.into());
+        object.insert("skipped".to_owned(), self.notes.clone().into());
+        for rows in &self.rows {
+            let key = if self.has_parts { rows.part } else { "rows" };
+            object.insert(key.to_owned(), rows.table.json());
+        }
+        object
+    }
+}
+
 impl Found for Results {
     fn table(&self) -> String {
         let part = |rows: &Rows| format!("{}\n{}", rows.heading(), rows.table.summed_up().text());
@@ -136,21 +152,12 @@ impl Found for Results {
         text
     }
 
-    fn failure(&self) -> Option<&'static str> {
+    fn failure(&self) -> Option<String> {
         failure(&self.notes)
     }
 
     fn json(&self) -> Result<String, Error> {
-        let mut object = Map::new();
-        object.insert("experiment".to_owned(), self.experiment.into());
-        object.insert("command".to_owned(), self.command.as_str().into());
-        object.insert("seed".to_owned(), self.seed.into());
-        object.insert("skipped".to_owned(), self.notes.clone().into());
-        for rows in &self.rows {
-            let key = if self.has_parts { rows.part } else { "rows" };
-            object.insert(key.to_owned(), rows.table.json());
-        }
-        to_json(&object)
+        to_json(&self.object())
     }
 
     fn files(&self) -> Vec<(String, String)> {

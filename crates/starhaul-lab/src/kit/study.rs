@@ -9,9 +9,11 @@ use starhaul_endpoint::QlogFolder;
 use starhaul_plot::{Column, Table};
 
 use super::{
-    About, Context, Experiment, Found, Plan, Plot, Progress, Records,
+    About, Context, Experiment, Found, Plan, Plot, Progress, Records, Target,
+    judged::Judged,
     parallel::{cores, in_threads, span},
     report::{Results, Rows, titled},
+    target,
 };
 use crate::Error;
 
@@ -34,6 +36,7 @@ pub struct Part {
     shows: &'static str,
     columns: Table,
     plots: Vec<Plot>,
+    targets: Vec<Target>,
     /// Names of the systems that its runs compare.
     systems: &'static [&'static str],
     /// Its runs have sessions, of which records can be left.
@@ -173,6 +176,7 @@ impl Part {
             shows,
             columns: Table::of(&columns(), &[]),
             plots: Vec::new(),
+            targets: Vec::new(),
             systems: &[],
             jobs: Box::new(move |quick, seed, _| {
                 setups(quick, seed).into_iter().map(job).collect()
@@ -247,6 +251,13 @@ impl Part {
         self.plots.push(plot);
         self
     }
+
+    /// With what `--check` holds its rows to.
+    #[must_use]
+    pub fn target(mut self, target: Target) -> Self {
+        self.targets.push(target);
+        self
+    }
 }
 
 impl Experiment for Study {
@@ -275,6 +286,14 @@ impl Experiment for Study {
                     .value_name("DIR")
                     .value_parser(value_parser!(PathBuf))
                     .help("Write a qlog of each session and path there, at most 1 GiB"),
+            );
+        }
+        if self.parts.iter().any(|part| !part.targets.is_empty()) {
+            command = command.arg(
+                Arg::new("check")
+                    .long("check")
+                    .action(ArgAction::SetTrue)
+                    .help("Compare the figures of all runs together with their goals, and end with exit code 1 if one is missed"),
             );
         }
         let systems = self.systems();
@@ -332,6 +351,7 @@ impl Experiment for Study {
         };
         let records = records(options)?;
         let mut rows = Vec::new();
+        let mut targets = Vec::new();
         let mut jobs: Vec<(usize, Job)> = Vec::new();
         for part in &self.parts {
             if !only.is_empty() && !only.iter().any(|name| *name == part.name) {
@@ -351,6 +371,7 @@ impl Experiment for Study {
             if number == 0 {
                 continue;
             }
+            targets.extend(part.targets.iter().map(|target| (rows.len(), *target)));
             rows.push(Rows {
                 part: part.name,
                 stands_for: part.stands_for,
@@ -382,10 +403,17 @@ impl Experiment for Study {
         };
         Ok(Box::new(StudyPlan {
             results,
+            targets: is_checked(options).then_some(targets),
             jobs,
             tried: OnceLock::new(),
         }))
     }
+}
+
+/// Whether figures are to be compared with their goals.
+pub(crate) fn is_checked(options: &ArgMatches) -> bool {
+    let asked = options.try_get_one("check").ok().flatten();
+    asked.copied().unwrap_or_default()
 }
 
 /// The folder for records that was asked for.
@@ -419,6 +447,8 @@ fn threads(is_real: bool) -> usize {
 struct StudyPlan {
     /// Results without rows.
     results: Results,
+    /// What the rows are held to if they are to be judged, each with the number of its part.
+    targets: Option<Vec<(usize, Target)>>,
     /// Each with the number of its part.
     jobs: Vec<(usize, Job)>,
     /// The runs that were made to learn how long the others take, with their numbers. They count.
@@ -552,7 +582,13 @@ impl Plan for StudyPlan {
             format!("failed: a run of {part} with seed {seed}, which does not count: {why}")
         });
         results.notes.extend(notes);
-        Ok(Box::new(results))
+        let goals = self.targets.as_ref().map(|targets| {
+            target::goals(targets.iter().map(|(part, target)| {
+                let rows = &results.rows[*part];
+                (rows.part, target, &rows.table)
+            }))
+        });
+        Ok(Box::new(Judged { results, goals }))
     }
 }
 
@@ -564,6 +600,8 @@ mod tests {
         sync::atomic::{AtomicUsize, Ordering},
         time::Duration,
     };
+
+    use starhaul_plot::Bound;
 
     use super::*;
 
@@ -583,6 +621,37 @@ mod tests {
             bench: &|| Err(Error::Failed("it needs no links".into())),
         };
         study.plan(&options, 7).unwrap().run(&context, &mut |_| {})
+    }
+
+    #[test]
+    fn goals_are_judged_only_if_asked_for() {
+        const AT_MOST_8: Target = Target {
+            of: &[],
+            by: "seed",
+            figure: "figure",
+            bound: |_, _| Some(Bound::AtMost(8.0)),
+        };
+        let columns = || -> Vec<Column<u64>> {
+            let seed = |key| Column::count(key, key, |seed: &u64| (*seed).into());
+            vec![seed("seed"), seed("figure").median()]
+        };
+        let run = |seed: &u64, _: &Records| Ok(vec![*seed]);
+        let part = Part::with_sessions("part", "", "", columns, |_, seed| vec![seed], run);
+        let study = Study::new("study", "", "", "", "").part(part.target(AT_MOST_8));
+        let failure = |arguments: &[&str]| {
+            let all = ["study", "--runs", "3"].iter().chain(arguments);
+            let options = study.command().get_matches_from(all);
+            let context = Context {
+                command: "study",
+                bench: &|| Err(Error::Failed("it needs no links".into())),
+            };
+            let found = study.plan(&options, 7).unwrap().run(&context, &mut |_| {});
+            found.unwrap().failure()
+        };
+        assert_eq!(failure(&[]), None);
+        let missed = failure(&["--check"]).unwrap();
+        assert!(missed.starts_with("goals missed, 1 of 3: "), "{missed}");
+        assert!(missed.contains("seed 9: figure 9.000"), "{missed}");
     }
 
     fn lost(seed: &u64) -> Error {

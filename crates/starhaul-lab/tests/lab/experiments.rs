@@ -7,6 +7,8 @@
 )]
 
 mod aggregation;
+mod dmtp;
+mod hard;
 mod mpdtp;
 
 use std::{
@@ -15,23 +17,14 @@ use std::{
     time::Duration,
 };
 
-use starhaul_demo::{
-    baseline::Controller,
-    load::{Class, Classes},
-    score::ClassScore,
-};
+use starhaul_demo::load::Class;
 use starhaul_lab::{
-    experiments::{
-        cut::{self, CutResult, CutSetup, Traffic},
-        dmtp::{BLOCKS_PER_STEP, DmtpSetup, LOSS_STEPS, MODES, Step, StepResult, needed_bytes},
-        hard::{HardSetup, System},
-    },
+    experiments::cut::{self, CutResult, CutSetup, Traffic},
     kit::Records,
     workload::bulk::Bulk,
     worlds::{pipe::Pipe, stack::World},
 };
 use starhaul_plot::Table;
-use starhaul_session::{Mode, SchedulerChoice};
 
 fn seeds(few: u64) -> impl Iterator<Item = u64> {
     let count = std::env::var("STARHAUL_SEEDS").map_or(few, |text| {
@@ -39,160 +32,6 @@ fn seeds(few: u64) -> impl Iterator<Item = u64> {
         count.unwrap_or_else(|| panic!("STARHAUL_SEEDS is a number of seeds: {text:?}"))
     });
     1..=count
-}
-
-/// DMTP fig. 7: with both protections nothing is late up to 10 % loss.
-#[test]
-fn dmtp_blocks_on_time_by_loss_and_mode() {
-    println!("blocks on time of {BLOCKS_PER_STEP} per step, by loss of the cheap path in %");
-    println!(
-        "{:<16} seed {}",
-        "mode",
-        LOSS_STEPS
-            .map(|loss| format!("{:>7}", loss * 100.0))
-            .concat()
-    );
-    for mode in MODES {
-        let mut totals = LOSS_STEPS.map(|_| StepResult::default());
-        for seed in seeds(1) {
-            let setup = DmtpSetup {
-                scheduler: SchedulerChoice::Rules,
-                mode,
-                both_paths: true,
-                seed,
-            };
-            let steps = setup.run(&Records::default()).unwrap();
-            let row: String = steps
-                .iter()
-                .map(|step| format!("{:>7}", step.on_time))
-                .collect();
-            println!("{:<16} {seed:>4} {row}", mode.name());
-            for ((total, step), loss) in totals.iter_mut().zip(&steps).zip(LOSS_STEPS) {
-                total.sent += step.sent;
-                total.on_time += step.on_time;
-                let all = matches!(mode, Mode::Retransmit | Mode::FecRetransmit);
-                assert!(
-                    !all || step.on_time == step.sent,
-                    "{mode:?}, seed {seed}, loss {loss}: {step:?}"
-                );
-                // Each lost fragment is sent once more, and few that only came late; of few losses a few more are no surprise. Where that is in time,
-                // there is no redundancy beside it.
-                let extra = step.extra_share().unwrap();
-                let most = 1.25 * loss + 0.005;
-                assert!(
-                    !all || extra <= most,
-                    "{mode:?}, seed {seed}, loss {loss}: {extra} extra"
-                );
-            }
-        }
-        for (total, loss) in totals.iter().zip(LOSS_STEPS).filter(|_| mode == Mode::None) {
-            assert!(as_unprotected(total, loss), "loss {loss}: {total:?}");
-        }
-    }
-}
-
-/// DMTP §V: with the optimizer nothing is late either, and the dear path carries at most 1.15 × the data that the linear program puts there.
-#[test]
-fn dmtp_by_the_optimizer_needs_little_of_the_dear_path() {
-    let (mut carried, mut needed) = (0.0, 0.0);
-    for seed in seeds(2) {
-        let setup = DmtpSetup {
-            mode: Mode::FecRetransmit,
-            scheduler: SchedulerChoice::Optimizer,
-            both_paths: true,
-            seed,
-        };
-        let steps = setup.run(&Records::default()).unwrap();
-        for (step, loss) in steps.iter().zip(LOSS_STEPS) {
-            assert_eq!(
-                step.on_time, step.sent,
-                "seed {seed}, loss {loss}: {step:?}"
-            );
-            let extra = step.extra_share().unwrap();
-            assert!(
-                extra <= 1.25 * loss + 0.003,
-                "seed {seed}, loss {loss}: {extra} extra"
-            );
-            let bytes = f64::from(u32::try_from(step.dear_datagram_bytes).unwrap());
-            println!(
-                "seed {seed}, loss {loss}: {bytes} B, needed {:.0} B",
-                needed_bytes(loss)
-            );
-            carried += bytes;
-            needed += needed_bytes(loss);
-        }
-    }
-    let ratio = carried / needed;
-    println!("all steps: {ratio:.3} of what is needed");
-    assert!(ratio <= 1.15, "{ratio}");
-}
-
-/// Losses in a row: 99.9 % are in time, and not much more is sent than was lost.
-#[test]
-fn dmtp_by_the_optimizer_survives_losses_in_a_row() {
-    hardly_any_is_late(SchedulerChoice::Optimizer, &in_a_row(), |loss| {
-        // A step of 5 s has few bursts, and may have twice as many as its mean.
-        2.5 * loss + 0.03
-    });
-}
-
-/// The rules code what would be too late to be sent again, which after a burst may be a whole block.
-#[test]
-fn dmtp_by_rules_survives_losses_in_a_row() {
-    hardly_any_is_late(SchedulerChoice::Rules, &in_a_row(), |loss| 3.0 * loss + 0.1);
-}
-
-/// Twice as much as in the paper is lost: what leaves beside the data is still what was lost and little more. Acknowledgements are lost as often, and
-/// what they name seems to be lost, too.
-#[test]
-fn dmtp_by_rules_at_twice_the_greatest_loss() {
-    let steps = [0.1, 0.2].map(|loss| Step { loss, burst: 1.0 });
-    hardly_any_is_late(SchedulerChoice::Rules, &steps, |loss| 1.25 * loss + 0.03);
-}
-
-fn in_a_row() -> Vec<Step> {
-    let losses = [0.01, 0.02, 0.05, 0.1];
-    let steps = [5.0, 20.0].map(|burst| losses.map(|loss| Step { loss, burst }));
-    steps.concat()
-}
-
-/// 99.9 % of the blocks are in time, and no more leaves beside the data than this share at each loss.
-fn hardly_any_is_late(scheduler: SchedulerChoice, steps: &[Step], most_extra: impl Fn(f64) -> f64) {
-    let (mut sent, mut late) = (0, 0);
-    for seed in seeds(2) {
-        let setup = DmtpSetup {
-            mode: Mode::FecRetransmit,
-            scheduler,
-            both_paths: true,
-            seed,
-        };
-        let results = setup
-            .run_steps(steps, BLOCKS_PER_STEP, &Records::default())
-            .unwrap();
-        for (step, result) in steps.iter().zip(&results) {
-            let extra = result.extra_share().unwrap();
-            println!(
-                "seed {seed}, {step:?}: {} late, {extra:.3} extra",
-                result.sent - result.on_time
-            );
-            sent += result.sent;
-            late += result.sent - result.on_time;
-            assert!(
-                extra <= most_extra(step.loss),
-                "seed {seed}, {step:?}: {extra} extra"
-            );
-        }
-    }
-    assert!(late * 1_000 <= sent, "{late} of {sent} late");
-}
-
-/// A block is whole when all its 20 fragments came. Four standard deviations either way.
-fn as_unprotected(step: &StepResult, loss: f64) -> bool {
-    let sent = f64::from(step.sent);
-    let share = (1.0 - loss).powi(20);
-    let spread = 4.0 * (sent * share * (1.0 - share)).sqrt();
-    // Of few expected losses one or two more are no surprise.
-    (f64::from(step.on_time) - sent * share).abs() <= spread + 1.0
 }
 
 /// The session comes up over whichever path is there, and works before the other one joins.
@@ -295,38 +134,4 @@ fn check_cut(setup: &CutSetup) -> ((CutSetup, CutResult), Vec<String>) {
         check(score.on_time == score.sent, class.name());
     }
     ((*setup, result), failures)
-}
-
-/// Over a link that pauses and changes all that fits in time, as the oracle shows; ours loses little of it, and tells each loss.
-#[test]
-fn over_hard_links_little_is_late_and_every_late_block_is_named() {
-    let run = |system| {
-        let setup = HardSetup {
-            system,
-            link: 1,
-            seed: 1,
-        };
-        setup.run(&Records::default()).unwrap()
-    };
-    let failed = |classes: &Classes<ClassScore>| {
-        Class::ALL.map(|class| {
-            let score = classes.of(class);
-            score.sent - score.on_time
-        })
-    };
-    assert_eq!(failed(&run(System::Oracle).classes), [0; 3]);
-    let theirs = run(System::MpQuic(Controller::NewReno)).classes;
-    let ours = run(System::Starhaul(SchedulerChoice::Optimizer));
-    let [named, missed] = [
-        Class::ALL.map(|class| ours.lost.iter().filter(|lost| lost.class == class).count() as u64),
-        failed(&ours.classes),
-    ];
-    println!("ours {missed:?}, multipath QUIC {:?}", failed(&theirs));
-    assert_eq!(named, missed, "{:?} {:?}", ours.lost, ours.classes);
-    for class in Class::ALL {
-        let [ours, theirs] = [&ours.classes, &theirs].map(|classes| classes.of(class));
-        assert!(ours.on_time_share() >= 0.998, "{class:?}: {ours:?}");
-        assert!(ours.on_time >= theirs.on_time, "{class:?}: {theirs:?}");
-    }
-    assert!(ours.download.is_some_and(|rate| rate.mbit() > 5.0));
 }

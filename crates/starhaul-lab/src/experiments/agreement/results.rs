@@ -253,7 +253,7 @@ impl Found for Results {
         text + &self.judged().text()
     }
 
-    fn failure(&self) -> Option<&'static str> {
+    fn failure(&self) -> Option<String> {
         failure(&self.skipped)
     }
 

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     Error,
-    kit::{About, Experiment, Plan},
+    kit::{About, Experiment, Plan, study::is_checked},
 };
 
 /// The experiment by its name.
@@ -38,7 +38,8 @@ impl Experiment for Dmtp {
         }
         let is_given = options.value_source("runs") == Some(ValueSource::CommandLine);
         let runs = options.get_one("runs").copied().filter(|_| is_given);
-        let plan = RealPlan::new(&real, options.get_flag("quick"), runs, seed)?;
+        let mut plan = RealPlan::new(&real, options.get_flag("quick"), runs, seed)?;
+        plan.is_checked = is_checked(options);
         Ok(Box::new(plan))
     }
 }

@@ -2,6 +2,7 @@
 //! cheap one loses more and more.
 
 mod command;
+mod goals;
 mod model;
 mod real;
 mod rival;
@@ -15,10 +16,9 @@ use starhaul_plot::Column;
 use starhaul_session::{Mode, SchedulerChoice};
 use starhaul_units::Bandwidth;
 
-use self::model::least_extra_share;
 pub use self::{
     command::Dmtp,
-    model::needed_bytes,
+    model::{least_extra_share, needed_bytes},
     run::{DmtpSetup, StepResult},
 };
 use crate::{
@@ -115,6 +115,7 @@ fn study() -> Study {
             let steps = by_loss(quick);
             own(quick, seed, &MODES, &steps).chain(rivals(seed, &steps)).collect()
         })
+        .target(goals::LATE)
         .plot(on_time.clone()),
     )
     .part(
@@ -136,6 +137,7 @@ fn study() -> Study {
         part("overhead", "DMTP fig. 9", "redundancy and retransmissions beside the data, and the least that a model needs", columns, |quick, seed| {
             own(quick, seed, &MODES[1..], &by_loss(quick)).collect()
         })
+        .target(goals::EXTRA)
         .plot(plot("Extra bytes", ("extra_bytes_share", "% of the data"))),
     )
     .part(
@@ -144,6 +146,7 @@ fn study() -> Study {
             let steps: Vec<_> = steps.filter(|step| !quick || step.loss == 0.05).collect();
             own(quick, seed, &MODES[1..], &steps).collect()
         })
+        .target(goals::LATE_IN_A_ROW)
         .plot(with_bursts),
     )
     .part(
@@ -323,6 +326,9 @@ fn columns() -> Vec<Column<Row>> {
     let count = |key, name, of: fn(&StepResult) -> u64| {
         Column::count(key, name, move |row: &Row| of(&row.result).into()).median()
     };
+    let total = |key, name, of: fn(&StepResult) -> u32| {
+        Column::count(key, name, move |row: &Row| of(&row.result).into()).total()
+    };
     let latency = |key, name, share: f64| {
         Column::number(key, name, "ms", 1, move |row: &Row| {
             let found = &row.result.latencies_ms;
@@ -339,6 +345,8 @@ fn columns() -> Vec<Column<Row>> {
         Column::share("loss", "loss", 2, |row: &Row| row.step.loss.into()),
         count("sent", "sent", |result| result.sent.into()),
         count("on_time", "on time", |result| result.on_time.into()),
+        total("blocks", "blocks", |result| result.sent),
+        total("late", "late", |result| result.sent - result.on_time),
         Column::share("on_time_share", "on time", 1, |row: &Row| {
             (f64::from(row.result.on_time) / f64::from(row.result.sent.max(1))).into()
         })

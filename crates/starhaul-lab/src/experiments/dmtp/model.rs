@@ -17,7 +17,7 @@ const MISSING: f64 = 0.001;
 ///
 /// A retransmission of what the cheap path loses fits the deadline once, and only over a path that loses nothing is once enough: it
 /// costs the lost share. Redundancy alone must be enough for the worst of a thousand blocks.
-pub(super) fn least_extra_share(setup: DmtpSetup, step: Step) -> Option<f64> {
+pub fn least_extra_share(setup: DmtpSetup, step: Step) -> Option<f64> {
     let p = step.loss;
     match setup.mode {
         Mode::None => (p == 0.0).then_some(0.0),

@@ -186,7 +186,7 @@ impl LostBlock {
 
     /// The decision that lost it: what left last of what did not arrive in time, and when it was expected over each path. Of a block that was
     /// cancelled it is none of its own, whatever had left of it.
-    pub(super) fn lost_by(&self) -> String {
+    pub fn lost_by(&self) -> String {
         match (self.outcome, self.departures.decision()) {
             (Outcome::Cancelled { .. }, _) => "what it depends on had failed".to_owned(),
             (_, Some(decision)) => decision,

@@ -13,7 +13,7 @@ use crate::{
 };
 
 impl Found for Results {
-    fn failure(&self) -> Option<&'static str> {
+    fn failure(&self) -> Option<String> {
         failure(&self.skipped)
     }
 

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     Error,
-    kit::{About, Experiment, Plan},
+    kit::{About, Experiment, Plan, study::is_checked},
 };
 
 /// The experiment by its name.
@@ -35,6 +35,11 @@ impl Experiment for Mpdtp {
             .map_err(|error| Error::Settings(error.to_string()))?;
         if !real.real {
             return study().plan(options, seed);
+        }
+        if is_checked(options) {
+            return Err(Error::Settings(
+                "--check has goals for runs in virtual time: leave out --real".into(),
+            ));
         }
         let only = options.get_many::<String>("only").into_iter().flatten();
         let only: Vec<&str> = only.map(String::as_str).collect();
@@ -74,6 +79,8 @@ mod tests {
             let found = described(&[&own[..], more].concat()).unwrap();
             assert!(found.starts_with(said), "{more:?}: {found}");
         }
+        let error = described(&["--real", "--check"]).unwrap_err();
+        assert!(error.to_string().contains("leave out --real"), "{error}");
         let error = described(&["--real", "--systems", "rist"]).unwrap_err();
         assert!(error.to_string().contains("one latency for all"), "{error}");
     }

@@ -16,7 +16,7 @@ use starhaul_demo::{
     score::ClassScore,
 };
 use starhaul_link::QueueLimit;
-use starhaul_plot::Column;
+use starhaul_plot::{Bound, Column};
 
 pub use self::{
     command::Mpdtp,
@@ -24,7 +24,7 @@ pub use self::{
 };
 use crate::{
     Error,
-    kit::{Part, Plot, Records, Study},
+    kit::{Figures, Part, Plot, Records, Study, Target},
     worlds::stack::mpquic_name,
 };
 
@@ -88,7 +88,21 @@ fn study() -> Study {
 }
 
 fn part((name, stands_for, shows): Names, setups: fn(bool, u64) -> Vec<Setup>) -> Part {
-    Part::with_sessions(name, stands_for, shows, columns, setups, rows)
+    Part::with_sessions(name, stands_for, shows, columns, setups, rows).target(OF_ORACLE)
+}
+
+/// What ours has of the QoE of a scheduler that knows the future, at every point.
+const OF_ORACLE: Target = Target {
+    of: &["system", "queue", "loss"],
+    by: "bandwidth",
+    figure: "of_oracle",
+    bound: of_oracle,
+};
+
+fn of_oracle(name: &str, _: Figures<'_>) -> Option<Bound> {
+    let ours = [PathController::Dedicated, PathController::Bbr];
+    let is_of = |control: &PathController| name.starts_with(System::Starhaul(*control).name());
+    ours.iter().any(is_of).then_some(Bound::AtLeast(0.97))
 }
 
 /// QoE over the bandwidth.
@@ -182,6 +196,15 @@ fn rows(setup: &Setup, records: &Records) -> Result<Vec<Row>, Error> {
     Ok(vec![(*setup, scores?, setup.0.oracle()?.qoe())])
 }
 
+/// Of the blocks of all classes.
+#[expect(clippy::cast_precision_loss, reason = "blocks of some seconds")]
+fn on_time_share(scores: &Classes<ClassScore>) -> f64 {
+    let all = Class::ALL.map(|class| scores.of(class));
+    let sent: u64 = all.iter().map(|score| score.sent).sum();
+    let on_time: u64 = all.iter().map(|score| score.on_time).sum();
+    on_time as f64 / sent.max(1) as f64
+}
+
 fn columns() -> Vec<Column<Row>> {
     let share = |key, name, class| {
         Column::share(key, name, 1, move |row: &Row| {
@@ -208,6 +231,10 @@ fn columns() -> Vec<Column<Row>> {
         Column::number("qoe", "QoE", "", 0, |row: &Row| row.1.qoe().into()).median(),
         Column::number("ideal", "ideal", "", 0, |((setup, ..), ..): &Row| {
             setup.ideal().into()
+        })
+        .median(),
+        Column::share("on_time_share", "on time", 1, |row: &Row| {
+            on_time_share(&row.1).into()
         })
         .median(),
         Column::number(

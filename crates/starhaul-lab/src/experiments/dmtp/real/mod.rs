@@ -8,17 +8,21 @@ use std::time::Duration;
 use starhaul_plot::{Column, Table};
 
 use self::run::Figures;
-use super::{BLOCKS_PER_STEP, INTERVAL, LOSS_STEPS, by_loss_plot};
+use super::{BLOCKS_PER_STEP, INTERVAL, LOSS_STEPS, by_loss_plot, goals::IN_REAL_TIME};
 use crate::{
     Error,
     kit::{
         self, Context, Found, Progress,
+        judged::Judged,
         report::{Results, Rows},
         statistics::percentile,
+        target,
     },
     systems::blocks::comparison::{Comparison, Repeats, Run, chosen},
 };
 
+/// The name of the table.
+const PART: &str = "real";
 const RUNS: u32 = 3;
 const QUICK_LOSSES: [f64; 2] = [0.0, 0.1];
 /// Time for a system to start, to warm up and to end, about.
@@ -46,6 +50,8 @@ pub(super) struct Options {
 pub(super) struct RealPlan {
     comparison: Comparison,
     losses: Vec<f64>,
+    /// Whether the figures are compared with their goals.
+    pub(super) is_checked: bool,
 }
 
 /// One step of a run of a system.
@@ -77,6 +83,7 @@ impl RealPlan {
         Ok(Self {
             comparison: Comparison::new(chosen(&options.systems, &[])?, 1, repeats)?,
             losses,
+            is_checked: false,
         })
     }
 
@@ -159,7 +166,10 @@ impl kit::Plan for RealPlan {
                 })?;
         let rows: Vec<Row> = runs.into_iter().flat_map(|run| self.rows(run)).collect();
         let table = Table::of(&Self::columns(), &rows);
-        Ok(Box::new(Results {
+        let goals = self
+            .is_checked
+            .then(|| target::goals([(PART, &IN_REAL_TIME, &table)]));
+        let results = Results {
             experiment: "dmtp",
             title: "Blocks with a deadline over a lossy path, in real time",
             what: "Blocks of 24 kB each 20 ms, due within 200 ms, over two emulated links of 15 Mbit/s and 60 ms one way between network namespaces. \
@@ -171,13 +181,14 @@ impl kit::Plan for RealPlan {
             notes,
             has_parts: true,
             rows: vec![Rows {
-                part: "real",
+                part: PART,
                 stands_for: "DMTP fig. 7",
                 shows: "both paths in real time, by loss of the cheap one",
                 table,
                 plots: vec![by_loss_plot(&["system"])],
             }],
-        }))
+        };
+        Ok(Box::new(Judged { results, goals }))
     }
 }
 
