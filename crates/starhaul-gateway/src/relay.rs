@@ -160,7 +160,7 @@ pub(crate) async fn relay(
                     let sent = tokio::select! {
                         biased;
                         sent = send(&mut writer, data, &activity) => sent,
-                        error = torn(from_application.as_ref(), &mut is_gone) => return Err(error),
+                        error = torn(from_application.as_ref(), &mut is_gone, &is_ended) => return Err(error),
                     };
                     if let Err(error) = sent {
                         return Err(refused(error).await);
@@ -181,11 +181,13 @@ pub(crate) async fn relay(
         // Nothing else notices an application that vanishes while the far side is silent.
         if !is_gone {
             tokio::select! {
+                // First: behind both ends a reset is `ECONNRESET`, and breaks nothing off.
+                biased;
+                _ = is_ended.wait_for(|ended| *ended) => return Ok(()),
                 error = broken(from_application.as_ref()) => match closed_behind_its_end(&error) {
                     true => {}
                     false => return Err(error),
                 },
-                _ = is_ended.wait_for(|ended| *ended) => return Ok(()),
             }
         }
         let ended = is_ended.wait_for(|ended| *ended);
@@ -248,26 +250,41 @@ pub(crate) async fn broken(tcp: &TcpStream) -> io::Error {
     loop {
         match tcp.ready(Interest::ERROR).await {
             Err(error) => return error,
-            Ok(_) => match tcp.take_error() {
-                Ok(None) => {
-                    // Ready for another reason: that is forgotten, so that the next wait is one.
-                    let none = || Err::<(), _>(io::ErrorKind::WouldBlock.into());
-                    _ = tcp.try_io(Interest::ERROR, none);
+            Ok(_) => {
+                if let Some(error) = error_of(tcp) {
+                    return error;
                 }
-                Ok(Some(error)) | Err(error) => return error,
-            },
+            }
         }
     }
 }
 
-/// As [`broken`], but of a connection that was closed behind its end only `is_gone` tells: what came before goes on.
-async fn torn(tcp: &TcpStream, is_gone: &mut bool) -> io::Error {
-    if !*is_gone {
-        let error = broken(tcp).await;
-        if !closed_behind_its_end(&error) {
-            return error;
+/// The error of a connection that was ready for one; if it has none, that is forgotten, so that the next wait is one.
+fn error_of(tcp: &TcpStream) -> Option<io::Error> {
+    match tcp.take_error() {
+        Ok(None) => {
+            let none = || Err::<(), _>(io::ErrorKind::WouldBlock.into());
+            _ = tcp.try_io(Interest::ERROR, none);
+            None
         }
-        *is_gone = true;
+        Ok(Some(error)) | Err(error) => Some(error),
+    }
+}
+
+/// As [`broken`], but of a connection that was closed behind its end only `is_gone` tells: what came before goes on. Once the application
+/// was sent the other direction's end, a reset looks the same before and behind its own end: then only reading tells what it was.
+async fn torn(tcp: &TcpStream, is_gone: &mut bool, is_ended: &watch::Receiver<bool>) -> io::Error {
+    while !*is_gone && !*is_ended.borrow() {
+        match tcp.ready(Interest::ERROR).await {
+            Err(error) => return error,
+            // Asked for, an error is forgotten, and reading would take it for the end.
+            Ok(_) if *is_ended.borrow() => {}
+            Ok(_) => match error_of(tcp) {
+                None => {}
+                Some(error) if closed_behind_its_end(&error) => *is_gone = true,
+                Some(error) => return error,
+            },
+        }
     }
     std::future::pending().await
 }

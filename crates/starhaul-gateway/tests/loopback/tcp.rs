@@ -6,6 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use socket2::SockRef;
 use starhaul_gateway::Resolver;
 use starhaul_quic::Identity;
 use tokio::{
@@ -117,9 +118,45 @@ fn what_was_sent_before_the_end_arrives_though_the_connection_is_gone() {
             far.write_all(answer).await.unwrap();
             let received = ask(far, b"").await;
             assert!(received == data, "{} bytes", received.len());
+            // Otherwise the next connection is taken for this one.
+            until(|| !has_open_streams(&pair)).await;
         }
-        until(|| !has_open_streams(&pair)).await;
         pair.end().await;
+    });
+}
+
+/// The server ended first, and the client does not take it: then the kernel tells nobody whether a reset came behind the client's end.
+#[test]
+fn what_was_sent_before_the_end_arrives_though_the_other_direction_ended_first() {
+    // proc(5), as the kernel numbers them.
+    const FIN_WAIT_1: &str = "04";
+    const CLOSING: &str = "0B";
+    run(async {
+        for ends in [true, false] {
+            let (pair, mut client, far) = with_little_room().await;
+            let (mut from_gateway, mut to_gateway) = far.into_split();
+            let written = fill(&pair, &mut client).await;
+            // The gateway's kernel keeps most of it, and the end behind that.
+            SockRef::from(&client)
+                .set_recv_buffer_size(64 << 10)
+                .unwrap();
+            to_gateway.write_all(&pattern(400_000)).await.unwrap();
+            to_gateway.shutdown().await.unwrap();
+            let (local, remote) = (client.peer_addr().unwrap(), client.local_addr().unwrap());
+            let is = |state| in_kernels_table(local, remote, 3).is_some_and(|now| now == state);
+            until(|| is(FIN_WAIT_1)).await;
+            if ends {
+                client.shutdown().await.unwrap();
+                until(|| is(CLOSING)).await;
+            }
+            reset(client);
+            let mut received = Vec::new();
+            let read = from_gateway.read_to_end(&mut received).await;
+            assert_eq!(read.is_ok(), ends, "{read:?}");
+            assert!(!ends || received == written, "{} bytes", received.len());
+            until(|| !has_open_streams(&pair)).await;
+            pair.end().await;
+        }
     });
 }
 
@@ -163,9 +200,16 @@ async fn fill(pair: &Pair, client: &mut TcpStream) -> Vec<u8> {
     }
 }
 
-/// Bytes that the kernel holds at one end of a connection: sent and not acknowledged, and received and not read. Its table, in which others
-/// come and go while it is read, may lack one.
+/// Bytes that the kernel holds at one end of a connection: sent and not acknowledged, and received and not read.
 fn held_by_kernel(local: SocketAddr, remote: SocketAddr) -> Option<u64> {
+    let queues = in_kernels_table(local, remote, 4)?;
+    let (sent, received) = queues.split_once(':').unwrap();
+    let bytes = [sent, received].map(|number| u64::from_str_radix(number, 16).unwrap());
+    Some(bytes.iter().sum())
+}
+
+/// A field of one end of a connection. The kernel's table, in which others come and go while it is read, may lack the end.
+fn in_kernels_table(local: SocketAddr, remote: SocketAddr, field: usize) -> Option<String> {
     // proc(5): as numbers of this host.
     let shown = |address: SocketAddr| match address {
         SocketAddr::V4(v4) => {
@@ -176,14 +220,10 @@ fn held_by_kernel(local: SocketAddr, remote: SocketAddr) -> Option<u64> {
     };
     let ends = [shown(local), shown(remote)];
     let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
-    let queues = table.lines().find_map(|line| {
+    table.lines().find_map(|line| {
         let fields: Vec<&str> = line.split_whitespace().collect();
-        (fields.get(1..3)? == ends).then(|| fields[4].to_owned())
-    });
-    let queues = queues?;
-    let (sent, received) = queues.split_once(':').unwrap();
-    let bytes = [sent, received].map(|number| u64::from_str_radix(number, 16).unwrap());
-    Some(bytes.iter().sum())
+        (fields.get(1..3)? == ends).then(|| fields[field].to_owned())
+    })
 }
 
 /// There it is counted, and bounded by `max_receive_bytes`.
