@@ -30,7 +30,7 @@ pub enum Error {
     #[error("{} is in use by another node: give each node a folder of its own", .0.display())]
     StorageInUse(PathBuf),
     /// The folder of bundles was used with another kind of store, whose bundles the configured one would neither send nor remove.
-    #[error("{} holds {holds}, which {store} does not read: configure that again, or give the node another folder", folder.display())]
+    #[error("{} holds {holds}, which {store} does not read: configure that again, or move it elsewhere", folder.display())]
     OtherStore {
         /// The folder.
         folder: PathBuf,

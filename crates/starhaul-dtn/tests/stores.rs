@@ -346,19 +346,24 @@ async fn beside(folder: &Path, storage: &str, source: &mut Source) -> Running {
     running
 }
 
+/// A bundle with this sequence number that has made so many hops of eight.
+fn with_hops(created: DtnTime, number: u64, count: u64) -> Vec<u8> {
+    let builder = Builder::new("ipn:1.5".parse().unwrap(), "ipn:2.50".parse().unwrap());
+    let builder = builder
+        .with_lifetime(LIFETIME)
+        .with_hop_count(&HopInfo { limit: 8, count });
+    let builder = builder.with_payload(b"x".as_slice().into());
+    let stamp = CreationTimestamp::from_parts(Some(created), number);
+    builder.build(stamp).unwrap().1.into_vec()
+}
+
 /// A copy that has made too many hops says nothing of one that came another way.
 async fn forgets_the_name_of_a_bundle_that_is_dropped_as_it_comes(folder: &Path, storage: &str) {
     let mut source = Source::new();
     let running = beside(folder, storage, &mut source).await;
     let created = DtnTime::now();
     for count in [9, 1, 1] {
-        let builder = Builder::new("ipn:1.5".parse().unwrap(), "ipn:2.50".parse().unwrap());
-        let builder = builder
-            .with_lifetime(LIFETIME)
-            .with_hop_count(&HopInfo { limit: 8, count });
-        let builder = builder.with_payload(b"x".as_slice().into());
-        let stamp = CreationTimestamp::from_parts(Some(created), 7);
-        source.send(builder.build(stamp).unwrap().1.into_vec());
+        source.send(with_hops(created, 7, count));
         source = source.settled().await;
     }
     running
@@ -435,8 +440,9 @@ mod postgres {
     use starhaul_needs::{Need, free, skip};
 
     use super::{
-        LIFETIME, Running, client, forgets_the_name_of_a_bundle_that_is_dropped_as_it_comes, suite,
-        takes_the_name_of_a_bundle_again_that_has_expired,
+        DtnTime, LIFETIME, Running, Source, beside, client,
+        forgets_the_name_of_a_bundle_that_is_dropped_as_it_comes, suite,
+        takes_the_name_of_a_bundle_again_that_has_expired, with_hops,
     };
 
     /// Keys of `[storage]`.
@@ -568,6 +574,14 @@ mod postgres {
             return;
         };
         suite(folder.path(), STORAGE, true).await;
+        // A folder of a version that left no such file is opened, and has it then.
+        let mark = folder.path().join("bundles/postgresql");
+        fs::remove_file(&mark).unwrap();
+        let text = format!(
+            "node = \"ipn:1.0\"\n[storage]\n{STORAGE}\n[ltp]\nlisten = \"127.0.0.1:0\"\n[[ltp.peer]]\nnode = \"ipn:2.0\"\n"
+        );
+        Running::start(folder.path(), &text).await.stop().await;
+        assert!(mark.exists());
     }
 
     #[tokio::test(flavor = "multi_thread")]
@@ -586,6 +600,30 @@ mod postgres {
             return;
         };
         takes_the_name_of_a_bundle_again_that_has_expired(folder.path(), STORAGE).await;
+    }
+
+    /// Each would be a row of the table, and no bundle that goes otherwise has such rows removed.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn postgresql_keeps_no_name_of_what_is_dropped_as_it_comes() {
+        let folder = tempfile::tempdir().unwrap();
+        let Some(server) = database(folder.path()) else {
+            return;
+        };
+        let mut source = Source::new();
+        let running = beside(folder.path(), STORAGE, &mut source).await;
+        let created = DtnTime::now();
+        for number in 0..5 {
+            source.send(with_hops(created, number, 9));
+            source = source.settled().await;
+        }
+        running
+            .until("all are dropped", |status| status.counters.dropped == 5)
+            .await;
+        drop(source);
+        running.stop().await;
+        for table in ["metadata", "bundles", "starhaul_gone"] {
+            assert_eq!(server.count(table), 0, "{table}");
+        }
     }
 
     /// Lifetimes may be years, and a neighbour may send any number of bundles.

@@ -277,9 +277,9 @@ impl AsyncWrite for ByteWriter {
                 ready!(asked)?
             }
         };
-        let mut copy = Bytes::copy_from_slice(data.get(..room).unwrap_or(data));
+        let copy = Bytes::copy_from_slice(data.get(..room).unwrap_or(data));
         let written = self.poll_with(context, |machine, now, id| {
-            machine.write_bytes(now, id, &mut copy, data.len())
+            write_copy(machine, now, id, (data, copy))
         });
         self.room = match &written {
             Poll::Ready(Ok(count)) if *count == data.len() => room.saturating_sub(*count),
@@ -438,6 +438,20 @@ fn wait<T>(waiter: &mut Waiter, context: &Context<'_>) -> Poll<T> {
     Poll::Pending
 }
 
+/// Writes of `data` what there is room for, of which `copy` is as much as there seemed to be room for. The session keeps that, or, where
+/// it takes less, another copy: a part of this one would keep the memory of all, and count as little.
+fn write_copy(
+    machine: &mut Session,
+    now: Instant,
+    id: StreamId,
+    (data, mut copy): (&[u8], Bytes),
+) -> Result<usize, StreamError> {
+    match machine.write_room(now, id, copy.len())? == copy.len() {
+        true => machine.write_bytes(now, id, &mut copy, data.len()),
+        false => machine.write(now, id, data),
+    }
+}
+
 fn stream_error(error: &StreamError) -> io::Error {
     let kind = match error {
         StreamError::Reset { .. } => io::ErrorKind::ConnectionReset,
@@ -451,6 +465,7 @@ fn stream_error(error: &StreamError) -> io::Error {
 mod tests {
     use std::{sync::atomic::AtomicU64, task::Wake, time::Duration};
 
+    use starhaul_session::{Mode, SessionConfig, Side, StreamConfig};
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
     use super::*;
@@ -587,6 +602,34 @@ mod tests {
             read.len(),
             data.len()
         );
+    }
+
+    #[test]
+    fn of_a_copy_for_which_there_is_no_room_a_session_keeps_nothing() {
+        let now = Instant::now();
+        let config = SessionConfig {
+            max_send_bytes: 10_000,
+            ..SessionConfig::default()
+        };
+        let mut session = Session::new(config, Side::Client, now);
+        let reliable = StreamConfig {
+            mode: Mode::Reliable,
+            ..StreamConfig::default()
+        };
+        let stream = session.open_stream(now, reliable).unwrap();
+        let mut write = |length: usize| {
+            let memory = Bytes::from(vec![7; length]);
+            let taken =
+                write_copy(&mut session, now, stream, (&memory[..], memory.clone())).unwrap();
+            (taken, memory)
+        };
+        let (taken, memory) = write(2_000);
+        assert_eq!(taken, 2_000);
+        assert!(!memory.is_unique(), "copied although there is room");
+        let (taken, memory) = write(MAX_COPY);
+        assert!((1..10_000).contains(&taken), "{taken}");
+        assert!(memory.is_unique(), "{taken} bytes keep {MAX_COPY}");
+        assert_eq!(write(MAX_COPY).0, 0);
     }
 
     /// Counts how often it is woken.

@@ -140,8 +140,8 @@ impl Session {
         }
     }
 
-    /// Hears of each moment from now on at which blocks find no room because the streams of this side ask for more than its paths carry: at most once
-    /// a second, and with both rates, so that an application may send less. What each path carries at any time is in
+    /// Hears of each moment from now on at which blocks find no room because the streams of this side ask for more than its paths carry:
+    /// at most once a second, and with both rates, so that an application may send less. What each path carries at any time is in
     /// [`Session::path_status`].
     pub fn overloads(&self) -> Overloads {
         let state = self.shared.lock();

@@ -9,16 +9,21 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use pair::{
     RECEIVER, SENDER, SERVICE, content,
-    direct::{delivered, engine, output},
+    direct::{accepting, delivered, engine, output, red, segment},
 };
 use rand_chacha::{
     ChaCha8Rng,
     rand_core::{RngCore as _, SeedableRng as _},
 };
-use starhaul_ltp::{Coding, Engine, Outgoing, PeerConfig, SegmentSize};
+use starhaul_ltp::{
+    AuthKey, Body, Checkpoint, Coding, Data, DataKind, Engine, Event, Outgoing, PeerConfig,
+    SegmentSize,
+};
 
 /// Bytes of a message at most.
 const MOST_BYTES: usize = 65_535;
+/// Bytes of each forged datagram but the last of a message.
+const FORGED: usize = 100;
 
 /// One of so many times.
 fn one_in(random: &mut ChaCha8Rng, bound: u32) -> bool {
@@ -170,4 +175,173 @@ fn segments_that_come_together_do_what_each_does_by_itself() {
             assert!(alone == expected, "seed {seed}");
         }
     }
+}
+
+/// Makes segments of which most go on where the one before ended, and others do anything else.
+struct Forger {
+    random: ChaCha8Rng,
+    /// Sessions so far, the present one, and where its last data ended.
+    sessions: u64,
+    session: u64,
+    end: u64,
+}
+
+impl Forger {
+    /// Segments that come as one message.
+    fn message(&mut self) -> Vec<Vec<u8>> {
+        let (count, last) = (self.random.next_u32() % 40, self.random.next_u32() % 71);
+        let mut all: Vec<Vec<u8>> = (0..count).map(|_| self.datagram(FORGED)).collect();
+        all.push(self.datagram(30 + last as usize));
+        all
+    }
+
+    /// One of so many bytes.
+    fn datagram(&mut self, length: usize) -> Vec<u8> {
+        let random = &mut self.random;
+        if one_in(random, 40) {
+            self.sessions += 1;
+            // Another one, or one of before: it may be cancelled, or have ended.
+            self.session = match one_in(random, 4) {
+                true => 1 + u64::from(random.next_u32()) % self.sessions,
+                false => self.sessions,
+            };
+            self.end = 0;
+        }
+        let some = u64::from(random.next_u32() % 500);
+        let offset = match random.next_u32() % 40 {
+            0 => 0,
+            1 => self.end.saturating_sub(some),
+            2 => self.end.saturating_add(some),
+            3 => some * 200,
+            4 if one_in(random, 10) => u64::MAX - some,
+            _ => self.end,
+        };
+        let kind = match random.next_u32() % 150 {
+            0..=2 => DataKind::RedCheckpoint,
+            3..=5 => DataKind::RedEndOfBlock,
+            6 => DataKind::RedEnd,
+            7 => DataKind::Green,
+            8 => DataKind::GreenEndOfBlock,
+            _ => DataKind::Red,
+        };
+        let asks = matches!(
+            kind,
+            DataKind::RedCheckpoint | DataKind::RedEnd | DataKind::RedEndOfBlock
+        );
+        let checkpoint = Checkpoint {
+            serial: 1 + some,
+            // Of a report that was never made.
+            report: u64::from(one_in(random, 8)),
+        };
+        let mut data = Data {
+            kind,
+            service: SERVICE + u64::from(one_in(random, 100)),
+            offset,
+            checkpoint: asks.then_some(checkpoint),
+            payload: &[0],
+        };
+        let header = segment(self.session, Body::Data(data)).len() - 1;
+        let mut payload = vec![0; length - header];
+        random.fill_bytes(&mut payload);
+        data.payload = &payload;
+        self.end = offset.saturating_add(payload.len() as u64);
+        let mut datagram = segment(self.session, Body::Data(data));
+        if one_in(random, 100) {
+            let at = random.next_u32() as usize % 12;
+            datagram[at] ^= 1u8 << (random.next_u32() % 8);
+        }
+        datagram
+    }
+}
+
+/// All that is seen of an engine, whose timers are told of this instant.
+type Seen = (
+    Vec<Vec<u8>>,
+    Vec<Event>,
+    (usize, usize, Option<Instant>, (usize, usize)),
+);
+
+fn seen(engine: &mut Engine, now: Instant) -> Seen {
+    engine.handle_timeout(now);
+    let leaves = output(engine, now);
+    let events = std::iter::from_fn(|| engine.poll_event()).collect();
+    let (timers, next) = (engine.timers(), engine.poll_timeout());
+    let held = (engine.receive_memory(), timers, next, engine.sessions());
+    (leaves, events, held)
+}
+
+/// Gaps, overlaps, ends in the middle, other services, cancelled and ended sessions, blocks that are too long, and no signatures.
+#[test]
+fn forged_segments_that_come_together_do_what_each_does_by_itself() {
+    let (mut bytes, mut blocks) = (0, 0);
+    for seed in 0..80 {
+        println!("seed {seed}");
+        let mut random = ChaCha8Rng::seed_from_u64(seed);
+        let (mut now, mut config) = (Instant::now(), PeerConfig::new(Duration::ZERO, None));
+        if one_in(&mut random, 2) {
+            config.block_bytes = 20_000;
+        }
+        let (signs, awaits) = (one_in(&mut random, 8), one_in(&mut random, 3));
+        config.auth = signs.then(|| AuthKey::new(b"secret", b"").unwrap());
+        let receiver = || match awaits {
+            true => accepting(&config, now),
+            false => engine(RECEIVER, 2, &[SENDER], &config, now),
+        };
+        let (mut together, mut alone) = (receiver(), receiver());
+        let mut forger = Forger {
+            random,
+            sessions: 1,
+            session: 1,
+            end: 0,
+        };
+        for _ in 0..100 {
+            let all = forger.message();
+            let is_believed = together.handle_datagrams(now, SENDER, &all.concat(), FORGED);
+            let mut is_one_believed = false;
+            for datagram in &all {
+                is_one_believed |= alone.handle_datagrams(now, SENDER, datagram, FORGED);
+            }
+            assert_eq!(is_believed, is_one_believed, "seed {seed}");
+            now += Duration::from_millis(u64::from(forger.random.next_u32() % 3000));
+            let one = seen(&mut together, now);
+            assert_eq!(one, seen(&mut alone, now), "seed {seed}");
+            assert_eq!(together.stats(), alone.stats(), "seed {seed}");
+            let delivered = |event: &&Event| matches!(event, Event::RedPart { .. });
+            blocks += one.1.iter().filter(delivered).count();
+        }
+        let stats = together.stats();
+        assert!(!signs || stats.red_bytes_received == 0, "seed {seed}");
+        bytes += stats.red_bytes_received;
+    }
+    assert!(
+        bytes > 100_000 && blocks > 20,
+        "{bytes} bytes, {blocks} blocks"
+    );
+}
+
+/// Where memory ends in the middle of a message, the segments before that are taken.
+#[test]
+fn segments_that_come_together_find_as_much_memory_as_each_by_itself() {
+    let (now, mut random) = (Instant::now(), ChaCha8Rng::seed_from_u64(1));
+    let mut config = PeerConfig::new(Duration::ZERO, None);
+    config.receive_memory = 2_000_000;
+    let receiver = || engine(RECEIVER, 2, &[SENDER], &config, now);
+    let (mut together, mut alone) = (receiver(), receiver());
+    for _ in 0..200 {
+        let number = 1 + u64::from(random.next_u32() % 2);
+        let count = 1 + u64::from(random.next_u32() % 30);
+        // The first page of a block would grow with its data.
+        let start = (64 << 10) + u64::from(random.next_u32() % 1_700_000);
+        let all = (0..count).map(|i| red(number, start + i * 1000, &[7; 1000], false));
+        let all: Vec<Vec<u8>> = all.collect();
+        let stride = all[0].len();
+        together.handle_datagrams(now, SENDER, &all.concat(), stride);
+        for datagram in &all {
+            alone.handle_datagrams(now, SENDER, datagram, stride);
+        }
+        assert_eq!(together.stats(), alone.stats());
+        assert_eq!(together.receive_memory(), alone.receive_memory());
+        assert!(together.receive_memory() <= config.receive_memory);
+    }
+    assert!(together.stats().dropped.no_room > 0);
 }

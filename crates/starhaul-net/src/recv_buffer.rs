@@ -86,7 +86,7 @@ impl Lent<'_> {
 
 /// The buffer of [`UdpSocket::try_recv`](crate::UdpSocket::try_recv); one per thread is enough.
 pub struct RecvBuffer {
-    /// Each has [`CHUNK_BYTES`] while the kernel fills it.
+    /// Each is empty and has room for [`CHUNK_BYTES`] before the kernel writes into it; then it contains a message.
     chunks: [BytesMut; CHUNKS],
     meta: [RecvMeta; CHUNKS],
     received: usize,
@@ -110,16 +110,20 @@ impl RecvBuffer {
 
     /// Receives available messages; returns their number.
     pub(crate) fn fill(&mut self, state: &UdpSocketState, socket: &impl AsFd) -> io::Result<usize> {
-        self.received = 0;
-        if std::mem::take(&mut self.is_taken) {
-            self.restore();
-        }
-        let mut slices = self.chunks.each_mut().map(|chunk| IoSliceMut::new(chunk));
+        (self.received, self.is_taken) = (0, false);
+        self.restore();
+        let mut slices = self
+            .chunks
+            .each_mut()
+            .map(|chunk| IoSliceMut::new(writable(chunk)));
         self.received = state.recv(socket.into(), &mut slices, &mut self.meta)?;
+        for (chunk, meta) in self.chunks.iter_mut().zip(&self.meta).take(self.received) {
+            keep_written(chunk, meta.len);
+        }
         Ok(self.received)
     }
 
-    /// Makes each chunk whole again, or replaces it by another while something of it is kept.
+    /// Makes each chunk empty and whole again, or replaces it by another while something of it is kept.
     fn restore(&mut self) {
         let Self { chunks, held, .. } = self;
         for chunk in chunks {
@@ -128,13 +132,13 @@ impl RecvBuffer {
                 let free = held
                     .iter_mut()
                     .position(|held| held.try_reclaim(CHUNK_BYTES));
-                let other = match free {
+                let mut other = match free {
                     Some(index) => held.swap_remove(index),
                     None => BytesMut::zeroed(CHUNK_BYTES),
                 };
+                other.clear();
                 held.push(std::mem::replace(chunk, other));
             }
-            fill_up(chunk);
         }
         held.retain_mut(|held| !held.try_reclaim(CHUNK_BYTES));
     }
@@ -170,7 +174,7 @@ impl RecvBuffer {
             ecn: meta.ecn.map_or(0, |ecn| ecn as u8),
             stamp: meta.timestamp,
             stride: meta.stride.max(1),
-            contents: chunk.get(..meta.len).unwrap_or(chunk),
+            contents: chunk,
         })
     }
 
@@ -182,34 +186,36 @@ impl RecvBuffer {
         let messages = self.meta.iter().zip(&mut self.chunks).take(self.received);
         let messages = messages.enumerate();
         messages.filter(|(_, (meta, _))| meta.addr.port() != 0).map(
-            move |(index, (meta, chunk))| {
-                chunk.truncate(meta.len);
-                Lent {
-                    remote: meta.addr,
-                    local: meta.dst_ip,
-                    ecn: meta.ecn.map_or(0, |ecn| ecn as u8),
-                    stride: meta.stride.max(1),
-                    contents: chunk,
-                    is_lendable: index < lendable,
-                }
+            move |(index, (meta, chunk))| Lent {
+                remote: meta.addr,
+                local: meta.dst_ip,
+                ecn: meta.ecn.map_or(0, |ecn| ecn as u8),
+                stride: meta.stride.max(1),
+                contents: chunk,
+                is_lendable: index < lendable,
             },
         )
     }
 }
 
-/// Gives an empty chunk of a buffer its whole length; what it contains does not matter.
+/// The memory of an empty chunk, which only the kernel may write.
 #[expect(
     unsafe_code,
     reason = "the safe way writes 64 KiB of zeros for each message"
 )]
-fn fill_up(chunk: &mut BytesMut) {
-    debug_assert!(chunk.capacity() >= CHUNK_BYTES);
-    if chunk.capacity() < CHUNK_BYTES {
-        return;
-    }
-    // SAFETY: `BytesMut::zeroed` makes chunks of a vector that has no more capacity than `CHUNK_BYTES`, all of it initialised, and nothing
-    // but this file has a chunk, which it splits and reclaims: neither allocates. So one with that capacity is the whole vector.
-    unsafe { chunk.set_len(CHUNK_BYTES) }
+fn writable(chunk: &mut BytesMut) -> &mut [u8] {
+    let room = chunk.spare_capacity_mut();
+    let room = room.get_mut(..CHUNK_BYTES).unwrap_or_default();
+    // SAFETY: both kinds of bytes have one layout. A chunk is made of zeros; but who took a payload may leave its memory without contents
+    // (`spare_capacity_mut` of it, too, is safe), so nothing reads these bytes before the kernel has written them.
+    unsafe { &mut *(std::ptr::from_mut(room) as *mut [u8]) }
+}
+
+/// The kernel wrote so many bytes into the memory of an empty chunk: they are its contents.
+#[expect(unsafe_code, reason = "only the kernel knows how much it wrote")]
+fn keep_written(chunk: &mut BytesMut, bytes: usize) {
+    // SAFETY: the kernel was given `CHUNK_BYTES` of the chunk's capacity, and wrote these.
+    unsafe { chunk.set_len(bytes.min(CHUNK_BYTES)) }
 }
 
 impl Default for RecvBuffer {
@@ -293,8 +299,32 @@ mod tests {
             buffer.restore();
             assert_eq!(places(&buffer), before);
             assert!(buffer.held.is_empty());
-            let is_whole = |chunk: &BytesMut| chunk.len() == CHUNK_BYTES;
+            let is_whole = |chunk: &BytesMut| chunk.is_empty() && chunk.capacity() >= CHUNK_BYTES;
             assert!(buffer.chunks.iter().all(is_whole));
+        }
+    }
+
+    #[test]
+    fn a_payload_that_grows_or_is_joined_to_the_next_changes_no_other() {
+        let (sockets, mut buffer) = ([bind(), bind()], RecvBuffer::new());
+        for fill in 0..20_u8 {
+            let mut kept = Vec::new();
+            pass(&sockets, &mut buffer, fill, |mut message| {
+                let (mut first, mut second) = (message.take(STRIDE), message.take(STRIDE));
+                let rest = message.take(usize::MAX);
+                // Where its own memory ends that of the next begins.
+                first.extend_from_slice(&[!fill; STRIDE]);
+                second.unsplit(rest);
+                second.reserve(CHUNK_BYTES);
+                kept.push((first, second));
+            });
+            for (first, second) in kept {
+                let (received, added) = first.split_at(STRIDE);
+                assert!(received.iter().chain(&second).all(|byte| *byte == fill));
+                assert_eq!(added, [!fill; STRIDE]);
+            }
+            buffer.restore();
+            assert!(buffer.held.is_empty(), "nothing is kept");
         }
     }
 

@@ -386,6 +386,14 @@ impl Experiment for Study {
                     .into(),
             ));
         }
+        if is_checked(options) && targets.is_empty() {
+            let with = self.parts.iter().filter(|part| !part.targets.is_empty());
+            let with: Vec<&str> = with.map(|part| part.name).collect();
+            return Err(Error::Settings(format!(
+                "--check: nothing that runs has a goal, and these parts have: {}",
+                with.join(", ")
+            )));
+        }
         let has_run = |name: &&str| jobs.iter().any(|(_, job)| job.system == Some(*name));
         let without = chosen.iter().filter(|name| !has_run(name));
         let notes: Vec<String> = without
@@ -630,14 +638,17 @@ mod tests {
             by: "seed",
             figure: "figure",
             bound: |_, _| Some(Bound::AtMost(8.0)),
+            together: false,
         };
         let columns = || -> Vec<Column<u64>> {
             let seed = |key| Column::count(key, key, |seed: &u64| (*seed).into());
             vec![seed("seed"), seed("figure").median()]
         };
         let run = |seed: &u64, _: &Records| Ok(vec![*seed]);
-        let part = Part::with_sessions("part", "", "", columns, |_, seed| vec![seed], run);
-        let study = Study::new("study", "", "", "", "").part(part.target(AT_MOST_8));
+        let part = |name| Part::with_sessions(name, "", "", columns, |_, seed| vec![seed], run);
+        let study = Study::new("study", "", "", "", "")
+            .part(part("part").target(AT_MOST_8))
+            .part(part("bare"));
         let failure = |arguments: &[&str]| {
             let all = ["study", "--runs", "3"].iter().chain(arguments);
             let options = study.command().get_matches_from(all);
@@ -652,6 +663,11 @@ mod tests {
         let missed = failure(&["--check"]).unwrap();
         assert!(missed.starts_with("goals missed, 1 of 3: "), "{missed}");
         assert!(missed.contains("seed 9: figure 9.000"), "{missed}");
+        // What would judge nothing is refused before it runs.
+        let all = ["study", "--only", "bare", "--check"];
+        let options = study.command().get_matches_from(all);
+        let refused = study.plan(&options, 7).err().unwrap().to_string();
+        assert!(refused.contains("these parts have: part"), "{refused}");
     }
 
     fn lost(seed: &u64) -> Error {

@@ -139,6 +139,16 @@ impl Logs {
         self.logs.of_mut(class).on_received(sequence, latency);
     }
 
+    /// The latencies of all blocks that have arrived, ascending, in ms.
+    pub(crate) fn latencies_ms(&self) -> Vec<f64> {
+        let blocks = Class::ALL.map(|class| self.logs.of(class).blocks());
+        let arrived = blocks.into_iter().flatten();
+        let arrived = arrived.filter_map(|block| block.latency);
+        let mut found: Vec<f64> = arrived.map(|latency| latency.as_secs_f64() * 1e3).collect();
+        found.sort_by(f64::total_cmp);
+        found
+    }
+
     pub(crate) fn scores(&self) -> Classes<ClassScore> {
         Classes::from_fn(|class| self.logs.of(class).score())
     }

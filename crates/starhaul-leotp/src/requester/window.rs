@@ -12,6 +12,8 @@ use crate::config::Scope;
 const PRODUCTS: f64 = 2.0;
 /// The same while the base is measured: below one, so that a base that became shorter is found, in several measurements.
 const PRODUCTS_MEASURING: f64 = 0.9;
+/// A round lasts a round trip, and so long at least.
+const LEAST_ROUND: Duration = Duration::from_millis(1);
 /// Segments in flight until a rate is known, and at least.
 const FIRST_SEGMENTS: u64 = 64;
 const LEAST_SEGMENTS: u64 = 16;
@@ -71,10 +73,11 @@ impl Window {
             Some(_) => PRODUCTS_MEASURING,
             None => PRODUCTS,
         };
-        // While a transfer becomes faster, the present round has brought more than any whole one did.
+        // While a transfer becomes faster, the present round has brought more than any whole one did. Of a round that lasts longer than
+        // so short a round trip, a part counts.
         let came = match self.measuring {
             Some(_) => 0.0,
-            None => self.bytes,
+            None => self.bytes * (base / LEAST_ROUND.as_secs_f64()).min(1.0),
         };
         #[expect(
             clippy::cast_possible_truncation,
@@ -132,7 +135,7 @@ impl Window {
         let round = *self.round.get_or_insert(now);
         let elapsed = now.saturating_duration_since(round);
         let base = self.base.unwrap_or_default();
-        if elapsed >= base.max(Duration::from_millis(1)) {
+        if elapsed >= base.max(LEAST_ROUND) {
             self.rates.rotate_right(1);
             self.rates[0] = self.bytes / elapsed.as_secs_f64();
             self.bytes = 0.0;
@@ -255,6 +258,17 @@ mod tests {
             // And no more waits than later.
             assert!(most <= 402, "{rounds:?} of 200 in a round trip");
         }
+    }
+
+    /// A round of a millisecond brings what five such round trips do, and all of that, twice, was in flight.
+    #[test]
+    fn over_a_short_path_no_more_waits_than_over_a_long_one() {
+        let mut path = Path::new(Duration::from_micros(200));
+        path.gap = Duration::from_micros(5);
+        path.run(Duration::from_millis(20));
+        path.run(Duration::from_millis(200));
+        assert!(path.most <= 90, "{} segments of 41", path.most);
+        assert!(path.arrived > 39_000, "{} of 40000", path.arrived);
     }
 
     #[test]

@@ -310,20 +310,31 @@ mod tests {
     proptest! {
         #[test]
         fn frames_in_any_order_and_overlap_give_the_bytes_in_order(
-            length in 1usize..400,
-            cuts in proptest::collection::vec((0usize..400, 1usize..60), 0..40),
+            length in 1usize..10_000,
+            // Where a frame begins, its length, and how much is read after it, if there is so much.
+            steps in proptest::collection::vec((0usize..10_000, 1usize..3_000, 0usize..3_000), 0..40),
             seed in any::<u8>(),
         ) {
-            let data: Vec<u8> = (0..length).map(|at| (at ^ usize::from(seed)).to_le_bytes()[0]).collect();
+            let data: Vec<u8> = (0..length).map(|at| (at ^ (at >> 8) ^ usize::from(seed)).to_le_bytes()[0]).collect();
             let data = Bytes::from(data);
             let mut stream = ReceiveBytes::new();
-            for (start, size) in cuts {
+            let (mut has_come, mut read) = (vec![false; length], Vec::new());
+            for (start, size, most) in steps {
                 let start = start.min(length);
                 let end = (start + size).min(length);
                 stream.insert(STREAM, start as u64, end == length, data.slice(start..end)).unwrap();
+                has_come[start..end].fill(true);
+                let can_read = has_come[read.len()..].iter().take_while(|come| **come).count();
+                let until = read.len() + can_read.min(most);
+                while read.len() < until {
+                    let bytes = stream.read(until - read.len()).unwrap_or_default();
+                    prop_assert!(!bytes.is_empty(), "at {} of {until}", read.len());
+                    read.extend_from_slice(&bytes);
+                }
+                let next_has_come = has_come.get(read.len()).copied();
+                prop_assert_eq!(stream.can_read(), next_has_come.unwrap_or(true));
             }
             stream.insert(STREAM, 0, true, data.clone()).unwrap();
-            let mut read = Vec::new();
             while let Some(bytes) = stream.read(7) {
                 if bytes.is_empty() { break; }
                 read.extend_from_slice(&bytes);

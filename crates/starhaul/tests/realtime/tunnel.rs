@@ -98,28 +98,24 @@ fn a_tunnel_over_two_links_carries_what_it_carries_over_each_alone() {
         return skip(Need::Iperf3, "it is not installed");
     }
     let _turn = turn(Load::Full);
-    let mut alone = [0.0; 2];
-    for link in [1, 2] {
-        let Some(rates) = measure(&[link]) else {
-            return;
-        };
-        println!("link {link} alone: UDP and TCP get {rates:.1?} Mbit/s");
-        alone = [alone[0] + rates[0], alone[1] + rates[1]];
+    // The best of as many for each: what is disturbed would make what is compared with it better.
+    let best = [&[1][..], &[2], &[1, 2]].map(|links| {
+        let found: Vec<[f64; 2]> = (0..ATTEMPTS).map_while(|_| measure(links)).collect();
+        println!("over {links:?} UDP and TCP get {found:.1?} Mbit/s");
+        let best = |best: [f64; 2], rates: [f64; 2]| [0, 1].map(|of| best[of].max(rates[of]));
+        found.into_iter().reduce(best)
+    });
+    let [Some(first), Some(second), Some(both)] = best else {
+        return;
+    };
+    for (of, name) in ["UDP", "TCP"].into_iter().enumerate() {
+        let alone = first[of] + second[of];
+        assert!(
+            both[of] >= LEAST_SHARE * alone,
+            "{name} gets {:.1} Mbit/s, and {alone:.1} over both links one after the other",
+            both[of]
+        );
     }
-    let mut best = [0.0_f64; 2];
-    for _ in 0..ATTEMPTS {
-        let Some(rates) = measure(&[1, 2]) else {
-            return;
-        };
-        println!("both links: UDP and TCP get {rates:.1?} Mbit/s");
-        best = [best[0].max(rates[0]), best[1].max(rates[1])];
-        if best[0] >= LEAST_SHARE * alone[0] && best[1] >= LEAST_SHARE * alone[1] {
-            return;
-        }
-    }
-    panic!(
-        "UDP and TCP get {best:.1?} Mbit/s, and {alone:.1?} over both links one after the other"
-    );
 }
 
 /// Mbit/s that UDP and TCP get through a tunnel over these links, once TCP has found them; `None` where nothing can be measured.

@@ -10,13 +10,16 @@ type Trace = (&'static str, &'static str);
 
 const LOG: Trace = (
     bundle_log::FOLDER,
-    "a log of bundles (kind = \"disk\" without database)",
+    "a log of bundles (log, of kind = \"disk\" without database)",
 );
-const SQLITE: Trace = (sqlite::FILE, "a database of SQLite (kind = \"sqlite\")");
+const SQLITE: Trace = (
+    sqlite::FILE,
+    "a database of SQLite (metadata.db, of kind = \"sqlite\")",
+);
 /// What is known of the bundles is elsewhere: the file says so.
 const POSTGRESQL: Trace = (
     "postgresql",
-    "the journal or data of bundles that a database of PostgreSQL knows (database)",
+    "data of bundles that a database of PostgreSQL knows (postgresql, of database)",
 );
 
 /// Refuses a folder that another kind of store has used, unless the configured one takes over what that has left: the log does so for

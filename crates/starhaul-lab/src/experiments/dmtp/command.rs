@@ -38,8 +38,10 @@ impl Experiment for Dmtp {
         }
         let is_given = options.value_source("runs") == Some(ValueSource::CommandLine);
         let runs = options.get_one("runs").copied().filter(|_| is_given);
-        let mut plan = RealPlan::new(&real, options.get_flag("quick"), runs, seed)?;
-        plan.is_checked = is_checked(options);
-        Ok(Box::new(plan))
+        let plan = RealPlan::new(&real, options.get_flag("quick"), runs, seed)?;
+        Ok(Box::new(match is_checked(options) {
+            true => plan.checked()?,
+            false => plan,
+        }))
     }
 }

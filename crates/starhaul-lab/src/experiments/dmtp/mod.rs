@@ -130,6 +130,7 @@ fn study() -> Study {
         part("paths", "DMTP fig. 8", "what each path carries", columns, |quick, seed| {
             own(quick, seed, &[Mode::None, Mode::Retransmit, Mode::FecRetransmit], &by_loss(quick)).collect()
         })
+        .target(goals::DEAR)
         .plot(plot("Bytes over the dear path", ("dear_bytes", "bytes in 5 s")))
         .plot(plot("Bytes over the cheap path", ("cheap_bytes", "bytes in 5 s"))),
     )

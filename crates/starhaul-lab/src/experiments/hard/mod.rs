@@ -64,6 +64,7 @@ const TEXT: Target = Target {
     by: "text_blocks",
     figure: "text_failed",
     bound: |system, row| few(system, row.of("text_blocks")?, 0.0005),
+    together: false,
 };
 const AUDIO: Target = Target {
     by: "audio_blocks",

@@ -60,13 +60,22 @@ impl QoeSetup {
         control: PathController,
         records: &Records,
     ) -> Result<Classes<ClassScore>, Error> {
+        Ok(self.run_starhaul(control, records)?.scores())
+    }
+
+    /// What becomes of each block with Starhaul.
+    pub(super) fn run_starhaul(
+        &self,
+        control: PathController,
+        records: &Records,
+    ) -> Result<Logs, Error> {
         let mut world = World::starhaul(self.seed, &self.paths(control)?, records)?;
         let mut sending = Sending::default();
         let mut logs = Logs::new(self.duration);
         world.run(self.duration + DRAIN, |world| {
             sending.pump(world, &mut logs)
         });
-        Ok(logs.scores())
+        Ok(logs)
     }
 
     /// The baseline's scores.
@@ -74,6 +83,11 @@ impl QoeSetup {
     /// # Errors
     /// Its connections do not come up, or one ends.
     pub fn mpquic(&self, controller: Controller) -> Result<Classes<ClassScore>, Error> {
+        Ok(self.run_mpquic(controller)?.scores())
+    }
+
+    /// What becomes of each block with the baseline.
+    pub(super) fn run_mpquic(&self, controller: Controller) -> Result<Logs, Error> {
         let labels = Class::ALL.map(Class::name);
         let mut world = World::mpquic(
             self.seed,
@@ -98,7 +112,7 @@ impl QoeSetup {
             logs.next_at()
         });
         world.check()?;
-        Ok(logs.scores())
+        Ok(logs)
     }
 
     /// The scores of a scheduler that knows what the links will carry and lose.

@@ -137,6 +137,11 @@ impl Comparison {
         &self.skipped
     }
 
+    /// The systems that run.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &'static str> {
+        self.systems.iter().map(|system| system.name())
+    }
+
     pub(crate) const fn seed(&self) -> u64 {
         self.repeats.seed
     }
@@ -144,7 +149,7 @@ impl Comparison {
     /// What will run at so many points, and how long that takes if a run of a system takes so long.
     pub(crate) fn describe(&self, points: usize, run: Duration) -> String {
         let Repeats { runs, at_once, .. } = self.repeats;
-        let names: Vec<&str> = self.systems.iter().map(|system| system.name()).collect();
+        let names: Vec<&str> = self.names().collect();
         let rounds = (points * self.systems.len()).div_ceil(usize::from(at_once.max(1)));
         let rounds = u32::try_from(rounds).unwrap_or(u32::MAX);
         let each = match points {

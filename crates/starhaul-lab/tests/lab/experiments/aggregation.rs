@@ -28,13 +28,13 @@ fn aggregation_grid() {
                 seed,
             });
             assert!(
-                row.of_sum() >= least_of_sum && row.of_best() >= OF_BEST,
+                row.of_sum() >= least_of_sum && row.of_best() >= Some(OF_BEST),
                 "seed {seed}: {row:?}"
             );
             let has_clean_path = pipes.iter().any(|pipe| pipe.loss == 0.0);
             assert!(
-                !has_clean_path || row.of_all_alone() >= OF_SUM,
-                "seed {seed}: {} of the sum of each path alone: {row:?}",
+                !has_clean_path || row.of_all_alone() >= Some(OF_SUM),
+                "seed {seed}: {:?} of the sum of each path alone: {row:?}",
                 row.of_all_alone()
             );
             row
@@ -54,12 +54,12 @@ fn every_set_up_uses_what_its_paths_carry() {
     println!("{}", Table::of(&aggregation::columns(), &rows).text());
     let faults = setups.iter().zip(&rows).filter_map(|(setup, row)| {
         let of_ceiling = least_of_ceiling(&setup.pipes);
-        let is_right = row.of_best() >= OF_BEST
-            && row.of_all_alone() >= OF_SUM
+        let is_right = row.of_best() >= Some(OF_BEST)
+            && row.of_all_alone() >= Some(OF_SUM)
             && row.of_ceiling() >= of_ceiling;
         (!is_right).then(|| {
             format!(
-                "{setup:?}: {:.3} of the best, {:.3} of each alone, {:.3} of the ceiling, least {of_ceiling}",
+                "{setup:?}: {:.3?} of the best, {:.3?} of each alone, {:.3} of the ceiling, least {of_ceiling}",
                 row.of_best(),
                 row.of_all_alone(),
                 row.of_ceiling()
@@ -103,11 +103,8 @@ fn the_grid_is_complete() {
     }
 }
 
-/// Every path carries something alone: a share of nothing would be great.
 fn measure(setup: &AggregationSetup) -> Goodputs {
-    let row = setup.run(&Records::default()).unwrap();
-    assert!(row.alone.iter().all(|alone| alone.mbit() > 0.0), "{row:?}");
-    row
+    setup.run(&Records::default()).unwrap()
 }
 
 /// What is lost is sent again, and a controller keeps less in flight.

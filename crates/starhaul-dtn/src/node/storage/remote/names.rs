@@ -65,13 +65,26 @@ pub(super) struct Names {
     /// More are not kept, but for the last few.
     most: usize,
     state: Mutex<State>,
+    /// Held while names are forgotten: two at a time would want the same rows, and could wait for each other.
+    forgetting: tokio::sync::Mutex<()>,
 }
 
 #[derive(Default)]
 struct State {
     /// Names that are kept of bundles that are gone, or more: one that goes twice at a time counts twice.
     count: u64,
+    /// Names that were added in all, and how many of them before the database last counted: by the others that is too much at most.
+    added: u64,
+    counted: u64,
     forgot: Option<Instant>,
+}
+
+impl State {
+    /// Names of which it is certain that they are kept.
+    fn certain(&self) -> u64 {
+        let doubtful = self.added.saturating_sub(self.counted);
+        self.count.saturating_sub(doubtful)
+    }
 }
 
 impl Names {
@@ -87,24 +100,30 @@ impl Names {
             pool,
             most,
             state: Mutex::default(),
+            forgetting: tokio::sync::Mutex::default(),
         };
         names.count().await?;
         Ok(names)
     }
 
-    /// Counts the names that are kept.
+    /// Counts the names that are kept; at least how many these are.
     async fn count(&self) -> std::result::Result<u64, sqlx::Error> {
+        let begun = self.state.lock().added;
         let counted = sqlx::query_scalar::<_, i64>(COUNT);
         let counted = counted.fetch_one(&self.pool).await?;
-        let count = u64::try_from(counted).unwrap_or(0);
-        self.state.lock().count = count;
-        Ok(count)
+        let mut state = self.state.lock();
+        // To count millions takes seconds, in which others go.
+        let since = state.added.saturating_sub(begun);
+        state.count = u64::try_from(counted).unwrap_or(0).saturating_add(since);
+        state.counted = begun;
+        Ok(state.certain())
     }
 
     /// Notes that a bundle has gone and its name is kept.
     pub(super) fn keep_one(&self) {
         let mut state = self.state.lock();
         state.count = state.count.saturating_add(1);
+        state.added = state.added.saturating_add(1);
     }
 
     fn note_forgotten(&self, names: u64) {
@@ -134,6 +153,9 @@ impl Names {
 
     /// Forgets names that are kept no longer, if that was not done for a while, and of too many those that are kept the shortest.
     pub(super) async fn forget(&self) -> Result<()> {
+        let Ok(_alone) = self.forgetting.try_lock() else {
+            return Ok(());
+        };
         let is_due = {
             let (mut state, now) = (self.state.lock(), Instant::now());
             let last = state.forgot;
@@ -155,9 +177,13 @@ impl Names {
 
     async fn forget_surplus(&self) -> Result<()> {
         let most = self.most as u64;
-        let counted = self.state.lock().count;
-        // What was counted twice would cost names that are to be kept.
-        if counted <= most || self.count().await? <= most {
+        let (count, certain) = {
+            let state = self.state.lock();
+            (state.count, state.certain())
+        };
+        // What was counted twice would cost names that are to be kept. To count them takes a look at each, of which an earlier version may
+        // have left millions.
+        if count <= most || certain <= most && self.count().await? <= most {
             return Ok(());
         }
         // Otherwise each bundle that goes would have a name forgotten; and a bound that is lower than before is reached in the end.
@@ -170,14 +196,14 @@ impl Names {
         Ok(())
     }
 
-    /// Whether a name that was kept is free from now on.
-    pub(super) async fn is_free(&self, id: &Id) -> Result<bool> {
+    /// Forgets a name if it is kept no longer.
+    pub(super) async fn forget_one(&self, id: &Id) -> Result<()> {
         let forgotten = sqlx::query(FORGET_ONE)
             .bind(OffsetDateTime::now_utc())
             .bind(id.to_key())
             .execute(&self.pool)
             .await?;
         self.note_forgotten(forgotten.rows_affected());
-        Ok(forgotten.rows_affected() > 0)
+        Ok(())
     }
 }

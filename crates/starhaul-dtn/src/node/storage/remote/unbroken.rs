@@ -79,10 +79,11 @@ impl MetadataStorage for Unbroken {
     }
 
     async fn insert(&self, bundle: &Bundle) -> Result<bool> {
-        let is_new = self.store.insert(bundle).await?;
-        if is_new || !self.names.is_free(&bundle.bundle.id).await? {
-            return Ok(is_new);
+        if self.store.insert(bundle).await? {
+            return Ok(true);
         }
+        self.names.forget_one(&bundle.bundle.id).await?;
+        // Also if that forgot nothing: another task may have done so in between, and who is told that a bundle is known drops it.
         self.store.insert(bundle).await
     }
 
@@ -172,8 +173,8 @@ impl Forgetful for Unbroken {
     async fn forget(&self, id: &Id) -> Result<()> {
         self.names.free(id).await?;
         self.store.tombstone(id).await?;
-        // Until it is looked for, or those that are kept no longer are forgotten.
         self.names.keep_one();
-        Ok(())
+        // At once: neighbours may send any number of bundles that are dropped as they come, and none that goes otherwise.
+        self.names.forget_one(id).await
     }
 }

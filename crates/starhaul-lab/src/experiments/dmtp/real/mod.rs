@@ -8,7 +8,10 @@ use std::time::Duration;
 use starhaul_plot::{Column, Table};
 
 use self::run::Figures;
-use super::{BLOCKS_PER_STEP, INTERVAL, LOSS_STEPS, by_loss_plot, goals::IN_REAL_TIME};
+use super::{
+    BLOCKS_PER_STEP, INTERVAL, LOSS_STEPS, by_loss_plot,
+    goals::{is_judged, real_goals},
+};
 use crate::{
     Error,
     kit::{
@@ -16,7 +19,6 @@ use crate::{
         judged::Judged,
         report::{Results, Rows},
         statistics::percentile,
-        target,
     },
     systems::blocks::comparison::{Comparison, Repeats, Run, chosen},
 };
@@ -51,7 +53,7 @@ pub(super) struct RealPlan {
     comparison: Comparison,
     losses: Vec<f64>,
     /// Whether the figures are compared with their goals.
-    pub(super) is_checked: bool,
+    is_checked: bool,
 }
 
 /// One step of a run of a system.
@@ -84,6 +86,23 @@ impl RealPlan {
             comparison: Comparison::new(chosen(&options.systems, &[])?, 1, repeats)?,
             losses,
             is_checked: false,
+        })
+    }
+
+    /// The same plan, whose figures are compared with their goals.
+    ///
+    /// # Errors
+    /// [`Error::Settings`] where nothing that runs has a goal.
+    pub(super) fn checked(self) -> Result<Self, Error> {
+        let has_goal = |name| is_judged(name, &self.losses);
+        if !self.comparison.names().any(has_goal) {
+            return Err(Error::Settings(
+                "--check: the goals are for starhaul, starhaul-optimizer and starhaul-bbr up to a loss of 10 %, and none of that runs".to_owned(),
+            ));
+        }
+        Ok(Self {
+            is_checked: true,
+            ..self
         })
     }
 
@@ -168,7 +187,7 @@ impl kit::Plan for RealPlan {
         let table = Table::of(&Self::columns(), &rows);
         let goals = self
             .is_checked
-            .then(|| target::goals([(PART, &IN_REAL_TIME, &table)]));
+            .then(|| real_goals(PART, &table, self.comparison.names()));
         let results = Results {
             experiment: "dmtp",
             title: "Blocks with a deadline over a lossy path, in real time",
@@ -224,6 +243,19 @@ mod tests {
         );
         let said = self::plan(&["--systems", "srd"], false).err().unwrap();
         assert!(said.to_string().contains("srt-fec"), "{said}");
+    }
+
+    #[test]
+    fn what_has_no_goal_is_not_checked() {
+        let checked = |arguments: &[&str]| plan(arguments, false).unwrap().checked();
+        assert!(checked(&["--systems", "starhaul"]).is_ok());
+        for without in [
+            &["--systems", "mpquic"][..],
+            &["--systems", "starhaul", "--loss", "15%"],
+        ] {
+            let said = checked(without).err().unwrap().to_string();
+            assert!(said.contains("none of that runs"), "{said}");
+        }
     }
 
     #[test]

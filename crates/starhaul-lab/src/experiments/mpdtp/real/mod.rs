@@ -11,7 +11,8 @@ use starhaul_plot::{Column, Table};
 use self::run::Figures;
 use super::{
     BANDWIDTH_FACTORS, BY_BANDWIDTH, BY_LOSS, FEW_LOSSES, LOSSES, Names, Point, QUEUES, QoeSetup,
-    SENDING, by_bandwidth, by_bandwidth_plot, by_loss, by_loss_plot, setup::DRAIN,
+    SENDING, by_bandwidth, by_bandwidth_plot, by_loss, by_loss_plot, latency, on_time_share,
+    setup::DRAIN,
 };
 use crate::{
     Error,
@@ -131,6 +132,9 @@ impl RealPlan {
             })
             .median()
         };
+        let latency = |key, name, share| {
+            latency::<Row>(key, name, share, |row| row.figures.latencies_ms.as_slice())
+        };
         let bytes = |key, name, link: usize| {
             Column::count(key, name, move |row: &Row| {
                 row.figures.path_bytes[link].into()
@@ -154,6 +158,12 @@ impl RealPlan {
                 row.setup.ideal().into()
             })
             .median(),
+            Column::share("on_time_share", "on time", 1, |row: &Row| {
+                on_time_share(&row.figures.scores).into()
+            })
+            .median(),
+            latency("latency_p50_ms", "median", 0.5),
+            latency("latency_p99_ms", "p99", 0.99),
             share("text", "text", Class::Text),
             share("audio", "audio", Class::Audio),
             share("video", "video", Class::Video),

@@ -37,6 +37,8 @@ const ROUND: Duration = Duration::from_millis(20);
 #[derive(Clone, Debug)]
 pub(super) struct Figures {
     pub(super) scores: Classes<ClassScore>,
+    /// Of all blocks that arrived, ascending.
+    pub(super) latencies_ms: Vec<f64>,
     /// Late or lost blocks during which this computer stood still.
     pub(super) disturbed: u32,
     /// Bytes that the sending host gave to each link meanwhile, by its interfaces.
@@ -161,6 +163,7 @@ fn figures(
     }
     Figures {
         scores: logs.scores(),
+        latencies_ms: logs.latencies_ms(),
         disturbed,
         path_bytes,
     }
@@ -216,6 +219,10 @@ mod tests {
         assert_eq!(of(Class::Audio), (47, 1, 0));
         assert_eq!(of(Class::Video), (24, 1, 0));
         assert_eq!(found.disturbed, 0);
+        assert_eq!(
+            (found.latencies_ms.len(), found.latencies_ms[0]),
+            (3, 1000.0)
+        );
         // 2/3 and 1/3.
         assert!((found.scores.qoe() - 1.0).abs() < 1e-9);
     }
