@@ -68,7 +68,7 @@ pub(super) fn real_goals(
     let mut goals = target::goals([(part, &IN_REAL_TIME, table)]);
     let rows = table.split(&["system"]);
     let has_row = |name: &'static str| rows.iter().any(|(system, _)| system == name);
-    let missing = systems.filter(|name| OURS.contains(name) && !has_row(*name));
+    let missing = systems.filter(|name| OURS.contains(name) && !has_row(name));
     goals.extend(missing.map(|name| {
         let row = format!("{part}, {name}");
         Goal::new(&row, IN_REAL_TIME.figure, f64::NAN, LEAST_ON_TIME)

@@ -246,7 +246,7 @@ fn rows((setup, system, queue): &Setup, records: &Records) -> Result<Vec<Row>, E
     let qoe = oracle.qoe();
     Ok(vec![Row {
         system: *system,
-        queue: *queue,
+        queue,
         setup: *setup,
         scores: logs.as_ref().map_or(oracle, Logs::scores),
         latencies_ms: logs.as_ref().map_or_else(Vec::new, Logs::latencies_ms),
