@@ -5,7 +5,7 @@ use std::{
     io,
     net::{IpAddr, SocketAddr},
     os::fd::{AsFd, BorrowedFd},
-    sync::atomic::{AtomicU64, Ordering},
+    sync::atomic::{AtomicU64, AtomicUsize, Ordering},
 };
 
 use noq_udp::EcnCodepoint;
@@ -292,7 +292,9 @@ fn set_buffers(socket: &Socket, bytes: usize) {
         .or_else(|_| sockopt::set_socket_send_buffer_size(socket, bytes));
     // The kernel reports twice what it grants.
     let granted = socket.recv_buffer_size().unwrap_or(0) / 2;
-    if granted < bytes {
+    // The bound is the host's, not the socket's: it is told once for each size.
+    static TOLD: AtomicUsize = AtomicUsize::new(0);
+    if granted < bytes && TOLD.fetch_max(bytes, Ordering::Relaxed) < bytes {
         tracing::info!(
             wanted = bytes,
             granted,
