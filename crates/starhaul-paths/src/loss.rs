@@ -54,6 +54,13 @@ struct Bucket {
     lost: u32,
 }
 
+impl Bucket {
+    /// The share lost, if it is not too small to tell one.
+    fn full_share(&self) -> Option<f64> {
+        (self.total >= BUCKET_DATAGRAMS).then(|| share(self.lost, self.total))
+    }
+}
+
 /// Losses in a row that have not ended yet.
 #[derive(Clone, Copy, Debug)]
 struct Run {
@@ -78,6 +85,11 @@ pub(crate) struct LossEstimator {
     last_burst: Option<Instant>,
     /// When old buckets were halved last.
     halved: Option<Instant>,
+    /// Datagrams of all buckets, and how many of them were lost: each decision of a scheduler asks for the loss of several paths.
+    total: u32,
+    lost: u32,
+    /// Greatest share lost within a bucket of the window but the newest.
+    closed_max: f64,
 }
 
 impl LossEstimator {
@@ -128,6 +140,7 @@ impl LossEstimator {
             && bucket.lost > 0
         {
             bucket.lost -= 1;
+            self.recount();
             // Its burst is no longer known: the mean length stays.
             let length = self.burst_length();
             self.losses = (self.losses - 1.0).max(0.0);
@@ -137,13 +150,10 @@ impl LossEstimator {
 
     pub(crate) fn loss(&self) -> Loss {
         let open_lost = self.run.map_or(0, |run| run.lost);
-        let sum = |count: fn(&Bucket) -> u32| {
-            self.buckets
-                .iter()
-                .map(count)
-                .fold(open_lost, u32::saturating_add)
-        };
-        let (total, lost) = (sum(|bucket| bucket.total), sum(|bucket| bucket.lost));
+        let (total, lost) = (
+            self.total.saturating_add(open_lost),
+            self.lost.saturating_add(open_lost),
+        );
         Loss {
             rate: share(lost, total.max(RATE_FLOOR_DATAGRAMS)),
             window_max: self.window_max(open_lost),
@@ -153,8 +163,7 @@ impl LossEstimator {
 
     /// Whether enough datagrams have been counted to tell a share.
     pub(crate) fn is_known(&self) -> bool {
-        let totals = self.buckets.iter().map(|bucket| bucket.total);
-        totals.fold(0, u32::saturating_add) >= BUCKET_DATAGRAMS
+        self.total >= BUCKET_DATAGRAMS
     }
 
     fn burst_length(&self) -> f64 {
@@ -169,15 +178,27 @@ impl LossEstimator {
         let Some(newest) = self.buckets.back() else {
             return share(open_lost, open_lost.max(BUCKET_DATAGRAMS));
         };
-        let old = self.buckets.len().saturating_sub(MAX_BUCKETS);
-        let recent = self.buckets.iter().enumerate().filter(|(index, bucket)| {
-            *index >= old || newest.start.saturating_duration_since(bucket.start) < MAX_WINDOW
+        let newest = newest.full_share().unwrap_or(0.0);
+        self.closed_max
+            .max(newest)
+            .max(self.newest_share(open_lost))
+    }
+
+    /// Counts again, where more has changed than the newest bucket.
+    fn recount(&mut self) {
+        let sum = |count: fn(&Bucket) -> u32| {
+            let counts = self.buckets.iter().map(count);
+            counts.fold(0, u32::saturating_add)
+        };
+        (self.total, self.lost) = (sum(|bucket| bucket.total), sum(|bucket| bucket.lost));
+        let mut buckets = self.buckets.iter().rev();
+        let newest = buckets.next().map(|bucket| bucket.start);
+        let recent = buckets.enumerate().filter(|(index, bucket)| {
+            let age = newest.map(|newest| newest.saturating_duration_since(bucket.start));
+            index + 1 < MAX_BUCKETS || age.is_some_and(|age| age < MAX_WINDOW)
         });
-        let full = recent
-            .filter(|(_, bucket)| bucket.total >= BUCKET_DATAGRAMS)
-            .map(|(_, bucket)| share(bucket.lost, bucket.total))
-            .fold(0.0, f64::max);
-        full.max(self.newest_share(open_lost))
+        let shares = recent.filter_map(|(_, bucket)| bucket.full_share());
+        self.closed_max = shares.fold(0.0, f64::max);
     }
 
     /// Share of the newest bucket, extended by the one before it while it is small.
@@ -197,10 +218,13 @@ impl LossEstimator {
             let age = first.sent.saturating_duration_since(bucket.start);
             age < FULL_AGE && (bucket.total < BUCKET_DATAGRAMS || age < BUCKET_TIME)
         });
+        let mut has_changed = open.is_none();
         match open {
             Some(bucket) => {
                 bucket.total = bucket.total.saturating_add(total);
                 bucket.lost = bucket.lost.saturating_add(lost);
+                self.total = self.total.saturating_add(total);
+                self.lost = self.lost.saturating_add(lost);
             }
             None => self.buckets.push_back(Bucket {
                 first_sequence: first.sequence,
@@ -209,12 +233,16 @@ impl LossEstimator {
                 lost,
             }),
         }
-        self.age_buckets(first.sent);
+        has_changed |= self.age_buckets(first.sent);
         while self.buckets.len() > RATE_BUCKETS
             && let Some(oldest) = self.buckets.front()
             && first.sent.saturating_duration_since(oldest.start) > RATE_WINDOW
         {
             self.buckets.pop_front();
+            has_changed = true;
+        }
+        if has_changed {
+            self.recount();
         }
     }
 }
@@ -230,10 +258,11 @@ impl LossEstimator {
         }
     }
 
-    fn age_buckets(&mut self, now: Instant) {
+    /// Whether buckets may have been halved.
+    fn age_buckets(&mut self, now: Instant) -> bool {
         let halved = *self.halved.get_or_insert(now);
         if now.saturating_duration_since(halved) < HALF_LIFE {
-            return;
+            return false;
         }
         self.halved = Some(now);
         self.buckets.retain_mut(|bucket| {
@@ -243,6 +272,7 @@ impl LossEstimator {
             }
             bucket.total > 0
         });
+        true
     }
 }
 

@@ -301,3 +301,33 @@ fn one_long_burst_is_forgotten_when_others_are_short() {
     }
     assert!(sender.loss().burst_length < 2.0, "{:?}", sender.loss());
 }
+
+/// Pauses that close, age and forget buckets, bursts, and losses that prove to be reordering.
+#[test]
+fn what_is_counted_as_it_comes_is_what_the_buckets_hold() {
+    for seed in 0..20 {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let mut sender = Sender::new();
+        let mut lost = Vec::new();
+        for step in 0..4_000 {
+            match rng.random_range(0..100) {
+                0 => sender.now += Duration::from_millis(rng.random_range(0..40_000)),
+                1..10 if !lost.is_empty() => {
+                    let index = rng.random_range(0..lost.len());
+                    sender.estimator.take_back(lost.swap_remove(index));
+                }
+                draw => {
+                    let is_lost = draw >= 80;
+                    if is_lost {
+                        lost.push(sender.sequence);
+                    }
+                    sender.send(is_lost);
+                }
+            }
+            let mut counted = sender.estimator.clone();
+            counted.recount();
+            assert_eq!(sender.loss(), counted.loss(), "seed {seed}, step {step}");
+        }
+        assert!(sender.estimator.is_known());
+    }
+}
