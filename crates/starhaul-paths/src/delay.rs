@@ -52,6 +52,8 @@ pub(crate) struct WindowedMin<T> {
     part: Duration,
     /// Start and least value of each sub-window, oldest first.
     parts: VecDeque<(Instant, T)>,
+    /// Of all of them: it is asked for far more often than a value is added.
+    least: Option<T>,
 }
 
 impl<T: Ord + Copy> WindowedMin<T> {
@@ -62,6 +64,7 @@ impl<T: Ord + Copy> WindowedMin<T> {
             window,
             part: window / Self::PARTS,
             parts: VecDeque::new(),
+            least: None,
         }
     }
 
@@ -77,11 +80,12 @@ impl<T: Ord + Copy> WindowedMin<T> {
             }
             _ => self.parts.push_back((now, value)),
         }
+        self.least = self.parts.iter().map(|(_, least)| *least).min();
     }
 
     /// Nothing expires while nothing is added: an idle path keeps its last value.
-    pub(crate) fn least(&self) -> Option<T> {
-        self.parts.iter().map(|(_, least)| *least).min()
+    pub(crate) const fn least(&self) -> Option<T> {
+        self.least
     }
 }
 

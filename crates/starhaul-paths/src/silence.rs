@@ -130,6 +130,10 @@ impl Silence {
     /// For how long the acknowledgement of the oldest datagram after the newest acknowledged one has been overdue.
     pub(crate) fn overdue_for(&self, now: Instant, rtt: Duration) -> Duration {
         let overdue = self.unanswered.front().and_then(|oldest| {
+            // Asked for each prediction, and hardly ever more than an RTT has passed.
+            if now.saturating_duration_since(oldest.sent) <= rtt {
+                return None;
+            }
             let variation = self.round_trip.map_or(rtt / 2, |rtt| rtt.variation());
             let margin = variation.saturating_mul(4).max(LEAST_MARGIN);
             let due = oldest

@@ -51,8 +51,19 @@ pub(crate) struct Overview {
     pub(crate) is_alone: bool,
     /// The least one-way delay of any usable path.
     pub(crate) least_delay: Duration,
+    /// What a path of which little is known may lose: as much as the worst usable one, as a share to protect against and as a rate.
+    pub(crate) unproven: Unproven,
     /// Payload of a fragment that fits every path.
     pub(crate) fragment_capacity: Option<usize>,
+}
+
+/// The greatest loss of any usable path, bounded: see [`View::feared_of`](crate::scheduler::View::feared_of).
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Unproven {
+    /// Of [`Loss::feared`](starhaul_paths::Loss::feared).
+    pub(crate) feared: f64,
+    /// Of [`Loss::rate`](starhaul_paths::Loss::rate).
+    pub(crate) rate: f64,
 }
 
 /// Datagrams for a path on their way to the caller, and how much may still be added.

@@ -13,7 +13,7 @@ use starhaul_units::Bandwidth;
 
 use self::bottlenecks::Bottlenecks;
 use crate::{
-    batch::{Budget, Overview, PathDatagram},
+    batch::{Budget, Overview, PathDatagram, Unproven},
     class_bytes::ClassBytes,
     item::Item,
     received::ReceiveLog,
@@ -40,6 +40,8 @@ const MOST_READ_ROUND: Duration = Duration::from_secs(2);
 /// The cost from which on a path carries only what no other path brings in time: as a path whose quota is nearly used up.
 pub const LAST_RESORT: f64 = 1e12;
 
+/// What a path is feared to lose at most of which nothing is known.
+const UNPROVEN_LOSS: f64 = 0.01;
 /// Bytes of an acknowledgement or a message.
 const SMALL_DATAGRAM: u64 = 200;
 
@@ -364,6 +366,7 @@ impl Paths {
             is_usable: self.is_usable(id),
             is_alone: self.usable().all(|(usable, _)| usable == id),
             least_delay: self.least_delay(),
+            unproven: self.unproven(),
             fragment_capacity: self.fragment_capacity(),
         }
     }
@@ -425,6 +428,19 @@ impl Paths {
             .map(|(_, path)| path.monitor.one_way_delay())
             .min()
             .unwrap_or_default()
+    }
+
+    fn unproven(&self) -> Unproven {
+        let mut unproven = Unproven::default();
+        for (_, path) in self.usable() {
+            let loss = path.monitor.loss();
+            unproven.feared = unproven.feared.max(loss.feared());
+            unproven.rate = unproven.rate.max(loss.rate);
+        }
+        Unproven {
+            feared: unproven.feared.min(UNPROVEN_LOSS),
+            rate: unproven.rate.min(UNPROVEN_LOSS),
+        }
     }
 
     /// In what time a small datagram sent now arrives over the path where it does so first, with its queue and its margin.

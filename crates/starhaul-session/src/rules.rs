@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use starhaul_paths::{Loss, PathId};
+use starhaul_paths::PathId;
 
 use crate::scheduler::{Frame, Limit, Load, PathView, Scheduler, SchedulerStatus, Thrift, View};
 
@@ -75,7 +75,7 @@ impl Scheduler for Rules {
         if !is_last_try(view, bytes, deadline) {
             return others.all(|(_, other)| arrival(this) <= arrival(other) + TIE);
         }
-        let risk = |path: PathView<'_>| view.feared_of(path, Loss::feared);
+        let risk = |path: PathView<'_>| view.feared_of(path);
         others.all(|(_, other)| risk(this) <= risk(other))
     }
 
@@ -305,7 +305,7 @@ fn is_unsafe(
     load: Load,
     limit: Limit,
 ) -> bool {
-    let grade = |path: PathView<'_>| loss_grade(view.feared_of(path, Loss::feared));
+    let grade = |path: PathView<'_>| loss_grade(view.feared_of(path));
     let is_spared = other.is_last_resort() && !path.is_last_resort();
     if !limit.class.retransmits || is_spared || grade(other) >= grade(path) {
         return false;

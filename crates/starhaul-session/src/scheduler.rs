@@ -17,9 +17,6 @@ use crate::{
     paths::{LAST_RESORT, Path, Paths},
 };
 
-/// What a path is feared to lose at most of which nothing is known.
-const UNPROVEN_LOSS: f64 = 0.01;
-
 /// What waits to be sent, seen from one fragment of a block.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
@@ -281,14 +278,15 @@ impl<'a> View<'a> {
         self.overview.fragment_capacity
     }
 
-    /// What a path loses, by `share`. One that has carried next to nothing is no safer than others that hardly lose, but than those that do.
-    pub fn feared_of(&self, path: PathView<'_>, share: impl Fn(&Loss) -> f64) -> f64 {
-        let own = share(&path.loss());
-        if path.0.monitor.loss_is_known() {
-            return own;
-        }
-        let others = self.usable().map(|(_, other)| share(&other.loss()));
-        own.max(others.fold(0.0, f64::max).min(UNPROVEN_LOSS))
+    /// The share to protect against on a path ([`Loss::feared`]). One that has carried next to nothing is no safer than others that hardly
+    /// lose, but than those that do.
+    pub fn feared_of(&self, path: PathView<'_>) -> f64 {
+        path.with_unproven(path.loss().feared(), self.overview.unproven.feared)
+    }
+
+    /// The rate of loss of a path, taken as [`feared_of`](Self::feared_of) takes its share.
+    pub fn loss_rate_of(&self, path: PathView<'_>) -> f64 {
+        path.with_unproven(path.loss().rate, self.overview.unproven.rate)
     }
 
     /// The least one-way delay of any usable path.
@@ -310,6 +308,13 @@ impl<'a> View<'a> {
 pub struct PathView<'a>(&'a Path);
 
 impl PathView<'_> {
+    fn with_unproven(self, own: f64, unproven: f64) -> f64 {
+        match self.0.monitor.loss_is_known() {
+            true => own,
+            false => own.max(unproven),
+        }
+    }
+
     /// Price per byte; only its order matters.
     pub fn cost(self) -> f64 {
         self.0.monitor.cost()

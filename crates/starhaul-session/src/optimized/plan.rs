@@ -301,7 +301,7 @@ fn safest(view: &View<'_>, load: Load, limit: Limit) -> Option<PathId> {
         };
         let again = view.carrying(load.fragment).map(|(_, again)| again);
         let again = again.filter(|_| limit.class.retransmits).filter(in_time);
-        let loss = |path: PathView<'_>| view.feared_of(path, |loss| loss.rate);
+        let loss = |path: PathView<'_>| view.loss_rate_of(path);
         let once_more = again.map(loss).reduce(f64::min);
         loss(path) * once_more.unwrap_or(1.0)
     };

@@ -41,7 +41,7 @@ impl BlocksOut {
         let Some(path) = view.this() else {
             return;
         };
-        if view.feared_of(path, Loss::feared) <= EPSILON {
+        if view.feared_of(path) <= EPSILON {
             return;
         }
         let overload = self.order.overload();
