@@ -1,15 +1,12 @@
-//! Reliable byte streams as tokio readers and writers. All bytes wait in the session, which limits them; this file has only
-//! the wakers.
+//! Reliable byte streams as tokio readers and writers. All bytes wait in the session, which limits them; where the tasks of both halves
+//! wait is in `waiting.rs`.
 
 use std::{
     future::poll_fn,
     io,
     pin::Pin,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    task::{Context, Poll, Waker, ready},
+    sync::Arc,
+    task::{Context, Poll, ready},
     time::Instant,
 };
 
@@ -20,7 +17,10 @@ use tokio::{
     sync::watch,
 };
 
-use crate::state::{ByteEntry, SessionShared, Shared, Signs, State, Waiter};
+use crate::{
+    state::{ByteEntry, SessionShared, Shared, Signs, State},
+    waiting::Waiter,
+};
 
 /// The code of the reset or stop of a half that was dropped before its end.
 pub(crate) const CODE_DROPPED: u32 = 0;
@@ -46,7 +46,7 @@ pub struct ByteStream {
 pub struct ByteReader {
     held: Arc<Held>,
     ended: bool,
-    wait: Wait,
+    waiter: Arc<Waiter>,
 }
 
 /// The writing half: `AsyncWrite`; `shutdown` finishes, dropping it unfinished resets.
@@ -56,7 +56,7 @@ pub struct ByteWriter {
     held: Arc<Held>,
     ended: bool,
     stopped: watch::Receiver<Option<u32>>,
-    wait: Wait,
+    waiter: Arc<Waiter>,
     /// For so many bytes more there seems to be room. The session knows it for certain: this spares asking it before each copy.
     room: usize,
 }
@@ -79,13 +79,13 @@ impl ByteStream {
             reader: ByteReader {
                 held: held.clone(),
                 ended: false,
-                wait: Wait::new(signs.reader_waits),
+                waiter: signs.reader,
             },
             writer: ByteWriter {
                 held,
                 ended: false,
                 stopped: signs.stopped,
-                wait: Wait::new(signs.writer_waits),
+                waiter: signs.writer,
                 room: 0,
             },
             label,
@@ -153,20 +153,25 @@ impl ByteReader {
         if self.ended {
             return Poll::Ready(Ok(()));
         }
-        if self.wait.goes_on(context) {
+        if self.waiter.waits(context) {
             return Poll::Pending;
         }
         let taken = self.held.with(|machine, entry, now, id| {
             let result = match machine.read_chunks(now, id, max, take) {
                 // The session forgets a stream once its reset was read.
                 _ if entry.reset.is_some() => Err(io::ErrorKind::ConnectionReset.into()),
-                Ok((0, false)) => return wait(&mut entry.reader, context),
-                Ok((_, is_end)) => Ok(is_end),
+                Ok((0, false)) => return entry.reader.wait(context),
+                Ok((taken, is_end)) => {
+                    if taken < max && !is_end {
+                        // It was all, of which the next read need not ask.
+                        entry.reader.use_up();
+                    }
+                    Ok(is_end)
+                }
                 Err(error) => Err(stream_error(&error)),
             };
             Poll::Ready(result)
         });
-        self.wait.note(context, &taken);
         taken.map(|result| {
             self.ended = result??;
             Ok(())
@@ -195,23 +200,24 @@ impl ByteWriter {
             return Ok(0);
         }
         poll_fn(|context| {
-            self.poll_with(context, |machine, now, id| {
+            self.poll_with(context, wanted, |machine, now, id| {
                 machine.write_bytes(now, id, data, wanted)
             })
         })
         .await
     }
 
-    /// Lets `write` write; waits when it takes nothing.
+    /// Lets `write` write `wanted` bytes, or ask for room with none wanted; waits when there is no room.
     fn poll_with(
         &mut self,
         context: &Context<'_>,
+        wanted: usize,
         write: impl FnOnce(&mut Session, Instant, StreamId) -> Result<usize, StreamError>,
     ) -> Poll<io::Result<usize>> {
         if self.ended {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
         }
-        if self.wait.goes_on(context) {
+        if self.waiter.waits(context) {
             return Poll::Pending;
         }
         let written = self.held.with(|machine, entry, now, id| {
@@ -219,12 +225,17 @@ impl ByteWriter {
                 return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
             }
             match write(machine, now, id) {
-                Ok(0) => wait(&mut entry.writer, context),
-                Ok(written) => Poll::Ready(Ok(written)),
+                Ok(0) => entry.writer.wait(context),
+                Ok(written) => {
+                    if written < wanted {
+                        // There was no room for more, and the session tells of the next.
+                        entry.writer.use_up();
+                    }
+                    Poll::Ready(Ok(written))
+                }
                 Err(error) => Poll::Ready(Err(stream_error(&error))),
             }
         });
-        self.wait.note(context, &written);
         written.map(|result| result?)
     }
 
@@ -266,19 +277,21 @@ impl AsyncWrite for ByteWriter {
         }
         let data = data.get(..MAX_COPY).unwrap_or(data);
         if data.len() <= LOCKED_COPY {
-            return self.poll_with(context, |machine, now, id| machine.write(now, id, data));
+            return self.poll_with(context, data.len(), |machine, now, id| {
+                machine.write(now, id, data)
+            });
         }
         let room = match self.room >= data.len() {
             true => self.room,
             false => {
-                let asked = self.poll_with(context, |machine, now, id| {
+                let asked = self.poll_with(context, 0, |machine, now, id| {
                     machine.write_room(now, id, usize::MAX)
                 });
                 ready!(asked)?
             }
         };
         let copy = Bytes::copy_from_slice(data.get(..room).unwrap_or(data));
-        let written = self.poll_with(context, |machine, now, id| {
+        let written = self.poll_with(context, data.len(), |machine, now, id| {
             write_copy(machine, now, id, (data, copy))
         });
         self.room = match &written {
@@ -401,43 +414,6 @@ impl std::fmt::Debug for Held {
     }
 }
 
-/// What a half knows of its task's wait without the lock.
-#[derive(Debug)]
-struct Wait {
-    /// Nothing has come since a task was told to wait.
-    waits: Arc<AtomicBool>,
-    /// That task, if the last step told it to wait.
-    waker: Option<Waker>,
-}
-
-impl Wait {
-    const fn new(waits: Arc<AtomicBool>) -> Self {
-        Self { waits, waker: None }
-    }
-
-    /// The task of this context waits already, and nothing has come: it was polled for another reason.
-    fn goes_on(&self, context: &Context<'_>) -> bool {
-        let is_same = |waker: &Waker| waker.will_wake(context.waker());
-        self.waits.load(Ordering::Acquire) && self.waker.as_ref().is_some_and(is_same)
-    }
-
-    /// A step was made.
-    fn note<T>(&mut self, context: &Context<'_>, step: &Poll<T>) {
-        if step.is_ready() {
-            self.waker = None;
-        } else if let Some(waker) = &mut self.waker {
-            waker.clone_from(context.waker());
-        } else {
-            self.waker = Some(context.waker().clone());
-        }
-    }
-}
-
-fn wait<T>(waiter: &mut Waiter, context: &Context<'_>) -> Poll<T> {
-    waiter.wait(context);
-    Poll::Pending
-}
-
 /// Writes of `data` what there is room for, of which `copy` is as much as there seemed to be room for. The session keeps that, or, where
 /// it takes less, another copy: a part of this one would keep the memory of all, and count as little.
 fn write_copy(
@@ -463,7 +439,11 @@ fn stream_error(error: &StreamError) -> io::Error {
 
 #[cfg(test)]
 mod tests {
-    use std::{sync::atomic::AtomicU64, task::Wake, time::Duration};
+    use std::{
+        sync::atomic::{AtomicU64, Ordering},
+        task::{Wake, Waker},
+        time::Duration,
+    };
 
     use starhaul_session::{Mode, SessionConfig, Side, StreamConfig};
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -691,12 +671,60 @@ mod tests {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
             assert_eq!(poll_read(&mut reader, first), Poll::Ready(3));
-            assert!(poll_read(&mut reader, first).is_pending());
+            let (waits, back) = waits_while_locked(&far, reader, first);
+            assert!(waits, "it has read all, and wanted the lock");
+            reader = back;
         }
         writer.shutdown().await.unwrap();
         let mut byte = [0];
         let end = tokio::time::timeout(Duration::from_secs(20), reader.read(&mut byte));
         assert_eq!(end.await.expect("its end is missed").unwrap(), 0);
+    }
+
+    /// A half that has used up what there was asks for no more before it is told: an end must be told, too, also to a half that does not wait
+    /// yet.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn halves_that_have_used_up_what_there_was_hear_of_every_end() {
+        use std::io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset};
+
+        const LENGTH: usize = 8 << 20;
+        for end in ["dropped", "closed here", "closed there"] {
+            let ([client, server], [near, far]) = pair().await;
+            let opened = near.open_bytes(3, Bytes::new()).await.unwrap();
+            let (mut reader, mut writer) = opened.into_split();
+            writer.write_all(b"?").await.unwrap();
+            let (their_reader, mut their_writer) = accept(&far).await.into_split();
+            their_writer.write_all(b"abc").await.unwrap();
+            assert_eq!(reader.read(&mut [0; 10]).await.unwrap(), 3);
+            let mut data = Bytes::from(vec![7; LENGTH]);
+            let written = writer.write_chunk(&mut data).await.unwrap();
+            assert!(written < LENGTH, "there was room for all");
+            let expected = match end {
+                "dropped" => {
+                    drop((their_reader, their_writer));
+                    [ConnectionReset, BrokenPipe]
+                }
+                "closed here" => {
+                    client.close().await;
+                    [ConnectionAborted; 2]
+                }
+                _ => {
+                    server.close().await;
+                    [ConnectionAborted; 2]
+                }
+            };
+            let ends = async {
+                let read = reader.read(&mut [0; 10]).await.unwrap_err();
+                let write = loop {
+                    if let Err(error) = writer.write_chunk(&mut data).await {
+                        break error;
+                    }
+                };
+                [read.kind(), write.kind()]
+            };
+            let ends = tokio::time::timeout(Duration::from_secs(20), ends).await;
+            assert_eq!(ends.expect("an end is missed"), expected, "{end}");
+        }
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -119,14 +119,14 @@ impl Driver {
         }
     }
 
-    /// Gives the stack received datagrams, and sends what follows.
-    fn drive(&mut self, datagrams: impl FnOnce(&mut Node, Instant)) {
+    /// Gives the stack received datagrams, and sends what follows. `datagrams` says whether more of those follow that were received together.
+    fn drive(&mut self, datagrams: impl FnOnce(&mut Node, Instant) -> bool) {
         let mut round = self.round(false, datagrams);
         for _ in 1..OUTPUT_TURNS {
             if !round.has_more() {
                 return;
             }
-            round = self.round(false, |_, _| ());
+            round = self.round(false, |_, _| false);
         }
     }
 
@@ -135,7 +135,7 @@ impl Driver {
     fn drive_until_idle(&mut self) -> Option<Option<Instant>> {
         let mut turns = 0;
         while turns < OUTPUT_TURNS {
-            let round = self.round(true, |_, _| ());
+            let round = self.round(true, |_, _| false);
             if round.has_more() {
                 turns += 1;
                 continue;
@@ -153,8 +153,13 @@ impl Driver {
     }
 
     /// Gives the stack the inputs of the inbox, then received datagrams, then the time; sends some of what follows and passes on events.
-    /// Where nothing follows and this thread may rest, it says that it does.
-    fn round(&mut self, may_rest: bool, datagrams: impl FnOnce(&mut Node, Instant)) -> Round {
+    /// Where nothing follows and this thread may rest, it says that it does. Readers of byte streams are woken unless `datagrams` says that
+    /// more datagrams follow: another round comes after those before this thread waits.
+    fn round(
+        &mut self,
+        may_rest: bool,
+        datagrams: impl FnOnce(&mut Node, Instant) -> bool,
+    ) -> Round {
         let shared = self.shared.clone();
         let mut state = shared.lock();
         let now = Instant::now();
@@ -164,7 +169,7 @@ impl Driver {
         for contents in self.spent.drain(..) {
             state.node.recycle(contents);
         }
-        datagrams(&mut state.node, now);
+        let more_follow = datagrams(&mut state.node, now);
         if state
             .node
             .poll_timeout()
@@ -188,7 +193,7 @@ impl Driver {
             false => std::mem::take(&mut state.flush_waiters),
         };
         round.timeout = state.node.poll_timeout();
-        let woken = std::mem::take(&mut state.woken);
+        let woken = state.woken.take(more_follow);
         let filled = std::mem::take(&mut state.filled);
         if state.closing && self.ends_at.is_none() {
             self.ends_at = Some(now + LINGER);
@@ -306,6 +311,7 @@ impl Driver {
                     let payloads = payloads.filter(|payload| !EchoMessage::is_echo(payload));
                     node.handle_datagrams(now, id, between, ecn, payloads);
                 }
+                messages.peek().is_some()
             });
         }
     }
@@ -399,7 +405,7 @@ impl Drop for TellEnd {
         }
         state.flush_waiters.clear();
         let waiters = std::mem::take(&mut state.end_waiters);
-        let woken = std::mem::take(&mut state.woken);
+        let woken = state.woken.take(false);
         drop(state);
         self.0.incoming.close();
         woken.into_iter().for_each(std::task::Waker::wake);

@@ -209,24 +209,26 @@ fn session_event(state: &mut State, session: SessionHandle, event: Event, now: I
             }
         }
         Event::Readable(stream) => {
-            let bytes = entry.bytes.get_mut(&stream);
-            state.woken.extend(bytes.and_then(|b| b.reader.take()));
+            let bytes = entry.bytes.get(&stream);
+            let reader = bytes.and_then(|bytes| bytes.reader.take());
+            state.woken.add_reader(reader);
         }
         Event::Writable(stream) => {
-            let bytes = entry.bytes.get_mut(&stream);
-            state.woken.extend(bytes.and_then(|b| b.writer.take()));
+            let bytes = entry.bytes.get(&stream);
+            let writer = bytes.and_then(|bytes| bytes.writer.take());
+            state.woken.add(writer);
         }
         Event::Reset { stream, code } => {
             if let Some(bytes) = entry.bytes.get_mut(&stream) {
                 bytes.reset = Some(code);
-                state.woken.extend(bytes.reader.take());
+                state.woken.add(bytes.reader.take());
             }
             end_blocks(entry, stream);
         }
         Event::Stopped { stream, code } => {
             if let Some(bytes) = entry.bytes.get_mut(&stream) {
                 bytes.stopped.send_replace(Some(code));
-                state.woken.extend(bytes.writer.take());
+                state.woken.add(bytes.writer.take());
             }
         }
         Event::StreamFinished(stream) => end_blocks(entry, stream),

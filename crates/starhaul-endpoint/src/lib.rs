@@ -59,6 +59,7 @@ mod session;
 mod socket;
 mod state;
 mod stream;
+mod waiting;
 
 use std::{net::SocketAddr, time::Duration};
 

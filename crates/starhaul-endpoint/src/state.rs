@@ -9,7 +9,6 @@ use std::{
         Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
-    task::{Context, Waker},
     time::Instant,
 };
 
@@ -31,6 +30,7 @@ use crate::{
     queue::{Bounds, Budget, Queue},
     refused::RefusedKeys,
     socket::{NewSocket, SocketProblem},
+    waiting::{Waiter, Woken},
 };
 
 /// Greatest number of streams that wait for the application to accept them.
@@ -100,7 +100,7 @@ pub(crate) struct State {
     /// Notified when the driver ends.
     pub(crate) end_waiters: Vec<oneshot::Sender<()>>,
     /// To be woken once the lock is free.
-    pub(crate) woken: Vec<Waker>,
+    pub(crate) woken: Woken,
     /// Queues with blocks of which those who wait are to be told then: once for all, and when they can have all.
     pub(crate) filled: Vec<Filled>,
     pub(crate) next_local: u32,
@@ -175,18 +175,10 @@ pub(crate) struct SessionEntry {
 
 /// The tasks that wait on a byte stream.
 pub(crate) struct ByteEntry {
-    pub(crate) reader: Waiter,
-    pub(crate) writer: Waiter,
+    pub(crate) reader: Arc<Waiter>,
+    pub(crate) writer: Arc<Waiter>,
     pub(crate) reset: Option<u32>,
     pub(crate) stopped: watch::Sender<Option<u32>>,
-}
-
-/// The task that waits on one half of a byte stream. The half sees without the lock whether it still does: tasks are polled for other
-/// reasons, too, and the driver may have the lock for long.
-#[derive(Debug, Default)]
-pub(crate) struct Waiter {
-    waker: Option<Waker>,
-    waits: Arc<AtomicBool>,
 }
 
 /// What the halves of a byte stream know without the lock.
@@ -194,10 +186,10 @@ pub(crate) struct Waiter {
 pub(crate) struct Signs {
     /// The code with which the peer has stopped reading.
     pub(crate) stopped: watch::Receiver<Option<u32>>,
-    /// Whether the reader's task waits, and nothing has come since.
-    pub(crate) reader_waits: Arc<AtomicBool>,
-    /// The same of the writer's.
-    pub(crate) writer_waits: Arc<AtomicBool>,
+    /// Where the reader's task waits.
+    pub(crate) reader: Arc<Waiter>,
+    /// Where the writer's does.
+    pub(crate) writer: Arc<Waiter>,
 }
 
 impl Shared {
@@ -218,7 +210,7 @@ impl Shared {
             ended: false,
             flush_waiters: Vec::new(),
             end_waiters: Vec::new(),
-            woken: Vec::new(),
+            woken: Woken::default(),
             filled: Vec::new(),
             next_local: 0,
             block_bounds,
@@ -403,10 +395,9 @@ impl State {
         for blocks in entry.blocks.values() {
             blocks.close();
         }
-        for mut bytes in entry.bytes.into_values() {
-            let waiters = [&mut bytes.reader, &mut bytes.writer];
-            self.woken
-                .extend(waiters.into_iter().filter_map(Waiter::take));
+        for bytes in entry.bytes.into_values() {
+            self.woken.add(bytes.reader.take());
+            self.woken.add(bytes.writer.take());
         }
         entry.shared.incoming.close();
         let reason = error.as_ref().map(ToString::to_string);
@@ -468,34 +459,16 @@ impl ByteEntry {
     pub(crate) fn new() -> (Self, Signs) {
         let (stopped, is_stopped) = watch::channel(None);
         let entry = Self {
-            reader: Waiter::default(),
-            writer: Waiter::default(),
+            reader: Arc::default(),
+            writer: Arc::default(),
             reset: None,
             stopped,
         };
         let signs = Signs {
             stopped: is_stopped,
-            reader_waits: entry.reader.waits.clone(),
-            writer_waits: entry.writer.waits.clone(),
+            reader: entry.reader.clone(),
+            writer: entry.writer.clone(),
         };
         (entry, signs)
-    }
-}
-
-impl Waiter {
-    /// The task of this context waits.
-    pub(crate) fn wait(&mut self, context: &Context<'_>) {
-        match &mut self.waker {
-            Some(waker) => waker.clone_from(context.waker()),
-            None => self.waker = Some(context.waker().clone()),
-        }
-        self.waits.store(true, Ordering::Release);
-    }
-
-    /// Something has come for the task; it is to be woken once the lock is free.
-    pub(crate) fn take(&mut self) -> Option<Waker> {
-        // Before it is woken, so that it does not wait on then.
-        self.waits.store(false, Ordering::Release);
-        self.waker.take()
     }
 }

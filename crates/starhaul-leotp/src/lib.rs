@@ -73,6 +73,29 @@ pub fn is_hello(datagram: &[u8]) -> bool {
     wire::is_hello(datagram)
 }
 
+/// The challenges in a hello, by which an answer is found to belong to the hello that it answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HelloChallenges {
+    /// Drawn by its sender.
+    pub own: [u8; 8],
+    /// That of the hello which it answers; zeros if it answers none.
+    pub echo: [u8; 8],
+}
+
+/// The challenges in a hello, which need not be authentic; `None` for any other datagram.
+pub fn hello_challenges(datagram: &[u8]) -> Option<HelloChallenges> {
+    if !is_hello(datagram) {
+        return None;
+    }
+    match wire::parse(datagram) {
+        Ok(wire::Packet::Hello(hello)) => Some(HelloChallenges {
+            own: hello.challenge,
+            echo: hello.echo,
+        }),
+        _ => None,
+    }
+}
+
 /// Whether a datagram has the form of a packet; who sent it is not known by that.
 pub fn is_packet(datagram: &[u8]) -> bool {
     wire::parse(datagram).is_ok()

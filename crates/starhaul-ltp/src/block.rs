@@ -290,7 +290,29 @@ impl Assembly {
             .or_else(|| self.pages.get(&number))
     }
 
+    /// Appends data to the open page if that ends where they begin, and they need neither more memory nor another page.
+    fn append(&mut self, offset: u64, data: &[u8]) -> bool {
+        let widened = self.widened;
+        let Some((number, page)) = &mut self.open else {
+            return false;
+        };
+        let (start, size) = match *number {
+            0 => (0, PAGE_BYTES + widened),
+            number => (number * PAGE_BYTES, PAGE_BYTES),
+        };
+        let room = narrow(size).min(page.capacity()).saturating_sub(page.len());
+        let is_next = start + page.len() as u64 == offset && data.len() <= room;
+        if is_next {
+            page.extend_from_slice(data);
+        }
+        is_next
+    }
+
     fn write_fresh(&mut self, mut offset: u64, mut data: &[u8]) {
+        // So come almost all.
+        if self.append(offset, data) {
+            return;
+        }
         while !data.is_empty() {
             let ((number, start), wide) = (self.place(offset), self.wide_capacity(self.widened));
             let (within, size) = (narrow(offset - start), narrow(self.page_bytes(number)));

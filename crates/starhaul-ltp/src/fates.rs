@@ -37,7 +37,12 @@ struct Run {
 impl Fates {
     /// A segment leaves for the first time.
     pub(crate) fn sent(&mut self, start: u64, end: u64) {
-        let data = usize::try_from(end.saturating_sub(start)).unwrap_or(0);
+        self.sent_run(start, end, end.saturating_sub(start));
+    }
+
+    /// Segments of so many bytes each leave for the first time, one behind the other.
+    pub(crate) fn sent_run(&mut self, start: u64, end: u64, bytes: u64) {
+        let data = usize::try_from(bytes).unwrap_or(0);
         if let Some(last) = self.runs.back_mut()
             && last.end == start
             && last.data == data
@@ -109,9 +114,10 @@ mod tests {
     #[test]
     fn each_segment_is_judged_once_by_the_first_report_on_it() {
         let mut fates = Fates::default();
-        for start in (0..1000).step_by(100) {
+        for start in (0..600).step_by(100) {
             fates.sent(start, start + 100);
         }
+        fates.sent_run(600, 1000, 100);
         // A shorter one, which is no run of another size before it is there.
         fates.sent(1000, 1050);
         fates.sent(1050, 2050);

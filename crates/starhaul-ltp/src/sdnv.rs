@@ -20,17 +20,32 @@ pub(crate) const fn encoded_len(value: u64) -> usize {
     bits.div_ceil(7) as usize
 }
 
+/// The smallest number whose shortest encoding is longer than that of `value`; the greatest number if there is none.
+pub(crate) const fn first_longer(value: u64) -> u64 {
+    let bits = 7 * encoded_len(value);
+    if bits < u64::BITS as usize {
+        1 << bits
+    } else {
+        u64::MAX
+    }
+}
+
 /// Appends the shortest encoding of `value`.
 pub(crate) fn encode(value: u64, out: &mut Vec<u8>) {
     let mut bytes = [0; MAX_BYTES];
     let length = encoded_len(value);
+    encode_into(value, &mut bytes[..length]);
+    out.extend_from_slice(&bytes[..length]);
+}
+
+/// Writes `value` over an encoding of as many bytes as its own has.
+pub(crate) fn encode_into(value: u64, bytes: &mut [u8]) {
     let mut rest = value;
-    for (i, byte) in bytes[..length].iter_mut().rev().enumerate() {
+    for (i, byte) in bytes.iter_mut().rev().enumerate() {
         let more = if i == 0 { 0 } else { 0x80 };
         *byte = (rest & 0x7f).to_le_bytes()[0] | more;
         rest >>= 7;
     }
-    out.extend_from_slice(&bytes[..length]);
 }
 
 /// Decodes one number and returns the bytes after it. Leading zero bytes are allowed within ten bytes.
@@ -74,6 +89,13 @@ mod tests {
             assert_eq!(decode(&bytes[..bytes.len() - 1]), Err(SdnvError::Truncated));
         }
         assert_eq!(decode(&[0x80, 0x80, 5]), Ok((5, [].as_slice())));
+        for length in 1..MAX_BYTES {
+            let longest = (1_u64 << (7 * length)) - 1;
+            assert_eq!(encoded_len(longest), length);
+            assert_eq!(first_longer(longest), longest + 1);
+            assert_eq!(first_longer(longest / 100 + longest / 2), longest + 1);
+        }
+        assert_eq!(first_longer(u64::MAX), u64::MAX);
         let too_large = [0x82, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0];
         assert_eq!(decode(&too_large), Err(SdnvError::TooLarge));
         assert_eq!(decode(&[0x80; 12]), Err(SdnvError::TooLarge));

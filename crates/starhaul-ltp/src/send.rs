@@ -125,6 +125,15 @@ pub(crate) struct Plan {
     cycle: u32,
 }
 
+/// Segments of red data that were never sent, one behind the other: each has as many bytes, and none asks for a report or ends anything.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Run {
+    pub(crate) start: u64,
+    /// Bytes of data in each.
+    pub(crate) bytes: u64,
+    pub(crate) segments: u64,
+}
+
 /// Why a segment is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
@@ -149,6 +158,18 @@ pub(crate) enum ReportOutcome {
     TooManyCycles,
     /// The receiver lost data that it had reported: it was started anew.
     Forgotten,
+}
+
+impl Run {
+    /// Bytes of data in all.
+    pub(crate) const fn length(&self) -> u64 {
+        self.segments * self.bytes
+    }
+
+    /// The first byte behind it.
+    pub(crate) const fn end(&self) -> u64 {
+        self.start + self.length()
+    }
 }
 
 impl SendSession {
@@ -221,6 +242,11 @@ impl SendSession {
         self.fates.sent(plan.start, plan.end);
     }
 
+    /// The same of all segments of a run.
+    pub(crate) fn watch_run(&mut self, run: &Run) {
+        self.fates.sent_run(run.start, run.end(), run.bytes);
+    }
+
     /// What the last report told of segments that were sent once; nothing that was told before.
     pub(crate) fn take_fates(&mut self) -> Vec<Fate> {
         std::mem::take(&mut self.told)
@@ -247,6 +273,11 @@ impl SendSession {
         self.block.piece(plan.start, plan.end)
     }
 
+    /// The data of a run, one behind the other.
+    pub(crate) fn data_of_run(&self, run: &Run) -> &[u8] {
+        self.block.piece(run.start, run.end())
+    }
+
     /// CRC32C of the red part, when the plan's segment ends it; of the segment itself, when that is green.
     pub(crate) fn checksum(&self, plan: &Plan) -> Option<u32> {
         match plan.kind {
@@ -260,9 +291,20 @@ impl SendSession {
     /// read from memory is faster than one for each segment, and the copy of the segment finds the data in the cache. That holds
     /// also where the checksum is known.
     pub(crate) fn check_ahead(&mut self, plan: &Plan) {
-        let is_short = plan.end - plan.start < LONG_COPY;
-        if plan.source == Source::Fresh && is_short && plan.end.min(self.red) > self.checked {
-            let until = plan.end.max(self.checked + CHECKED_AT_ONCE);
+        if plan.source == Source::Fresh {
+            self.check_before(plan.end, plan.end - plan.start);
+        }
+    }
+
+    /// The same of a run of segments.
+    pub(crate) fn check_run_ahead(&mut self, run: &Run) {
+        self.check_before(run.end(), run.bytes);
+    }
+
+    /// Adds to the checksum what leaves before `end` in segments of so many bytes, if these are short.
+    fn check_before(&mut self, end: u64, bytes: u64) {
+        if bytes < LONG_COPY && end.min(self.red) > self.checked {
+            let until = end.max(self.checked + CHECKED_AT_ONCE);
             if self.known.is_some() {
                 self.block.fetch(self.checked, until.min(self.red));
             }
@@ -386,6 +428,52 @@ impl SendSession {
         Some(self.plan((self.next, end), (0, 0), asks, Source::Fresh))
     }
 
+    /// The next segments that were never sent, at most so many, if they are a run; `sizes` and `checkpoint_every` as for
+    /// [`Self::plan_fresh`], which plans the same one by one. The red part must not be coded.
+    pub(crate) fn plan_run(
+        &self,
+        sizes: (usize, usize),
+        checkpoint_every: Option<u32>,
+        most: u64,
+    ) -> Option<Run> {
+        let first = self.plan_fresh(sizes, checkpoint_every, false)?;
+        if most == 0 || first.kind != DataKind::Red {
+            return None;
+        }
+        let (start, bytes) = (first.start, first.end - first.start);
+        // One that is cut short has no second of its length behind it. The last byte ends the red part.
+        let until = self.block.piece_end(start).min(self.red - 1);
+        let alike = match bytes == sizes.0 as u64 {
+            true => until.saturating_sub(start) / bytes.max(1),
+            false => 1,
+        };
+        let unasked = checkpoint_every.map_or(u64::MAX, |every| {
+            let others = every.saturating_sub(1);
+            others.saturating_sub(self.segments_since_checkpoint).into()
+        });
+        Some(Run {
+            start,
+            bytes,
+            segments: alike.min(unasked).min(most).max(1),
+        })
+    }
+
+    /// Notes that a planned run has left.
+    pub(crate) fn commit_run(&mut self, run: &Run, integrity: bool) {
+        let segments = u32::try_from(run.segments).unwrap_or(u32::MAX);
+        self.advance(run.end(), segments, integrity);
+    }
+
+    /// Notes that so many segments, the last of which ends there, have left for the first time.
+    fn advance(&mut self, end: u64, segments: u32, integrity: bool) {
+        self.segments_since_checkpoint = self.segments_since_checkpoint.saturating_add(segments);
+        self.next = end;
+        if integrity && self.next >= self.checked + CHECKED_AT_ONCE {
+            // The copies of long segments have just read it.
+            self.check(self.next);
+        }
+    }
+
     /// The next segment of the oldest repair, with at most `most` bytes of data; a checkpoint at its end, and if `asks`, which has at most
     /// `safe`. Bytes that were acknowledged meanwhile are left out.
     pub(crate) fn plan_repair(&mut self, (most, safe): (usize, usize), asks: bool) -> Option<Plan> {
@@ -469,14 +557,7 @@ impl SendSession {
         integrity: bool,
     ) -> Option<u64> {
         match plan.source {
-            Source::Fresh => {
-                self.segments_since_checkpoint += 1;
-                self.next = plan.end;
-                if integrity && self.next >= self.checked + CHECKED_AT_ONCE {
-                    // The copies of long segments have just read it.
-                    self.check(self.next);
-                }
-            }
+            Source::Fresh => self.advance(plan.end, 1, integrity),
             Source::Repair => self.shorten_repair(plan.end),
             Source::Checkpoint => {}
         }

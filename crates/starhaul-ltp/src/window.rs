@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use starhaul_units::Bandwidth;
 
 use self::room::Room;
+use crate::batch::begin_below;
 
 /// Data that a receiver's socket holds where the system allows it as much as it asks for, with their memory in the kernel. A smaller one
 /// limits more over a short way (`window/room.rs`).
@@ -71,6 +72,17 @@ impl Window {
             || self.room.wants_report(now, self.shortest)
     }
 
+    /// How many segments of so many bytes and packets may leave before one has to ask for a report, or to wait for one.
+    pub(crate) fn run(&self, now: Instant, bytes: u64, packets: u64) -> u64 {
+        let unasked = begin_below(self.size / PARTS, self.sent - self.asked_within, bytes);
+        let within = match self.reported >= self.asked {
+            true => u64::MAX,
+            false => begin_below(self.size, self.sent - self.reported, bytes),
+        };
+        let in_room = self.room.run(now, self.shortest, bytes, packets);
+        unasked.min(within).min(in_room)
+    }
+
     /// The peer tells how many bytes of memory its kernel keeps for what comes and was not taken yet.
     pub(crate) fn tell_room(&mut self, bytes: u64) {
         self.room.tell(bytes);
@@ -94,7 +106,7 @@ impl Window {
         self.room.forget_way();
     }
 
-    /// So many bytes leave in a segment of so many packets.
+    /// So many bytes leave in so many packets.
     pub(crate) fn sent(&mut self, bytes: u64, packets: u64) {
         self.sent += bytes;
         self.room.sent(bytes, packets);
@@ -137,7 +149,12 @@ impl Window {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    /// Segments of a run that a test sends, less one.
+    const MOST_OF_RUN: u64 = 1000;
 
     #[test]
     fn the_window_follows_the_link_and_never_closes_for_good() {
@@ -232,6 +249,45 @@ mod tests {
             window.settle(mark, Some(Duration::from_secs(1)));
         }
         assert!(window.sent - window.reported <= window.size + 100_000);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        /// What is told of a run is what is told of each of its segments when those before it have left.
+        #[test]
+        fn a_run_ends_where_a_segment_asks_or_waits(
+            (bytes, packets) in (1_u64..70_000, 1_u64..50),
+            room in prop::option::of(0_u64..64 << 20),
+            is_here: bool,
+            steps in prop::collection::vec((0_u8..5, 0_u64..20_000), 1..40),
+        ) {
+            let (now, mut window) = (Instant::now(), Window::new(Duration::ZERO));
+            if let Some(room) = room {
+                window.guess_room(room);
+            }
+            window.set_here(is_here);
+            let mut marks = Vec::new();
+            for (step, amount) in steps {
+                match step {
+                    0 => marks.push(window.mark(now)),
+                    1 => marks.push(window.mark_end(now)),
+                    2 if !marks.is_empty() => {
+                        window.settle(marks.remove(0), Some(Duration::from_micros(1 + amount)));
+                    }
+                    3 if !marks.is_empty() => window.settle(marks.remove(0), None),
+                    _ => window.sent(amount * bytes / 1000, amount / 1000),
+                }
+                let run = window.run(now, bytes, packets);
+                let (sent, room_before) = (window.sent, window.room.clone());
+                let mut left = 0;
+                while left <= MOST_OF_RUN && window.has_room(now) && !window.wants_report(now) {
+                    window.sent(bytes, packets);
+                    left += 1;
+                }
+                (window.sent, window.room) = (sent, room_before);
+                prop_assert_eq!(run.min(MOST_OF_RUN + 1), left);
+            }
+        }
     }
 
     #[test]

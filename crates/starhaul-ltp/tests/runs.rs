@@ -16,8 +16,8 @@ use rand_chacha::{
     rand_core::{RngCore as _, SeedableRng as _},
 };
 use starhaul_ltp::{
-    AuthKey, Body, Checkpoint, Coding, Data, DataKind, Engine, Event, Outgoing, PeerConfig,
-    SegmentSize,
+    AuthKey, Batch, Body, Checkpoint, Coding, Data, DataKind, Engine, Event, Outgoing, PeerConfig,
+    SegmentSize, parse,
 };
 
 /// Bytes of a message at most.
@@ -344,4 +344,76 @@ fn segments_that_come_together_find_as_much_memory_as_each_by_itself() {
         assert!(together.receive_memory() <= config.receive_memory);
     }
     assert!(together.stats().dropped.no_room > 0);
+}
+
+/// What leaves of a block that was never sent before: each batch has segments of one length, of which the last alone may be shorter; each is
+/// what the writer of any segment makes of it, and goes on where the one before it ended. Returns how many ask for a report.
+fn check_output(engine: &mut Engine, now: Instant, block: &Bytes, most: (usize, usize)) -> u64 {
+    let (mut batch, mut at, mut asking) = (Batch::new(most.0, most.1), 0, 0);
+    while engine.poll_transmit(now, &mut batch).is_some() {
+        let size = batch.segment_size();
+        assert_eq!(batch.contents().len().div_ceil(size), batch.segments());
+        assert!(batch.segments() <= most.1.max(1));
+        assert!(batch.segments() == 1 || batch.contents().len() <= most.0);
+        for datagram in batch.contents().chunks(size) {
+            let (segment, behind) = parse(datagram).unwrap();
+            assert!(behind.is_empty());
+            let mut written = Vec::new();
+            segment.write(&mut written);
+            assert!(written == datagram, "at {at}");
+            let Body::Data(data) = segment.body else {
+                panic!("{segment:?}");
+            };
+            assert_eq!(data.offset, at as u64);
+            assert!(data.payload == &block[at..at + data.payload.len()]);
+            at += data.payload.len();
+            asking += u64::from(data.checkpoint.is_some());
+        }
+    }
+    assert_eq!(at, block.len(), "all of it leaves");
+    asking
+}
+
+/// Offsets need one byte, two, three and four, lengths are odd, and blocks lie in one buffer or in two.
+#[test]
+fn what_leaves_as_a_run_is_what_each_segment_would_be() {
+    let now = Instant::now();
+    for size in [1, 7, 127, 129, 1359, 1360, 2047, 2048, 9001, 64_000] {
+        let length = (size * 1700).clamp(20_000, 3_000_001);
+        let block = content(length, size as u64);
+        for (every, head, mtu) in [
+            (None, 0, None),
+            (Some(1), 0, None),
+            (Some(20), 999, Some(1500)),
+            (None, 100_003, Some(65_536)),
+        ] {
+            let mut config = PeerConfig::new(Duration::ZERO, None);
+            config.set_segment_size(match mtu {
+                Some(_) => SegmentSize::Auto,
+                None => SegmentSize::Bytes(size),
+            });
+            config.checkpoint_every = every;
+            for most in [(65_507, 64), (65_507, 1), (20_000, 5)] {
+                let mut sender = engine(SENDER, 1, &[RECEIVER], &config, now);
+                if let Some(mtu) = mtu {
+                    sender.set_path_mtu(now, RECEIVER, mtu);
+                }
+                let head = head.min(block.len());
+                let outgoing = Outgoing {
+                    to: RECEIVER,
+                    service: SERVICE,
+                    block: block.slice(..head),
+                    red: length as u64,
+                };
+                sender
+                    .send_with(now, outgoing, block.slice(head..), None)
+                    .unwrap();
+                let asking = check_output(&mut sender, now, &block, most);
+                let sent = sender.stats().data_segments_sent;
+                assert_eq!(sent, sender.stats().segments_sent);
+                let expected = sent.div_ceil(every.map_or(u64::MAX, u64::from));
+                assert!(asking >= expected, "{asking} of {sent} ask");
+            }
+        }
+    }
 }

@@ -8,6 +8,7 @@ mod schedules;
 mod signals;
 #[cfg(test)]
 mod tests;
+mod unproven;
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -17,6 +18,7 @@ use std::{
 
 use signals::Signals;
 use starhaul_leotp::{NeighbourId, Node, Recognised, is_hello, is_packet};
+use unproven::Unproven;
 
 use crate::{
     BindOptions, BulkSocket, Error, IoMode, Poller, RecvBuffer, Waker,
@@ -97,8 +99,8 @@ struct Place {
 struct Neighbour {
     /// From the intercepted address that it sends to, if any.
     way: Option<Way>,
-    /// Where a hello came from last that may be a replay: one hello more goes there, and nothing else.
-    unproven: Option<Way>,
+    /// Where hellos came from that may be replays: each answer goes there, too, and nothing else.
+    unproven: Unproven,
     /// Where it was before it moved last. A host that overtook it with its own packet may have moved it: it is found there again, whatever else
     /// comes.
     former: Option<SocketAddr>,
@@ -498,7 +500,7 @@ impl Place {
 
     fn set_way(&mut self, id: NeighbourId, way: Option<Way>) {
         let neighbour = self.neighbours.entry(id).or_default();
-        neighbour.unproven = None;
+        neighbour.unproven.clear();
         if let Some(former) = std::mem::replace(&mut neighbour.way, way)
             && self.by_address.get(&former.to) == Some(&id)
         {
@@ -555,11 +557,13 @@ impl Place {
                 if is_proof {
                     neighbour.heard = Some(now);
                     neighbour.unanswered = None;
+                    neighbour.unproven.clear();
                 }
-                neighbour.unproven = None;
                 match neighbour.way {
                     // A hello may be a replay, sent to another address than the neighbour's.
-                    Some(known) if known != way && !is_proof => neighbour.unproven = Some(way),
+                    Some(known) if known != way && !is_proof => {
+                        neighbour.unproven.note(datagram, way);
+                    }
                     _ => neighbour.way = Some(way),
                 }
             }
@@ -580,7 +584,7 @@ impl Place {
                 neighbour.unanswered = None;
                 self.set_way(id, Some(way));
             }
-            (_, Some(neighbour)) if is_hello(datagram) => neighbour.unproven = Some(way),
+            (_, Some(neighbour)) => neighbour.unproven.note(datagram, way),
             _ => {}
         }
         self.node.handle_stamped(now, arrived, id, datagram);
@@ -625,13 +629,14 @@ impl Place {
 }
 
 impl Neighbour {
-    /// Where a datagram goes. A replay may have a hello sent elsewhere, but keeps none from where the neighbour is: it may need it.
+    /// Where a datagram goes. A replay may have a hello sent elsewhere, but keeps none from where the neighbour is: it may need it. Where that is not known,
+    /// the answer to a hello is repeated, since it may be lost.
     fn ways_of(&mut self, now: Instant, datagram: &[u8]) -> [Option<Way>; 2] {
         self.unanswered.get_or_insert(now);
-        match self.way {
-            Some(way) if is_hello(datagram) => [Some(way), self.unproven.take()],
-            None if is_hello(datagram) => [self.unproven, None],
-            way => [way, None],
+        let stays = self.way.is_none();
+        match (self.way, self.unproven.answered_by(datagram, stays)) {
+            (Some(way), elsewhere) => [Some(way), elsewhere],
+            (None, elsewhere) => [elsewhere, None],
         }
     }
 }

@@ -9,5 +9,6 @@ mod late_hosts;
 mod reconfigurations;
 mod restarts;
 mod shared_links;
+mod small_caches;
 mod streams_path;
 mod windows;

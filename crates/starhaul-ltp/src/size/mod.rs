@@ -18,6 +18,7 @@ use self::{
 };
 use crate::{
     PeerConfig,
+    batch::begin_below,
     config::ETHERNET_SEGMENT_DATA,
     fates::Fate,
     size_choice::{SegmentChoice, SizeReason},
@@ -195,8 +196,10 @@ impl SegmentSizes {
 
     /// Packets that carry so many bytes of data.
     pub(crate) fn packets(&self, bytes: u64) -> u64 {
-        let mtu = self.mtu.map_or(u64::MAX, |mtu| mtu as u64);
-        bytes.div_ceil(mtu.max(1)).max(1)
+        match self.mtu {
+            Some(mtu) => bytes.div_ceil(mtu.max(1) as u64).max(1),
+            None => 1,
+        }
     }
 
     /// Bytes of headers that the fragments of a segment have beyond those of a packet.
@@ -211,7 +214,7 @@ impl SegmentSizes {
         self.epochs.position()
     }
 
-    /// Red data leave, not as a repetition of a checkpoint.
+    /// Red data leave, not as a repetition of a checkpoint: those of a segment, or of a [run](Self::run) of these.
     pub(crate) fn sent(&mut self, now: Instant, bytes: u64) {
         if !self.is_learning() {
             return;
@@ -240,6 +243,25 @@ impl SegmentSizes {
     /// Whether a report is wanted on what was sent, to compare sizes.
     pub(crate) fn wants_report(&self, now: Instant) -> bool {
         self.rate.is_none() && self.is_learning() && self.is_due(now)
+    }
+
+    /// How many segments of the next size may leave before that is another one, or a report is wanted on them.
+    pub(crate) fn run(&self, now: Instant) -> u64 {
+        if self.probe.is_some_and(|probe| probe.left > 0) {
+            return u64::from(!self.wants_report(now));
+        }
+        if !self.is_learning() {
+            return u64::MAX;
+        }
+        if self.rate.is_some() {
+            // Each may end a span.
+            return 1;
+        }
+        let (bytes, age) = self.epochs.present(now);
+        match age >= self.least {
+            true => begin_below(self.span_bytes(), bytes, self.data as u64),
+            false => u64::MAX,
+        }
     }
 
     /// A checkpoint within a red part leaves: the position before its report is reached tells one span from the next.
@@ -376,7 +398,12 @@ impl SegmentSizes {
 
     fn is_due(&self, now: Instant) -> bool {
         let (bytes, age) = self.epochs.present(now);
-        bytes >= SPAN_BYTES.max(SPAN_SEGMENTS * self.data as u64) && age >= self.least
+        bytes >= self.span_bytes() && age >= self.least
+    }
+
+    /// Bytes of the present span, at least.
+    fn span_bytes(&self) -> u64 {
+        SPAN_BYTES.max(SPAN_SEGMENTS * self.data as u64)
     }
 
     /// Begins the next span.

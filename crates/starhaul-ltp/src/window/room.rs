@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 
 use starhaul_units::Bandwidth;
 
+use crate::batch::begin_below;
+
 /// Over a short way answers take at most so long: it is full again soon after the limit grew.
 const NEAR: Duration = Duration::from_millis(5);
 /// What of that the two hosts take, about. For the rest of it data are on the way, and there is room for what the peer takes meanwhile.
@@ -21,7 +23,7 @@ const LEAST: u64 = 64 << 10;
 const PARTS: u64 = 4;
 
 /// Counts the memory that red data take in the peer's socket.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Room {
     /// Bytes that may lie there, once anything tells.
     most: Option<u64>,
@@ -92,7 +94,7 @@ impl Room {
 
     /// Red data leave in so many packets.
     pub(super) fn sent(&mut self, bytes: u64, packets: u64) {
-        self.sent += bytes + packets * PACKET_MEMORY;
+        self.sent += memory(bytes, packets);
     }
 
     /// A checkpoint leaves; whether it `is_within` a red part, and so answered at once.
@@ -129,6 +131,16 @@ impl Room {
         limit.is_some_and(|limit| self.sent - self.asked >= limit / PARTS)
     }
 
+    /// How many segments of so many bytes and packets may leave before one has to ask for a report, or to wait for one.
+    pub(super) fn run(&self, now: Instant, shortest: Duration, bytes: u64, packets: u64) -> u64 {
+        let Some(limit) = self.limit(now, shortest) else {
+            return u64::MAX;
+        };
+        let memory = memory(bytes, packets);
+        let unasked = begin_below(limit / PARTS, self.sent - self.asked, memory);
+        unasked.min(begin_below(limit, self.sent - self.reported, memory))
+    }
+
     /// When the peer, which has not answered, is no longer taken to be near; `None` where that limits nothing.
     pub(super) fn opens_at(&self) -> Option<Instant> {
         self.most.filter(|_| !self.is_beside(Duration::MAX))?;
@@ -157,6 +169,11 @@ impl Room {
         };
         Some(most.saturating_add(self.rate.bytes_in(way)))
     }
+}
+
+/// Bytes of memory that so many bytes of data take in so many packets, at most.
+const fn memory(bytes: u64, packets: u64) -> u64 {
+    bytes + packets * PACKET_MEMORY
 }
 
 #[cfg(test)]

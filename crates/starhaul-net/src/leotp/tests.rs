@@ -134,7 +134,7 @@ fn a_packet_that_was_held_back_moves_no_neighbour() {
     let before = place.node.stats();
     place.take((now, now), (attacker, None), &held_back);
     assert_eq!(address(&place), Some(home));
-    assert!(place.neighbours[&PEER].unproven.is_none());
+    assert!(place.neighbours[&PEER].unproven.is_empty());
     let taken = place.node.stats().interests - before.interests;
     assert!(taken > 0, "one that is overtaken while it moves is taken");
 }
@@ -216,6 +216,85 @@ fn a_replayed_hello_keeps_no_hello_from_where_the_neighbour_is() {
     }
     assert!(at_home >= 10, "{at_home}");
     assert!((1..=10).contains(&elsewhere), "{elsewhere}");
+}
+
+/// Where a new life begins at another address than the one that is known, or none is known, its hello was answered where the last one came from: a recorded
+/// one, sent from elsewhere each millisecond, kept it unanswered for as long as that lasted.
+#[test]
+fn a_recorded_hello_takes_no_answer_from_a_neighbour_that_begins_elsewhere() {
+    let ms = Duration::from_millis(1);
+    let [home, elsewhere, attacker] =
+        [1, 2, 3].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
+    let all = [(false, false), (false, true), (true, false), (true, true)];
+    for (is_known, is_own) in all {
+        let mut now = Instant::now();
+        let mut place = match is_known {
+            true => met(&mut now, home).1,
+            false => Place::new(node(now, 2), Vec::new(), false),
+        };
+        if !is_known {
+            place.set_way(PEER, None);
+        }
+        let mut far = node(now, 4);
+        let mut from_far = drain(now, &mut far);
+        let recorded = match is_own {
+            true => from_far[0].clone(),
+            false => drain(now, &mut node(now, 3)).remove(0),
+        };
+        assert!(is_hello(&recorded));
+        let mut millis = 0;
+        while !far.has_met(PEER) || address(&place) != Some(elsewhere) {
+            place.take((now, now), (attacker, None), &recorded);
+            for datagram in from_far.drain(..) {
+                place.take((now, now), (elsewhere, None), &datagram);
+            }
+            place.node.handle_timeout(now);
+            for datagram in drain(now, &mut place.node) {
+                let neighbour = place.neighbours.get_mut(&PEER).unwrap();
+                let mut ways = neighbour.ways_of(now, &datagram).into_iter().flatten();
+                if ways.any(|way| way.to == elsewhere) {
+                    far.handle_datagram(now, PEER, &datagram);
+                }
+            }
+            now += ms;
+            millis += 1;
+            far.handle_timeout(now);
+            from_far = drain(now, &mut far);
+            assert!(millis < 100, "known: {is_known}, its own: {is_own}");
+        }
+    }
+}
+
+/// Nobody is sent more than came from there, whoever is said to have sent a hello.
+#[test]
+fn a_hello_from_many_addresses_is_answered_at_each_once_and_pushes_out_no_other() {
+    let now = Instant::now();
+    let [recorded, own] = [3, 4].map(|seed| drain(now, &mut node(now, seed)).remove(0));
+    let challenge = |hello: &[u8]| starhaul_leotp::hello_challenges(hello).unwrap().own;
+    // The hello with this challenge as its echo, as an answer has it.
+    let answer = |hello: &[u8]| {
+        let mut answer = recorded.clone();
+        answer[41..49].copy_from_slice(&challenge(hello));
+        answer
+    };
+    let at = |port: u16| straight(SocketAddr::from(([127, 0, 0, 1], port)));
+    let mut unproven = Unproven::default();
+    unproven.note(&own, at(1));
+    for port in 2..100 {
+        unproven.note(&recorded, at(port));
+        unproven.note(&recorded, at(port));
+    }
+    let [to_own, to_recorded] = [answer(&own), answer(&recorded)];
+    assert_eq!(unproven.answered_by(&to_own, true), Some(at(1)));
+    assert_eq!(unproven.answered_by(&to_own, false), Some(at(1)));
+    assert_eq!(unproven.answered_by(&to_own, false), None);
+    for port in 93..100 {
+        let way = unproven.answered_by(&to_recorded, false);
+        assert_eq!(way, Some(at(port)));
+    }
+    assert!(unproven.is_empty());
+    unproven.note(b"no hello", at(1));
+    assert!(unproven.is_empty());
 }
 
 /// While the socket took nothing, the thread turned without a pause: what waits is due all the time.

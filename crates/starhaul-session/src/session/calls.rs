@@ -24,8 +24,11 @@ use crate::{
 
 /// A stream may have this much unsent before `write` refuses more, so that what waits stays young.
 const LEAST_UNSENT_BYTES: u64 = 256 << 10;
-/// … or as much as the paths carry in this time.
+/// … or as much as the paths carry in this time …
 const UNSENT_TIME: Duration = Duration::from_millis(50);
+/// … up to this: what waits is read again when it leaves, and beyond what the processor's caches hold that costs more than all else that is
+/// done with it here.
+const MOST_UNSENT_BYTES: u64 = 2 << 20;
 /// A stream whose `write` was refused counts as bulk for this long after it got room again.
 const BULK_MEMORY: Duration = Duration::from_millis(50);
 /// This part of what a session holds for sending is left to bytes that wait.
@@ -420,7 +423,7 @@ impl Session {
     pub(super) fn unsent_limit(&self) -> u64 {
         let paced = self.paths.bandwidth().bytes_in(UNSENT_TIME);
         paced
-            .max(LEAST_UNSENT_BYTES)
+            .clamp(LEAST_UNSENT_BYTES, MOST_UNSENT_BYTES)
             .min(self.config.most_held_for_sending())
     }
 

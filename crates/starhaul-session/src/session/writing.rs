@@ -110,31 +110,62 @@ mod tests {
     use starhaul_units::Bandwidth;
 
     use super::*;
-    use crate::types::{Mode, SessionConfig, Side, StreamConfig};
+    use crate::types::{Event, Mode, SessionConfig, Side, StreamConfig};
 
     const PATH: PathId = PathId(0);
 
-    fn session(now: Instant, max_send_bytes: usize) -> (Session, StreamId) {
-        let update = PathUpdate {
+    fn update() -> PathUpdate {
+        PathUpdate {
             cwnd: 100_000_000,
             bytes_in_flight: 0,
             bandwidth: Bandwidth::from_mbit(100),
             smoothed_rtt: Duration::from_millis(40),
             min_rtt: Duration::from_millis(40),
             max_datagram: 1200,
-        };
+        }
+    }
+
+    fn session(now: Instant, max_send_bytes: usize) -> (Session, StreamId) {
         let config = SessionConfig {
             max_send_bytes,
             ..SessionConfig::default()
         };
         let mut session = Session::new(config, Side::Client, now);
-        session.add_path(now, PATH, 0.0, update);
+        session.add_path(now, PATH, 0.0, update());
         let stream = StreamConfig {
             mode: Mode::Reliable,
             ..StreamConfig::default()
         };
         let stream = session.open_stream(now, stream).unwrap();
         (session, stream)
+    }
+
+    #[test]
+    fn what_waits_follows_the_paths_within_limits_and_leaves_room_for_the_next_in_time() {
+        let now = Instant::now();
+        for (mbit, most) in [(10, 256 << 10), (100, 625_000), (100_000, 2 << 20)] {
+            let (mut session, stream) = session(now, 64 << 20);
+            let update = PathUpdate {
+                bandwidth: Bandwidth::from_mbit(mbit),
+                ..update()
+            };
+            session.update_path(now, PATH, update);
+            // The peer takes all.
+            session.pair(stream).unwrap().send.grant(1 << 40);
+            let taken = session.write(now, stream, &vec![7; 5 << 20]).unwrap();
+            assert_eq!(taken, most, "{mbit} Mbit/s");
+            while session.poll_event().is_some() {}
+            let mut left = 0;
+            let told = loop {
+                let datagram = session.poll_datagram(now, PATH).unwrap();
+                left += datagram.payload.len();
+                if let Some(event) = session.poll_event() {
+                    break event;
+                }
+            };
+            assert!(matches!(told, Event::Writable(id) if id == stream));
+            assert!(left > most / 4 && left < most / 2, "told after {left}");
+        }
     }
 
     /// Writes as an application does that asks for room before it copies.

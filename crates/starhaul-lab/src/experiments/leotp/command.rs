@@ -60,6 +60,29 @@ mod tests {
     }
 
     #[test]
+    fn parts_and_systems_have_the_names_that_scripts_use() {
+        let about = Leotp.about().into_iter();
+        let commands: Vec<String> = about.map(|about| about.command).collect();
+        for part in [
+            "delay",
+            "bytes",
+            "hop-loss",
+            "switch",
+            "step",
+            "fairness",
+            "constellation",
+            "ablation",
+            "sharing",
+        ] {
+            let command = format!("leotp --only {part}");
+            assert!(commands.contains(&command), "{command}: {commands:?}");
+        }
+        let all = "leotp,leotp-published,bbr,cubic,hybla,vivace,leocc,split-tcp";
+        let plan = plan(&["--only", "fairness", "--systems", all]).unwrap();
+        assert!(plan.skipped().is_empty(), "{:?}", plan.skipped());
+    }
+
+    #[test]
     fn a_system_that_is_named_runs_also_where_it_is_not_usual() {
         for (systems, runs) in [("hybla", "3 runs"), ("leotp,leotp-neither", "6 runs")] {
             let plan = plan(&["--only", "delay", "--systems", systems]).unwrap();

@@ -151,3 +151,35 @@ pub(super) fn columns() -> Vec<Column<Row>> {
         .median(),
     ]
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a failed call is a failed test")]
+
+    use std::time::Duration;
+
+    use starhaul_plot::Table;
+
+    use super::*;
+    use crate::experiments::leotp::delay;
+
+    /// Scripts find them by these names.
+    #[test]
+    fn a_row_has_its_parameters_and_figures_by_name() {
+        let mut setup = delay(true, 1, &["leotp"]).pop().unwrap();
+        setup.plan.as_mut().unwrap().time = Duration::from_secs(2);
+        let row = Row::of(&setup).unwrap();
+        let table = Table::of(&columns(), [&row]);
+        let number = |key: &str| table.values(key).next().and_then(|value| value.number());
+        assert_eq!([number("loss"), number("hops")], [Some(0.02), Some(5.0)]);
+        for (key, figure) in [
+            ("goodput_mbps", Some(row.goodput_mbps())),
+            ("owd_mean_ms", row.owd_mean_ms()),
+            ("owd_p99_ms", row.owd_p99_ms()),
+            ("jain", Some(row.jain())),
+        ] {
+            assert!(figure.is_some() && number(key) == figure, "{key}");
+        }
+        assert!(number("sender_bytes").is_some_and(|sent| sent > 0.0));
+    }
+}

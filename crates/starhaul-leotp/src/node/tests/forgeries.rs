@@ -6,8 +6,8 @@ use crate::event::Refused;
 const D: ContentId = ContentId([4; 16]);
 const LENGTH: usize = 400_000;
 
-/// A node that shares a key with none of the net.
-struct Forger(Node);
+/// A node that shares a key with none of the net, and its first hello.
+struct Forger(Node, Vec<u8>);
 
 impl Forger {
     const PEER: NeighbourId = NeighbourId(0);
@@ -20,20 +20,24 @@ impl Forger {
                 .unwrap();
             node
         });
+        let mut hello = Vec::new();
         for millis in 0..100 {
             let now = now + MS * millis;
             for at in [0, 1] {
                 pair[at].handle_timeout(now);
                 let mut datagram = Vec::new();
                 while pair[at].poll_transmit(now, &mut datagram).is_some() {
+                    if hello.is_empty() {
+                        hello.clone_from(&datagram);
+                    }
                     pair[1 - at].handle_datagram(now, Self::PEER, &datagram);
                     datagram.clear();
                 }
             }
         }
         let [node, _] = pair;
-        assert!(node.has_met(Self::PEER));
-        Self(node)
+        assert!(node.has_met(Self::PEER) && crate::is_hello(&hello));
+        Self(node, hello)
     }
 
     /// A packet under its own key.
@@ -114,7 +118,7 @@ impl Scene {
         }
     }
 
-    /// Rates, an Interest and data come from none of the neighbours, and Interests and data that came before.
+    /// A hello, rates, an Interest and data come from none of the neighbours, and Interests and data that came before.
     fn strike(&mut self) {
         let now = self.net.now;
         let slow = Frame::Rate {
@@ -126,6 +130,7 @@ impl Scene {
             (3, self.forger.frame(now, slow)),
             (2, self.forger.frame(now, want(D, 0, 0, 1 << 40))),
             (0, self.forger.packet(now, DATA, &segment(0, 0))),
+            (2, self.forger.1.clone()),
         ];
         for (from, datagram) in forged {
             let relay = self.net.node(1);

@@ -1,4 +1,5 @@
-//! A neighbour that has the key, and asks for a file as if it were a content of a stream, whose way any neighbour may turn to itself.
+//! A neighbour that has the key, and asks for a file as if it were a content of a stream, whose way any neighbour may turn to itself; or for names
+//! without end.
 
 use super::*;
 use crate::stream::id;
@@ -127,4 +128,66 @@ fn a_lost_interest_of_a_stream_is_not_said_again_for_what_is_a_file_by_now() {
     assert_eq!(relay.refused.unsolicited, 0);
     let segments = LENGTH.div_ceil(NodeConfig::SEGMENT_BYTES as u64);
     assert!(server.data_sent < segments * 5 / 4, "{server:?}");
+}
+
+const CONTENTS: usize = 100;
+/// Names that are asked for in each millisecond.
+const NAMES: u64 = 5;
+
+/// A server that does not deny what it lacks, a relay with room for [`CONTENTS`], and two neighbours of it.
+fn net_of_few_names() -> Net {
+    let config = NodeConfig {
+        contents: CONTENTS,
+        ..NodeConfig::default()
+    };
+    let mut net = Net::new(4, &[(0, 1), (1, 2), (1, 3)], &config);
+    let bytes = Bytes::from(vec![5; 4 * usize::try_from(LENGTH).unwrap()]);
+    net.node(0).serve(C, &secret(), Box::new(bytes));
+    net.node(0).hold_refusals(true);
+    net.route(1, 0);
+    net.route(3, 1);
+    net
+}
+
+/// How many milliseconds a transfer takes, and the names that a neighbour asked for before and meanwhile.
+fn lasts_beside_names(net: &mut Net, a_millisecond: u64) -> (u32, u64) {
+    let mut names = 0;
+    let mut ask = |net: &mut Net| {
+        for _ in 0..a_millisecond {
+            net.say(2, 1, want(numbered(names), names, 0, 100));
+            names += 1;
+        }
+        net.run(1);
+    };
+    for _ in 0..100 {
+        ask(net);
+    }
+    net.fetch(3, C);
+    for millis in 1..5000 {
+        ask(net);
+        if net.has_finished(3) {
+            return (millis, names);
+        }
+    }
+    panic!("{:?}", net.node(3).stats());
+}
+
+#[test]
+fn names_without_end_slow_no_other_down_and_are_counted_and_forgotten() {
+    let (alone, _) = lasts_beside_names(&mut net_of_few_names(), 0);
+    let mut net = net_of_few_names();
+    let (beside, names) = lasts_beside_names(&mut net, NAMES);
+    println!("{beside} ms beside {names} names, {alone} ms alone");
+    assert!(beside <= alone + alone / 10 + 5, "{beside} and {alone} ms");
+    net.run(10);
+    let relay = net.node(1);
+    assert!(relay.relayed.len() <= CONTENTS);
+    let refused = relay.stats().refused.overflow;
+    assert!(
+        refused + CONTENTS as u64 >= names,
+        "{refused} of {names} refused"
+    );
+    net.run(12_000);
+    assert_eq!(net.node(1).pending_ranges(), 0);
+    assert!(net.node(1).stats().expired > 0);
 }

@@ -1,11 +1,13 @@
-//! What leaves most: red data that were never sent, in segments that neither ask for a report nor end anything. What is the same for all of
-//! them is looked up and encoded once for a batch.
+//! What leaves most: red data that were never sent, in segments that neither ask for a report nor end anything. How many of one length may
+//! leave is found once for all of them, and so is what they have in common; then each costs its offset and the copy of its data.
 
 use super::{Context, Peer};
 use crate::{
-    Batch,
-    sdnv::{self, encode},
-    segment::{DataKind, begin_plain},
+    Batch, SessionId,
+    batch::begin_below,
+    sdnv::{self, encode, encode_into, encoded_len, first_longer},
+    segment::begin_plain,
+    send::Run,
 };
 
 /// Bytes of the header of such a segment, at most: five numbers, and two bytes of types and extensions.
@@ -14,7 +16,7 @@ const LONGEST_HEADER: usize = 2 + 5 * sdnv::MAX_BYTES;
 impl Peer {
     /// Writes such segments of a block, as many as may leave and the batch takes.
     pub(super) fn write_plain(&mut self, cx: &mut Context<'_>, number: u64, batch: &mut Batch) {
-        let (now, id, burst) = (self.time(cx), self.sent_id(cx, number), self.pacer.burst());
+        let (id, burst) = (self.sent_id(cx, number), self.pacer.burst());
         let (every, integrity) = (self.config.checkpoint_every, self.config.integrity);
         let Some(session) = self.sends.get_mut(&number) else {
             return;
@@ -23,44 +25,78 @@ impl Peer {
         if self.config.auth.is_some() || self.credit.is_limited() || session.is_coded() {
             return;
         }
-        let mut header = Vec::with_capacity(LONGEST_HEADER);
-        begin_plain(id, session.service, &mut header);
-        let beginning = header.len();
+        let mut header = Header::new(id, session.service);
         loop {
+            let data = self.sizes.next(session.fresh_red());
+            let packets = self.sizes.packets(data as u64);
             let window = self.window.as_ref();
-            if window.is_some_and(|window| !window.has_room(cx.now)) {
-                return;
-            }
-            let asks = window.is_some_and(|window| window.wants_report(cx.now))
-                || self.sizes.wants_report(cx.now);
-            let next = self.sizes.next(session.fresh_red());
-            let plan = session.plan_fresh((next, self.sizes.single_packet()), every, asks);
-            let Some(plan) = plan.filter(|plan| plan.kind == DataKind::Red) else {
+            let room = window.map_or(u64::MAX, |window| window.run(cx.now, data as u64, packets));
+            let most = room.min(self.sizes.run(cx.now));
+            let sizes = (data, self.sizes.single_packet());
+            let Some(run) = session.plan_run(sizes, every, most) else {
                 return;
             };
-            if integrity {
-                session.check_ahead(&plan);
-            }
-            let (bytes, payload) = (plan.end - plan.start, session.data(&plan));
-            header.truncate(beginning);
-            encode(plan.start, &mut header);
-            encode(bytes, &mut header);
-            if !batch.fits(header.len() + payload.len(), burst) {
+            let (segment, alike) = header.begin(&run);
+            let fitting = alike.min(batch.takes(segment, burst) as u64);
+            let segments = run.segments.min(fitting);
+            if segments == 0 {
                 return;
             }
-            batch.push(|out| {
-                out.extend_from_slice(&header);
-                out.extend_from_slice(payload);
-            });
-            cx.stats.data_segments_sent += 1;
+            let run = Run { segments, ..run };
+            if integrity {
+                session.check_run_ahead(&run);
+            }
+            let data = session.data_of_run(&run);
+            batch.push_run(segment, |out| header.write(&run, data, out));
+            cx.stats.data_segments_sent += segments;
             if let Some(window) = &mut self.window {
-                window.sent(bytes, self.sizes.packets(bytes));
+                window.sent(run.length(), segments * self.sizes.packets(run.bytes));
             }
-            if self.sizes.counts(bytes) {
-                session.watch(&plan);
+            if self.sizes.counts(run.bytes) {
+                session.watch_run(&run);
             }
-            self.sizes.sent(cx.now, bytes);
-            session.commit(&plan, now, |_| now, integrity);
+            self.sizes.sent(cx.now, run.length());
+            session.commit_run(&run, integrity);
+        }
+    }
+}
+
+/// The header of the segments of a run.
+struct Header {
+    bytes: Vec<u8>,
+    /// Where the offset is.
+    at: usize,
+}
+
+impl Header {
+    fn new(id: SessionId, service: u64) -> Self {
+        let mut bytes = Vec::with_capacity(LONGEST_HEADER);
+        begin_plain(id, service, &mut bytes);
+        let at = bytes.len();
+        Self { bytes, at }
+    }
+
+    /// Makes it that of the first segment of a run; how long the segment is, and how many of the run have a header of this length: of larger
+    /// offsets it is longer.
+    fn begin(&mut self, run: &Run) -> (usize, u64) {
+        self.bytes.truncate(self.at);
+        encode(run.start, &mut self.bytes);
+        encode(run.bytes, &mut self.bytes);
+        // A segment has as many bytes as a `usize` said.
+        let data = usize::try_from(run.bytes).unwrap_or(usize::MAX);
+        let alike = begin_below(first_longer(run.start), run.start, run.bytes);
+        (self.bytes.len().saturating_add(data), alike)
+    }
+
+    /// Appends a run with these data, all of whose segments have headers of the present length.
+    fn write(&mut self, run: &Run, data: &[u8], out: &mut Vec<u8>) {
+        let offset = self.at..self.at + encoded_len(run.start);
+        let (mut start, bytes) = (run.start, usize::try_from(run.bytes).unwrap_or(usize::MAX));
+        for payload in data.chunks(bytes.max(1)) {
+            encode_into(start, &mut self.bytes[offset.clone()]);
+            out.extend_from_slice(&self.bytes);
+            out.extend_from_slice(payload);
+            start += run.bytes;
         }
     }
 }
