@@ -442,6 +442,7 @@ fn session_config(config: &Config) -> SessionConfig {
         max_streams: limits.max_streams,
         max_send_bytes: limits.max_send_bytes,
         max_receive_bytes: limits.max_receive_bytes,
+        budget: config.budget,
         ..SessionConfig::default()
     }
 }

@@ -381,6 +381,20 @@ pub struct Scheduler {
     /// The plan, the most important blocks first.
     #[serde(default)]
     pub classes: Vec<PlannedClass>,
+    /// What the paths with a cost may carry, and do; absent without a budget.
+    #[serde(default)]
+    pub spending: Option<Spending>,
+}
+
+/// What a session spends of its budget: rates over a path of cost 1.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Spending {
+    /// The budget.
+    pub budget_bit_per_s: u64,
+    /// What was spent in the last ten seconds.
+    pub spent_bit_per_s: u64,
+    /// What is left of a second's budget to be spent at once, 0 to 1.
+    pub left: Option<f64>,
 }
 
 /// How the blocks of one priority with similar deadlines are sent.

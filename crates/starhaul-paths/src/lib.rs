@@ -24,6 +24,7 @@
 //! assert_eq!(path.predict_arrival(start, 12_500, 12_500), start + Duration::from_millis(70));
 //! ```
 
+mod allowance;
 mod clock;
 mod delay;
 mod ledger;
@@ -42,6 +43,7 @@ use std::time::Duration;
 
 use starhaul_units::Bandwidth;
 
+pub use allowance::Allowance;
 pub use clock::ClockOffset;
 pub use ledger::Fated;
 pub use loss::Loss;

@@ -9,7 +9,7 @@ use std::{
 use starhaul_units::Bandwidth;
 
 use crate::{
-    Loss, PathUpdate, RttHistory,
+    Allowance, Loss, PathUpdate, RttHistory,
     delay::{Smoothed, WindowedMin},
     ledger::{Fated, PathLedger},
     loss::LossEstimator,
@@ -52,6 +52,8 @@ const FOREVER: Duration = Duration::from_secs(86_400);
 pub struct PathMonitor<T> {
     now: Instant,
     cost: f64,
+    /// What may leave, where that is bounded.
+    allowance: Option<Allowance>,
     transport: PathUpdate,
     ledger: PathLedger<T>,
     loss: LossEstimator,
@@ -91,6 +93,7 @@ impl<T: Copy> PathMonitor<T> {
         let mut monitor = Self {
             now,
             cost,
+            allowance: None,
             transport: bounded(update),
             ledger: PathLedger::starting_at(first_sequence),
             loss: LossEstimator::default(),
@@ -125,7 +128,7 @@ impl<T: Copy> PathMonitor<T> {
         }
         self.add_floor(update.smoothed_rtt);
         self.transport = update;
-        let (rtt, rate, is_full) = (self.smoothed_rtt(), self.bandwidth(), self.is_in_full_use());
+        let (rtt, rate, is_full) = (self.smoothed_rtt(), self.carried(), self.is_in_full_use());
         self.plateau.update(self.now, rtt, rate, is_full);
     }
 
@@ -142,6 +145,13 @@ impl<T: Copy> PathMonitor<T> {
     /// Sets the price per bit.
     pub fn set_cost(&mut self, cost: f64) {
         self.cost = cost;
+    }
+
+    /// What may leave on the path at `now` and from then on; `None` for no bound. Rates and predictions follow: a path over which nothing may
+    /// leave for some time brings nothing before.
+    pub fn set_allowance(&mut self, now: Instant, allowance: Option<Allowance>) {
+        self.advance(now);
+        self.allowance = allowance;
     }
 
     /// The number of the next datagram; they grow by 1.
@@ -322,19 +332,19 @@ impl<T: Copy> PathMonitor<T> {
             .map_or(self.smoothed_rtt() / 2, |one_way| one_way.mean())
     }
 
-    /// From leaving to the arrival of `bytes`, where the window is open: [`present_delay`](Self::present_delay), and their own time.
+    /// From leaving to the arrival of `bytes`, where the window is open: [`present_delay`](Self::present_delay), and their own time, or the time
+    /// until they may leave.
     pub fn least_flight(&self, bytes: u64) -> Duration {
-        let serialised = self.bandwidth().time_to_send(bytes);
-        self.present_delay().saturating_add(serialised)
+        let serialised = self.carried().time_to_send(bytes);
+        let sent_after = serialised.max(self.allowed_after(self.now, bytes));
+        self.present_delay().saturating_add(sent_after)
     }
 
     /// The one-way delay of what is sent now, where less is in flight than when what arrived of late was sent: the queue before it has
     /// become shorter, which the smoothed delay tells only when it is too late for a long path.
     pub fn present_delay(&self) -> Duration {
         let min_rtt = self.min_rtt();
-        let in_flight = self
-            .bandwidth()
-            .time_to_send(self.transport.bytes_in_flight);
+        let in_flight = self.carried().time_to_send(self.transport.bytes_in_flight);
         let queue = in_flight.saturating_sub(min_rtt);
         self.one_way_delay()
             .min((min_rtt / 2).saturating_add(queue))
@@ -354,8 +364,17 @@ impl<T: Copy> PathMonitor<T> {
         self.delivery_rate
     }
 
-    /// What the path can carry: the transport's estimate, else the measured rate, else a window per RTT. Never zero.
+    /// What the path can carry and [may](Self::set_allowance): the transport's estimate, else the measured rate, else a window per RTT. Never
+    /// zero.
     pub fn bandwidth(&self) -> Bandwidth {
+        let carried = self.carried();
+        self.allowance.map_or(carried, |allowance| {
+            carried.min(allowance.rate).max(LEAST_BANDWIDTH)
+        })
+    }
+
+    /// The same if anything may leave.
+    fn carried(&self) -> Bandwidth {
         let rate = if self.transport.bandwidth > Bandwidth::ZERO {
             self.transport.bandwidth
         } else if self.delivery_rate > Bandwidth::ZERO {
@@ -366,10 +385,19 @@ impl<T: Copy> PathMonitor<T> {
         rate.max(LEAST_BANDWIDTH)
     }
 
-    /// It carries at least half of what it can: so much is in flight. A path that waits for other data, or is spared, has less.
+    /// It carries at least half of what it can: so much is in flight, or nothing more may leave now. A path that waits for other data, or is spared,
+    /// has less.
     pub fn is_in_full_use(&self) -> bool {
+        let datagram = self.transport.max_datagram as u64;
         self.transport.bytes_in_flight.saturating_mul(2)
             >= self.bandwidth().bytes_in(self.min_rtt())
+            || !self.allowed_after(self.now, datagram).is_zero()
+    }
+
+    /// Time until so many bytes may leave; at most a day.
+    fn allowed_after(&self, now: Instant, bytes: u64) -> Duration {
+        let wait = self.allowance.map(|allowance| allowance.wait(now, bytes));
+        wait.unwrap_or_default().min(FOREVER)
     }
 
     /// All that was to be sent over the path has left: what it carries now is what was sent, not what it could.
@@ -378,9 +406,10 @@ impl<T: Copy> PathMonitor<T> {
     }
 
     /// Whether [`bandwidth`](Self::bandwidth) is what the path carries, not what a controller that starts has reached yet: three round
-    /// trips of full use went by without a quarter more.
+    /// trips of full use went by without a quarter more, or no more may leave on it.
     pub fn bandwidth_is_known(&self) -> bool {
-        self.plateau.is_reached()
+        let is_bound = |allowance: Allowance| allowance.rate <= self.carried();
+        self.plateau.is_reached() || self.allowance.is_some_and(is_bound)
     }
 
     /// Bytes that the path carries within `time` at the most, if its controller still starts: it doubles its rate each round trip, and the
@@ -389,7 +418,10 @@ impl<T: Copy> PathMonitor<T> {
         let rounds = time.as_secs_f64() / self.min_rtt().max(LEAST_MARGIN).as_secs_f64();
         let doublings = rounds.clamp(f64::EPSILON, MOST_DOUBLINGS) * std::f64::consts::LN_2;
         let mean = doublings.exp_m1() / doublings;
-        self.bandwidth().scaled(2.0 * mean).bytes_in(time)
+        let carried = self.carried().scaled(2.0 * mean).bytes_in(time);
+        self.allowance.map_or(carried, |allowance| {
+            carried.min(allowance.bytes_within(self.now, time))
+        })
     }
 
     /// Smoothed acknowledgement time: from sending until the first acknowledgement.
@@ -436,15 +468,16 @@ impl<T: Copy> PathMonitor<T> {
     }
 
     /// When `bytes` would arrive, sent behind `bytes_ahead` that already wait for this path: the window must open, both
-    /// must be serialised, and the last byte takes the one-way delay. A path of which nothing is heard for some time more than is usual
-    /// is taken to go on with that for as long again. At most a day from now.
+    /// must be [allowed](Self::set_allowance) to leave and be serialised, and the last byte takes the one-way delay. A path of which nothing is
+    /// heard for some time more than is usual is taken to go on with that for as long again. At most a day from now.
     pub fn predict_arrival(&self, now: Instant, bytes_ahead: u64, bytes: u64) -> Instant {
         let queue = bytes_ahead.saturating_add(bytes);
         // What is in flight beyond the window left when the path was faster: it arrives at the present rate first.
         let in_flight = self.transport.bytes_in_flight;
         let surplus = in_flight.saturating_sub(self.transport.cwnd);
-        let serialised = self.bandwidth().time_to_send(queue.max(surplus));
-        let sent_after = serialised.max(self.window_wait(now, queue));
+        let serialised = self.carried().time_to_send(queue.max(surplus));
+        let waits = self.window_wait(now, queue);
+        let sent_after = serialised.max(waits).max(self.allowed_after(now, queue));
         let stalled = self.silence.overdue_for(now, self.silence_rtt());
         let delay = self.one_way_delay().max(self.backlogged_delay());
         let arrives_after = sent_after.saturating_add(delay);

@@ -78,6 +78,11 @@ pub(crate) struct Batch<'a> {
 }
 
 impl Batch<'_> {
+    /// Bytes of the packet that the last datagram will have for itself.
+    pub(crate) fn last_packet(&self) -> u64 {
+        self.previous.unwrap_or(0) as u64 + self.budget.overhead_bytes
+    }
+
     pub(crate) fn push(&mut self, datagram: PathDatagram) {
         let bytes = datagram.payload.len();
         let budget = &mut self.budget;

@@ -61,8 +61,10 @@ mod send;
 mod session;
 mod signals;
 mod slab;
+mod spending;
 mod stats;
 mod streams;
+mod thrifty;
 mod timers;
 mod types;
 mod wire;
@@ -79,6 +81,7 @@ pub use scheduler::{
     SchedulerStatus, Thrift, View,
 };
 pub use session::Session;
+pub use spending::SpendingStatus;
 pub use stats::{PathStats, StreamStats};
 pub use types::{
     BlockId, BlockOptions, Event, ExpiredCause, MAX_BLOCK_BYTES, MAX_LABEL_BYTES, MAX_LIVE_BLOCKS,

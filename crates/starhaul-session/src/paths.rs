@@ -1,6 +1,7 @@
 //! The session's paths: a monitor each, what was sent and received on it, which of them are silent, and over which the peer answers.
 
 mod bottlenecks;
+mod prices;
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -17,6 +18,7 @@ use crate::{
     class_bytes::ClassBytes,
     item::Item,
     received::ReceiveLog,
+    spending::Spending,
     wire::{FRAGMENT_HEADER_BYTES, wrap},
 };
 
@@ -197,6 +199,8 @@ pub(crate) struct Paths {
     /// Paths that the peer removed for good, until they are asked for.
     gone_at_peer: VecDeque<PathId>,
     bottlenecks: Bottlenecks,
+    /// What those with a price may cost together, where that is bounded.
+    spending: Option<Spending>,
 }
 
 /// What came of looking for silent paths.
@@ -408,6 +412,9 @@ impl Paths {
     }
 
     pub(crate) fn bandwidth(&self) -> Bandwidth {
+        if let Some(spending) = &self.spending {
+            return self.affordable_bandwidth(spending);
+        }
         self.usable()
             .map(|(_, path)| path.monitor.bandwidth())
             .sum()

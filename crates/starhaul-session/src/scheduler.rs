@@ -15,6 +15,7 @@ use starhaul_units::Bandwidth;
 use crate::{
     batch::Overview,
     paths::{LAST_RESORT, Path, Paths},
+    spending::SpendingStatus,
 };
 
 /// What waits to be sent, seen from one fragment of a block.
@@ -162,6 +163,8 @@ pub struct SchedulerStatus {
     pub reason: Option<String>,
     /// The plan, class by class; empty where none is in force.
     pub classes: Vec<PlannedClass>,
+    /// What paths with a price cost, where that is bounded; the session's, whatever the scheduler.
+    pub spending: Option<SpendingStatus>,
 }
 
 /// How the blocks of one class are sent.
@@ -200,6 +203,8 @@ pub struct View<'a> {
     path: PathId,
     this: Option<PathView<'a>>,
     overview: Overview,
+    /// Paths with a price are not to be used.
+    is_free: bool,
 }
 
 impl<'a> View<'a> {
@@ -210,7 +215,19 @@ impl<'a> View<'a> {
             path,
             this: paths.get(path).map(PathView),
             overview,
+            is_free: false,
         }
+    }
+
+    /// The same for what may leave over paths without a price alone.
+    pub(crate) fn of_free_paths(&self) -> Self {
+        let mut view = Self {
+            this: self.this.filter(|this| !this.has_price()),
+            is_free: true,
+            ..*self
+        };
+        view.overview.is_alone = view.usable().all(|(id, _)| id == view.path);
+        view
     }
 
     /// The time of this decision.
@@ -235,9 +252,11 @@ impl<'a> View<'a> {
 
     /// Paths worth sending on: those not silent, or all when all are.
     pub fn usable(&self) -> impl Iterator<Item = (PathId, PathView<'a>)> + use<'a> {
-        let all = self.overview.all_silent;
+        let (all, is_free) = (self.overview.all_silent, self.is_free);
         let paths = self.paths.iter().map(|(id, path)| (id, PathView(path)));
-        paths.filter(move |(_, path)| all || !path.0.monitor.is_suspect())
+        paths
+            .filter(move |(_, path)| all || !path.0.monitor.is_suspect())
+            .filter(move |(_, path)| !is_free || !path.has_price())
     }
 
     /// Every path that is up, the silent ones included.
@@ -261,6 +280,7 @@ impl<'a> View<'a> {
     pub fn carrier(&self, path: PathId, bytes: u64) -> Option<PathView<'a>> {
         let known = self.paths.get(path)?;
         let is_usable = self.overview.all_silent || !known.monitor.is_suspect();
+        let is_usable = is_usable && !(self.is_free && PathView(known).has_price());
         (is_usable && known.max_datagram() as u64 >= bytes).then_some(PathView(known))
     }
 
@@ -318,6 +338,11 @@ impl PathView<'_> {
     /// Price per byte; only its order matters.
     pub fn cost(self) -> f64 {
         self.0.monitor.cost()
+    }
+
+    /// What leaves on it costs something.
+    pub fn has_price(self) -> bool {
+        self.cost() > 0.0
     }
 
     /// It carries only what no other path brings in time: see [`LAST_RESORT`].

@@ -325,6 +325,9 @@ pub struct SessionConfig {
     /// How seldom a path is probed over which nothing flows, at least a second: by that its death is noticed. A path that was in use
     /// lately is probed each second, and then more and more seldom.
     pub keepalive: Duration,
+    /// What all paths with a price may carry together of what this side sends, each byte times the `cost` of its path; `None` for no bound. What
+    /// a second brings may leave at once. A path of cost [`LAST_RESORT`](crate::LAST_RESORT) is paid for like the dearest other.
+    pub budget: Option<Bandwidth>,
 }
 
 impl SessionConfig {
@@ -349,6 +352,7 @@ impl Default for SessionConfig {
             max_fragment_bytes: 1400,
             priority_weight: 0.5,
             keepalive: Duration::from_secs(5),
+            budget: None,
         }
     }
 }

@@ -52,6 +52,12 @@ fn write(config: &Config, out: &mut String) -> std::fmt::Result {
     )?;
     writeln!(out, "idle paths: probed every {:?}", config.keepalive)?;
     writeln!(out, "paths chosen by: {}", config.scheduler.name())?;
+    if let Some(budget) = config.budget {
+        writeln!(
+            out,
+            "paths with a cost: together at most {budget} in each session, each byte times its cost"
+        )?;
+    }
     let limits = config.session_limits;
     writeln!(
         out,

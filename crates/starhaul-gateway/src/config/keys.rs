@@ -72,6 +72,10 @@ pub(super) static TOP: Definition = Definition {
         Key::words("scheduler", &SchedulerChoice::NAMES)
             .or(SchedulerChoice::Rules.name())
             .means("Who chooses the path of each packet that *we* send in a session. [Rules](deadlines.md#by-rules), or [a plan](deadlines.md#by-a-plan) that divides the blocks over the paths by their deadlines, losses and costs."),
+        Key::rate("budget")
+            .or_none("none")
+            .such_as("\"2mbit\"")
+            .means("What all paths with a `cost` may carry together of what *we* send in a session, each byte times the `cost` of its path: 2mbit is 2 Mbit/s over a path of cost 1, or 1 Mbit/s over one of cost 2. [What it does](deadlines.md#within-a-budget)."),
         Key::whole("max_streams", 16..=65_536)
             .or_count(LIMITS.max_streams as u64)
             .means("Streams that each side may have open in a session. A TCP connection is one, a UDP client one in each direction. A reliable stream may hold 64 KiB for a slow reader beyond `max_receive_bytes`, so 65536 of them may take 4 GiB. Further streams are refused. The lesser of both sides' values applies."),

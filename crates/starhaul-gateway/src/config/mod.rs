@@ -68,6 +68,8 @@ pub struct Config {
     pub keepalive: Duration,
     /// Who chooses the paths of every session, in our direction.
     pub scheduler: SchedulerChoice,
+    /// What the paths with a cost may carry together in each session, in our direction, each byte times the cost of its path.
+    pub budget: Option<Bandwidth>,
     /// Bounds of every session.
     pub session_limits: SessionLimits,
     /// The control socket, which `starhaul status` asks.

@@ -14,6 +14,7 @@ impl Config {
             packet_bytes,
             keepalive,
             scheduler,
+            budget,
             session_limits:
                 SessionLimits {
                     max_streams,
@@ -47,6 +48,7 @@ impl Config {
             ("packet_bytes", new.packet_bytes != *packet_bytes),
             ("keepalive", new.keepalive != *keepalive),
             ("scheduler", new.scheduler != *scheduler),
+            ("budget", new.budget != *budget),
             ("max_streams", limits.max_streams != *max_streams),
             ("max_send_bytes", limits.max_send_bytes != *max_send_bytes),
             (

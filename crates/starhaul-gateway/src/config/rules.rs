@@ -105,6 +105,7 @@ pub(super) fn read(
         packet_bytes: read_packet_bytes(&top)?,
         keepalive: top.duration("keepalive")?,
         scheduler: read_scheduler(&top)?,
+        budget: top.rate_if("budget")?,
         session_limits: read_session_limits(&top)?,
         listen,
         accept,

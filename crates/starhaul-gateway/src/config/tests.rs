@@ -1,5 +1,6 @@
 //! What an operator gets wrong, and what they are told.
 
+mod budget;
 mod bundles;
 mod clashes;
 mod definition;

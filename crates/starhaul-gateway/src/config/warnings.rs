@@ -1,5 +1,10 @@
 //! Warnings of settings that are valid but hardly intended.
 
+use std::time::Duration;
+
+use starhaul_session::LAST_RESORT;
+use starhaul_units::Bandwidth;
+
 use super::{AcceptRule, Config, ConnectionTargets, Framing, PathRule};
 
 /// One line for each.
@@ -31,6 +36,9 @@ pub(super) fn warnings(config: &Config) -> Vec<String> {
                 "{table}: interface: this host has no network interface {name:?} now"
             ));
         }
+    }
+    if let Some(budget) = config.budget {
+        found.extend(of_budget(config, budget));
     }
     if config.listen.is_empty() && config.accept != AcceptRule::default() {
         found.push(
@@ -80,6 +88,32 @@ pub(super) fn warnings(config: &Config) -> Vec<String> {
         }
     }
     found
+}
+
+/// A budget that bounds nothing, and paths for which it is too little.
+fn of_budget(config: &Config, budget: Bandwidth) -> Vec<String> {
+    let paths = || config.sessions.iter().flat_map(|session| &session.paths);
+    if config.listen.is_empty() && !paths().any(|path| path.cost > 0.0) {
+        return vec![
+            "budget: no path has a price, so that it bounds nothing: give [[session.path]] a \"cost\""
+                .to_owned(),
+        ];
+    }
+    let priced = paths().filter(|path| path.cost > 0.0 && path.cost < LAST_RESORT);
+    let packet = u64::from(config.packet_bytes);
+    let second = Duration::from_secs(1);
+    let too_dear = priced.filter(|path| {
+        let rate = budget.scaled(1.0 / path.cost);
+        rate.time_to_send(packet) > second
+    });
+    let said = too_dear.map(|path| {
+        let least = Bandwidth::from_bytes_over(packet, second).scaled(1.1 * path.cost);
+        format!(
+            "budget: {budget} pays for less than one packet a second over the path {:?} of cost {}, which then carries no data: write {least} or more, or a lesser \"cost\"",
+            path.name, path.cost
+        )
+    });
+    said.collect()
 }
 
 fn lead_the_same_way(one: &PathRule, other: &PathRule) -> bool {

@@ -15,8 +15,8 @@ use starhaul_units::Bandwidth;
 use super::{
     Blocks, Bundle, Class, ClassOnPath, Dropped, DroppedPackets, Expired, Flow, FlowTotals,
     Ingress, Leotp, Limit, Model, Neighbour, Path, PathFigures, PathTotals, Peer, PlannedClass,
-    PlannedWay, Reconfiguration, Reconfigurations, Recovered, Scheduler, Session, Status, Stream,
-    Traffic, detector,
+    PlannedWay, Reconfiguration, Reconfigurations, Recovered, Scheduler, Session, Spending, Status,
+    Stream, Traffic, detector,
     numbers::{finite, millis, rounded},
     process::process,
     service,
@@ -426,6 +426,11 @@ fn scheduler(session: &PeerSession) -> Scheduler {
         plans: status.plans,
         reason: status.reason.clone(),
         classes: classes.collect(),
+        spending: status.spending.map(|spending| Spending {
+            budget_bit_per_s: spending.budget.bits_per_second(),
+            spent_bit_per_s: spending.spent.bits_per_second(),
+            left: finite(spending.left),
+        }),
     }
 }
 

@@ -718,3 +718,43 @@ fn what_a_modem_tells_of_losses_counts_until_datagrams_tell_otherwise() {
     assert!(path.loss().rate > 0.025, "{:?}", path.loss());
     assert_eq!(path.told_loss(), None);
 }
+
+/// A path of 10 Mbit/s and 20 ms one way that may carry 1 Mbit/s, and as much as that in a second at once.
+#[test]
+fn what_may_not_leave_yet_arrives_later_and_the_rate_is_what_may() {
+    let now = Instant::now();
+    let mut path = monitor(now, update(40 * MS, 10));
+    let free = path.predict_arrival(now, 0, 12_500);
+    let allow = |path: &mut PathMonitor<()>, missing_ms: u32| {
+        let allowance = Allowance {
+            rate: Bandwidth::from_mbit(1),
+            most: 1_000 * MS,
+            full_at: now + missing_ms * MS,
+        };
+        path.set_allowance(now, Some(allowance));
+    };
+    allow(&mut path, 0);
+    assert_eq!(path.bandwidth(), Bandwidth::from_mbit(1));
+    assert!(path.bandwidth_is_known() && !path.is_in_full_use());
+    // What is left leaves as fast as the path carries it …
+    assert_eq!(path.predict_arrival(now, 0, 12_500), free);
+    assert_eq!(path.least_flight(12_500), 30 * MS);
+    // … and what is not waits.
+    allow(&mut path, 1_000);
+    assert!(path.is_in_full_use());
+    assert_eq!(path.predict_arrival(now, 0, 12_500), now + 120 * MS);
+    assert_eq!(path.predict_arrival(now, 12_500, 12_500), now + 220 * MS);
+    assert_eq!(path.least_flight(12_500), 120 * MS);
+    assert!(path.most_of_startup(100 * MS) <= 12_500);
+    path.set_allowance(now, None);
+    assert_eq!(path.bandwidth(), Bandwidth::from_mbit(10));
+    // A path that may carry nothing is late for any deadline, and no sum overflows.
+    let nothing = Allowance {
+        rate: Bandwidth::ZERO,
+        most: MS,
+        full_at: now,
+    };
+    path.set_allowance(now, Some(nothing));
+    assert!(path.predict_arrival(now, 0, 1) > now + Duration::from_secs(80_000));
+    assert!(now + path.least_flight(1) > now + Duration::from_secs(80_000));
+}

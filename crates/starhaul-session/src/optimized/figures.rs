@@ -10,6 +10,7 @@ use starhaul_units::Bandwidth;
 
 use super::offered::Offered;
 use crate::{
+    paths::LAST_RESORT,
     scheduler::{Class, View},
     send::demand::QUIC_HEADER_BYTES,
     wire::FRAGMENT_HEADER_BYTES,
@@ -43,6 +44,8 @@ const MOST_DATA: f64 = 100.0;
 pub(super) struct Figures {
     pub(super) paths: Vec<PathFigures>,
     pub(super) classes: Vec<ClassFigures>,
+    /// What the paths may cost together; stays as it is while the session lives.
+    pub(super) budget: Option<Bandwidth>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -98,6 +101,7 @@ impl Figures {
         Self {
             paths: paths.collect(),
             classes: classes.collect(),
+            budget: view.paths().budget(),
         }
     }
 
@@ -156,6 +160,16 @@ impl Figures {
             loss_known_after: Some(path.acknowledged_after),
         };
         self.paths.iter().map(offered).collect()
+    }
+
+    /// What a plan may cost per second, in the unit of the offered paths' costs times bits; `None` for no bound.
+    pub(super) fn cost_bound(&self) -> Option<f64> {
+        let budget = self.budget?.bits_per_second() as f64;
+        let costs = comparable(self.paths.iter().map(|path| path.cost));
+        let (cost, comparable) = costs.into_iter().find(|(cost, _)| *cost > 0.0)?;
+        // A last resort alone is paid for at 1: see `paths/prices.rs`.
+        let price = if cost < LAST_RESORT { cost } else { 1.0 };
+        Some(budget * comparable / price)
     }
 
     /// Packets that each of the offered paths loses in a row.
@@ -330,6 +344,7 @@ pub(super) mod tests {
         Figures {
             paths: vec![path(0, 15, 60, 0.01, 1.0), path(1, 15, 60, 0.001, 3.0)],
             classes: vec![class(10, 200)],
+            budget: None,
         }
     }
 

@@ -183,6 +183,7 @@ impl Scheduler for Optimized {
             plans: self.plans,
             reason: self.reason.clone(),
             classes: self.plan.iter().map(Planned::status).collect(),
+            spending: None,
         }
     }
 }

@@ -63,7 +63,7 @@ pub(super) fn make(figures: &Figures, old: &[Planned]) -> Result<Vec<Planned>, S
     let problem = Problem {
         paths: &paths,
         demands: &demands,
-        budget: None,
+        budget: figures.cost_bound(),
     };
     let plan = plan_quickly_in_bursts(&problem, &figures.burst_lengths());
     let plan = plan.map_err(|error| error.to_string())?;
@@ -330,6 +330,7 @@ mod tests {
         let figures = Figures {
             paths: paths.to_vec(),
             classes: vec![class(10, 200)],
+            budget: None,
         };
         make(&figures, old).unwrap()
     }
@@ -392,11 +393,37 @@ mod tests {
                 path(2, 20, 20, 1e-4, greatest),
             ],
             classes: vec![class(10, 200)],
+            budget: None,
         };
         for greatest in [4.0, 1e12, 1e300] {
             let plan = make(&figures(greatest), &[]).unwrap();
             let ways: Vec<_> = plan[0].ways.iter().map(|way| way.path).collect();
             assert_eq!(ways, [PathId(0)], "{greatest:e}");
+        }
+    }
+
+    /// The cheaper path carries 6 of 10 Mbit/s for 1, and the dearer one the rest for 3: prices of any scale.
+    #[test]
+    fn a_budget_leaves_out_what_it_does_not_pay_for() {
+        for scale in [0.01, 1.0, 1e6] {
+            let quality = |budget: f64| {
+                let figures = Figures {
+                    paths: vec![
+                        path(0, 6, 60, 1e-6, scale),
+                        path(1, 15, 60, 1e-6, 3.0 * scale),
+                    ],
+                    classes: vec![class(10, 200)],
+                    budget: Some(Bandwidth::from_mbit(1).scaled(budget * scale)),
+                };
+                make(&figures, &[]).unwrap()[0].quality
+            };
+            for (budget, wanted) in [(18.1, 1.0), (12.0, 0.8), (6.0, 0.6), (3.0, 0.3)] {
+                let reached = quality(budget);
+                assert!(
+                    (reached - wanted).abs() < 1e-3,
+                    "{reached} for {budget} at {scale}"
+                );
+            }
         }
     }
 
@@ -407,6 +434,7 @@ mod tests {
         let figures = Figures {
             paths: vec![path(0, 11, 60, 0.05, 1.0), path(1, 20, 600, 1e-4, 1.0)],
             classes: vec![class(10, 150)],
+            budget: None,
         };
         let mut plan = make(&figures, &[]).unwrap();
         let way = &plan[0].status().ways[0];
@@ -431,6 +459,7 @@ mod tests {
                     path(1, 20, 600, 1e-4, 1.0),
                 ],
                 classes: vec![class(10, 150)],
+                budget: None,
             };
             let way = make(&figures, &[]).unwrap()[0].status().ways[0];
             assert!(way.again.is_none() && way.coded_share > 0.99, "{way:?}");
@@ -449,6 +478,7 @@ mod tests {
             let figures = Figures {
                 paths: vec![wrong, good],
                 classes: vec![class(10, 200)],
+                budget: None,
             };
             // The error is shown in the session's status.
             assert!(make(&figures, &[]).is_err());

@@ -137,6 +137,7 @@ impl Session {
                 break;
             };
             has_left = true;
+            self.paths.pay(now, id, batch.last_packet());
             note_frame(&mut self.observers, now, (id, sequence), stream, frame);
             pair.send.on_sent(frame);
             if let Some(arrives) = arrives {
@@ -207,6 +208,7 @@ impl Session {
         let of = (stream, entry.config.priority, &entry.pair()?.send);
         let place = (self.paths.get_mut(id)?, &mut self.slab);
         let sequence = send_frame(place, &self.clocks, batch, of, frame)?;
+        self.paths.pay(now, id, batch.last_packet());
         note_frame(&mut self.observers, now, (id, sequence), stream, frame);
         self.after_use(id);
         Some(())

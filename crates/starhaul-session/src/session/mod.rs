@@ -31,6 +31,7 @@ use crate::{
     slab::Slab,
     stats::{PathStats, StreamStats},
     streams::Streams,
+    thrifty::Thrifty,
     timers::Timers,
     types::{Event, SessionConfig, Side, StreamId},
 };
@@ -85,13 +86,18 @@ impl Session {
         let blocks_out = BlocksOut::new(now, config.priority_weight, config.max_fragment_bytes);
         let inbound = Inbound::new(config.max_receive_bytes);
         let streams = Streams::new(side, config.max_streams);
+        let (mut paths, mut scheduler) = (Paths::default(), scheduler);
+        if let Some(budget) = config.budget {
+            paths.set_budget(now, budget);
+            scheduler = Box::new(Thrifty::new(scheduler));
+        }
         Self {
             config,
             side,
             closed: false,
             clocks: Clocks::new(now),
             timers: Timers::new(now),
-            paths: Paths::default(),
+            paths,
             streams,
             scheduler,
             blocks_out,
@@ -295,7 +301,10 @@ impl Session {
 
     /// What the scheduler has decided.
     pub fn scheduler_status(&self) -> SchedulerStatus {
-        self.scheduler.status()
+        SchedulerStatus {
+            spending: self.paths.spending_status(self.clocks.now()),
+            ..self.scheduler.status()
+        }
     }
 
     /// Reliable streams whose bytes wait because the peer's application has not read those before.
@@ -335,6 +344,7 @@ impl Session {
     /// Time never runs backwards inside.
     fn advance(&mut self, now: Instant) {
         self.clocks.advance(now);
+        self.paths.allot(self.clocks.now());
     }
 
     /// A path may be heard again after all were silent.

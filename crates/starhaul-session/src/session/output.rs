@@ -88,8 +88,18 @@ impl Session {
         }
         batch.overview.is_usable
             && (self.add_control(batch).is_some()
-                || self.add_query(batch, Asked::InTime).is_some()
-                || self.add_data(batch))
+                || self.may_spend(batch.path)
+                    && (self.add_query(batch, Asked::InTime).is_some() || self.add_data(batch)))
+    }
+
+    /// Whether the budget pays for data on the path; what waits for it is tried again soon.
+    fn may_spend(&mut self, path: PathId) -> bool {
+        let now = self.clocks.now();
+        let may = self.paths.may_pay(now, path);
+        if !may && (self.blocks_out.waits() || self.bytes_out.waits()) {
+            self.timers.recheck(now);
+        }
+        may
     }
 
     /// A datagram of `bytes` without content, to find out whether packets of that size come through on `path`; `None` when the session
@@ -385,6 +395,7 @@ impl Session {
             path.sent_by_class
                 .add(Some(class.priority), payload.len() as u64);
             batch.push(path.send(now, payload, item, batch.budget));
+            self.paths.pay(now, id, batch.last_packet());
             block.on_sent(choice.fragment, leaving, choice.purpose);
             if matches!(choice.purpose, Purpose::Redundancy | Purpose::Copy) {
                 redundant += length as u64;
@@ -489,6 +500,7 @@ impl Session {
         if item.elicits_ack() {
             path.delay_probe(now, self.config.keepalive);
         }
+        self.paths.pay(now, id, batch.last_packet());
         if item.is_use() {
             self.after_use(id);
         }
@@ -518,8 +530,9 @@ impl Session {
         }
         self.offer_streams();
         while self.control.has_room()
-            && let Some(stream) = self.control.dropping.pop_first()
+            && let Some(stream) = self.next_dropping()
         {
+            self.control.dropping.remove(&stream);
             let Some(Stream {
                 kind: Kind::Sending(blocks),
                 ..
@@ -540,6 +553,18 @@ impl Session {
             }
             self.forget_if_done(stream);
         }
+    }
+
+    /// The next stream of whose dropped blocks the peer is told. Where one block after another is dropped, a message for each would take what the
+    /// paths carry: as long as the peer has not acknowledged what was told before, only what holds up the blocks behind it is told.
+    fn next_dropping(&self) -> Option<StreamId> {
+        let is_quiet = self.control.send.held() == 0;
+        let mut dropping = self.control.dropping.iter().copied();
+        let is_waited_for = |stream: &Stream| {
+            let is_ending = matches!(&stream.kind, Kind::Sending(blocks) if blocks.finished);
+            stream.config.ordered || is_ending
+        };
+        dropping.find(|stream| is_quiet || self.streams.get(*stream).is_none_or(is_waited_for))
     }
 }
 

@@ -178,3 +178,42 @@ fn beyond_the_gaps_that_are_kept_no_block_comes_twice_or_falsely() {
         assert_eq!(named, comes > 0, "block {block} in {said:?}");
     }
 }
+
+/// Ten times what the path carries, in small blocks: what is dropped is told in few messages, and all of it.
+#[test]
+fn in_an_overload_what_is_dropped_takes_little_of_the_path() {
+    for ordered in [false, true] {
+        let mut pair = Pair::new(SessionConfig::default());
+        pair.lane(0, 1.0, 50, 0.02, 0.0, 1);
+        pair.lane(1, 1.0, 50, 0.02, 0.0, 2);
+        pair.run_for(ms(1_000));
+        let stream = pair.open(StreamConfig {
+            mode: Mode::Retransmit,
+            deadline: ms(300),
+            ordered,
+            ..StreamConfig::default()
+        });
+        let before = pair.sent[0].len();
+        for _ in 0..4_000 {
+            pair.send(stream, 1_100, BlockOptions::default());
+            pair.run_for(ms(1));
+        }
+        pair.run_for(ms(2_000));
+        let dropped = pair
+            .outcomes(0)
+            .iter()
+            .filter(|(_, _, outcome)| !matches!(outcome, Outcome::Delivered { .. }))
+            .count();
+        let sent = &pair.sent[0][before..];
+        let messages = sent.iter().filter_map(|sent| sent.frame());
+        let messages = messages.filter(|(stream, _)| *stream == 0).count();
+        let missing = |(_, event): &&(_, Event)| matches!(event, Event::BlockMissing { .. });
+        let told = pair.events[1].iter().filter(missing).count();
+        let said =
+            format!("ordered: {ordered}, {dropped} dropped, {told} told, {messages} messages");
+        println!("{said}");
+        assert!(dropped > 3_000, "{said}");
+        assert_eq!(told, dropped, "{said}");
+        assert!(ordered || messages * 20 < dropped, "{said}");
+    }
+}

@@ -4,6 +4,7 @@
 
 mod aside;
 mod beside;
+mod budget;
 mod dmtp;
 mod dropped;
 mod facts;

@@ -2,7 +2,8 @@
 
 use comfy_table::{CellAlignment, Table};
 use starhaul_gateway::status::{
-    FlowTotals, Ingress, Path, PathFigures, Peer, Scheduler, Session, Status, Traffic, Tunnel,
+    FlowTotals, Ingress, Path, PathFigures, Peer, Scheduler, Session, Spending, Status, Traffic,
+    Tunnel,
 };
 use starhaul_units::Bandwidth;
 
@@ -214,15 +215,37 @@ fn session_text(session: &Session, streams: usize) -> String {
     text
 }
 
+/// What of it is spent shows that the budget keeps data back.
+const SPENT_SHARE: f64 = 0.9;
+
+/// The budget of the session, if it has one, and whether it keeps data back.
+#[expect(clippy::cast_precision_loss, reason = "a display value")]
+fn budget_text(spending: &Spending) -> String {
+    let (budget, spent) = (spending.budget_bit_per_s, spending.spent_bit_per_s);
+    let is_spent = spent as f64 >= SPENT_SHARE * budget as f64;
+    let all = match is_spent {
+        true => ": it keeps data off the paths with a cost",
+        false => "",
+    };
+    wrapped(&format!(
+        "budget {}bit/s at cost 1, {}bit/s spent{all}",
+        spaced(compact(budget)),
+        spaced(compact(spent))
+    ))
+}
+
 /// The plan for the paths, if there is one, and why it is what it is.
 fn plan_text(scheduler: &Scheduler) -> String {
+    let budget = scheduler.spending.as_ref();
+    let budget = budget.map_or_else(String::new, budget_text);
     let Some(reason) = &scheduler.reason else {
         return match scheduler.name.as_str() {
-            "rules" => String::new(),
-            name => format!(" paths by the {name}: no plan yet\n"),
+            "rules" => budget,
+            name => format!("{budget} paths by the {name}: no plan yet\n"),
         };
     };
-    let mut text = wrapped(&format!(
+    let mut text = budget;
+    text += &wrapped(&format!(
         "paths by the {}: plan {}, since {}",
         scheduler.name,
         scheduler.plans,
@@ -535,6 +558,13 @@ mod tests {
         assert_eq!(plan_text(&scheduler(rules)), "");
         let none = serde_json::json!({ "name": "optimizer", "plans": 0 });
         assert!(plan_text(&scheduler(none)).contains("no plan yet"));
+        let budget = |spent: u64| {
+            plan_text(&scheduler(serde_json::json!({ "name": "rules", "plans": 0,
+                "spending": { "budget_bit_per_s": 2_000_000, "spent_bit_per_s": spent, "left": 0.1 } })))
+        };
+        assert!(budget(500_000).contains("budget 2.00 Mbit/s at cost 1, 500 kbit/s spent"));
+        assert!(!budget(500_000).contains("keeps data off"));
+        assert!(budget(1_990_000).contains("keeps data off"));
         let planned = serde_json::json!({ "name": "optimizer", "plans": 3,
             "reason": "path 0: loss 1.00 % → 5.00 %",
             "classes": [{ "priority": 1, "deadline_ms": 128, "rate_bit_per_s": 1, "quality": 0.9999,
