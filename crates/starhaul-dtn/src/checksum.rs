@@ -14,7 +14,7 @@ use hardy_bpv7::{
     crc::CrcType,
     creation_timestamp::CreationTimestamp,
 };
-use starhaul_ltp::combined_checksum;
+use starhaul_ltp::{checksum_behind, combined_checksum};
 
 use crate::{payload::Payload, sums};
 
@@ -103,7 +103,7 @@ pub(crate) fn matches(bundle: &Bundle, data: &[u8], payload: &[u8]) -> bool {
             let sum = combined_checksum(crc32c::crc32c(before), told, bytes);
             crc32c::crc32c_append(sum, behind) == all
         }
-        None => crc32c::crc32c(payload) == told,
+        None => checksum_behind(0, payload) == told,
     }
 }
 

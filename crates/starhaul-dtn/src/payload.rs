@@ -3,7 +3,7 @@
 use std::io;
 
 use hardy_bpa::Bytes;
-use starhaul_ltp::combined_checksum;
+use starhaul_ltp::{checksum_behind, combined_checksum};
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 
 use crate::sums;
@@ -132,7 +132,7 @@ impl Payload {
     fn sum_up(&mut self, least: usize) {
         let new = self.buffer.get(self.summed..).unwrap_or_default();
         if new.len() >= least {
-            self.sum = crc32c::crc32c_append(self.sum, new);
+            self.sum = checksum_behind(self.sum, new);
             self.summed += new.len();
         }
     }

@@ -91,7 +91,7 @@ mod tests {
     use std::{
         sync::{
             Arc,
-            atomic::{AtomicUsize, Ordering},
+            atomic::{AtomicBool, AtomicUsize, Ordering},
         },
         task::Wake,
         thread::{self, Thread},
@@ -138,6 +138,39 @@ mod tests {
         assert!(waiter.waits(&one));
         waiter.take().unwrap().wake();
         assert_eq!((times(&first), times(&second)), (1, 1));
+    }
+
+    /// A task that, when it is dropped, tells whether the half on which it waited may be used.
+    struct Dropped {
+        waiter: Arc<Waiter>,
+        was_free: Arc<AtomicBool>,
+    }
+
+    impl Wake for Dropped {
+        fn wake(self: Arc<Self>) {}
+    }
+
+    impl Drop for Dropped {
+        fn drop(&mut self) {
+            let is_free = self.waiter.0.try_lock().is_some();
+            self.was_free.store(is_free, Ordering::Relaxed);
+        }
+    }
+
+    /// A task owns halves of streams, and drops them with itself.
+    #[test]
+    fn a_task_that_another_one_replaces_may_use_the_half_as_it_is_dropped() {
+        let (waiter, was_free) = (Arc::new(Waiter::default()), Arc::<AtomicBool>::default());
+        let task = Dropped {
+            waiter: waiter.clone(),
+            was_free: was_free.clone(),
+        };
+        let waker = Waker::from(Arc::new(task));
+        assert!(waiter.wait::<()>(&Context::from_waker(&waker)).is_pending());
+        drop(waker);
+        assert!(!was_free.load(Ordering::Relaxed), "it waits");
+        assert!(waiter.waits(&Context::from_waker(Waker::noop())));
+        assert!(was_free.load(Ordering::Relaxed), "dropped under the lock");
     }
 
     /// Wakes a thread.

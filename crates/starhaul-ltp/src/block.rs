@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
-use crate::ranges::RangeSet;
+use crate::{combine::checksum_behind, ranges::RangeSet};
 
 /// Bytes of a page. One forged segment costs one page at most; a page's fixed cost is small beside it.
 const PAGE_BYTES: u64 = 64 << 10;
@@ -202,7 +202,7 @@ impl Assembly {
         self.check_pages(length);
         // Less than a page.
         let rest = self.bytes(self.checked, length.max(self.checked));
-        crc32c::crc32c_append(self.crc, rest)
+        checksum_behind(self.crc, rest)
     }
 
     /// Adds to the checksum the pages that are complete now and follow those checked, while they are in the cache.
@@ -210,7 +210,7 @@ impl Assembly {
         let complete = self.received.end_of(self.checked).min(limit);
         while complete - self.checked >= PAGE_BYTES {
             let until = self.checked + PAGE_BYTES;
-            self.crc = crc32c::crc32c_append(self.crc, self.bytes(self.checked, until));
+            self.crc = checksum_behind(self.crc, self.bytes(self.checked, until));
             self.checked = until;
         }
     }

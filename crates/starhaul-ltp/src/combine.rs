@@ -1,9 +1,11 @@
-//! CRC32C of bytes from that of their parts, without reading the bytes.
+//! CRC32C of large buffers, and of bytes from that of their parts, without reading the bytes.
 //!
 //! A CRC is a remainder modulo a polynomial P, and each byte that follows multiplies it by x⁸. So the CRC of two texts one behind the other
 //! is that of the first, times x⁸ to the power of the second's length, plus that of the second (as in zlib's `crc32_combine` of Mark
 //! Adler). That is a product for each bit of the length, much less than reading the bytes. The crate that computes the CRCs squares
 //! matrices for each bit.
+
+use crc_fast::{CrcAlgorithm, Digest};
 
 /// P without its highest term. The lowest bit stands for the highest power, here and in all remainders.
 const POLYNOMIAL: u32 = 0x82f6_3b78;
@@ -11,6 +13,24 @@ const POLYNOMIAL: u32 = 0x82f6_3b78;
 const ONE: u32 = 1 << 31;
 /// x⁸ to the power of 2ⁿ, for each n.
 const POWERS: [u32; 64] = powers();
+
+/// Below this the crate for large buffers takes longer to begin.
+const LARGE_BYTES: usize = 1024;
+
+/// CRC32C of some bytes of which it is `first`, and of `second` behind them. For buffers of any size; made for large ones.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "the upper half of a sum of 32 bits is empty"
+)]
+pub fn checksum_behind(first: u32, second: &[u8]) -> u32 {
+    if second.len() < LARGE_BYTES {
+        return crc32c::crc32c_append(first, second);
+    }
+    // A state is a sum before its last inversion.
+    let mut digest = Digest::new_with_init_state(CrcAlgorithm::Crc32Iscsi, u64::from(!first));
+    digest.update(second);
+    digest.finalize() as u32
+}
 
 /// CRC32C of some bytes of which it is `first`, and of `second_bytes` behind them of which it is `second`.
 pub fn combined_checksum(first: u32, second: u32, second_bytes: u64) -> u32 {
@@ -61,6 +81,17 @@ mod tests {
     use super::*;
 
     proptest! {
+        #[test]
+        fn a_buffer_of_any_size_has_the_sum_of_all_its_bytes(
+            first in any::<u32>(),
+            skip in 0..64_usize,
+            bytes in 0..300_000_usize,
+        ) {
+            let text: Vec<u8> = (0..=250).cycle().take(skip + bytes).collect();
+            let part = text.split_at(skip).1;
+            prop_assert_eq!(checksum_behind(first, part), crc32c::crc32c_append(first, part));
+        }
+
         #[test]
         fn the_checksum_of_a_text_follows_from_its_parts_wherever_it_is_cut(
             text in prop::collection::vec(any::<u8>(), 0..5000),

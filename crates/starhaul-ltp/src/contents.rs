@@ -2,6 +2,8 @@
 
 use bytes::Bytes;
 
+use crate::combine::checksum_behind;
+
 /// Bytes that the processors of our time read from memory at once.
 const CACHE_LINE: usize = 64;
 
@@ -51,7 +53,7 @@ impl Contents {
     /// CRC32C of these bytes behind others of which it is `crc`.
     pub(crate) fn checksum(&self, crc: u32, from: u64, to: u64) -> u32 {
         let [first, second] = self.pieces(from, to);
-        crc32c::crc32c_append(crc32c::crc32c_append(crc, first), second)
+        checksum_behind(checksum_behind(crc, first), second)
     }
 
     /// Has these bytes brought into the cache: one is read of each line.

@@ -68,7 +68,7 @@ pub use auth::AuthKey;
 pub use batch::Batch;
 pub use block::Block;
 pub use coding::Coding;
-pub use combine::{combined_checksum, rest_checksum};
+pub use combine::{checksum_behind, combined_checksum, rest_checksum};
 pub use config::{
     ETHERNET_SEGMENT_DATA, EngineConfig, Explained, NumberWidth, PeerConfig, UnknownPeers,
 };

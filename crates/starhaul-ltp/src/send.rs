@@ -414,7 +414,8 @@ impl SendSession {
             Some(_) => (safe, safe),
             None => (most, safe),
         };
-        let is_due = checkpoint_every.is_some_and(|n| self.segments_since_checkpoint + 1 >= n);
+        let is_due =
+            checkpoint_every.is_some_and(|n| self.segments_since_checkpoint >= n.saturating_sub(1));
         let asks = is_due || asks;
         let most = if asks && is_red { safe } else { most };
         let part = if is_red { self.red } else { self.len() };
@@ -725,3 +726,6 @@ impl SendSession {
         });
     }
 }
+
+#[cfg(test)]
+mod tests;

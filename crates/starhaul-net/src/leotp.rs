@@ -630,7 +630,7 @@ impl Place {
 
 impl Neighbour {
     /// Where a datagram goes. A replay may have a hello sent elsewhere, but keeps none from where the neighbour is: it may need it. Where that is not known,
-    /// the answer to a hello is repeated, since it may be lost.
+    /// the answer to a hello is repeated a few times, since it may be lost.
     fn ways_of(&mut self, now: Instant, datagram: &[u8]) -> [Option<Way>; 2] {
         self.unanswered.get_or_insert(now);
         let stays = self.way.is_none();

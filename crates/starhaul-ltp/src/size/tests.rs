@@ -205,3 +205,48 @@ fn forged_reports_leave_the_size_within_its_bounds() {
         }
     }
 }
+
+/// Segments that are counted together are as many as could leave one by one without a report or another size, and leave the same behind.
+#[test]
+fn a_run_leaves_what_its_segments_leave_one_by_one() {
+    use rand_chacha::rand_core::{RngCore as _, SeedableRng as _};
+    const MOST: u64 = 100;
+    for seed in 0..60 {
+        let mut random = rand_chacha::ChaCha8Rng::seed_from_u64(seed);
+        let mut now = Instant::now();
+        let rate = (seed % 4 == 0).then(|| Bandwidth::from_mbit(1000));
+        let config = PeerConfig::new(Duration::ZERO, rate);
+        let mut both = [(); 2].map(|()| SegmentSizes::new(&config));
+        let mtu = [1500, 9000, 65_536][random.next_u32() as usize % 3];
+        both.iter_mut().for_each(|sizes| sizes.set_mtu(now, mtu));
+        for _ in 0..500 {
+            now += Duration::from_micros(u64::from(random.next_u32() % 1000));
+            let [step, lost] = [(); 2].map(|()| random.next_u32());
+            let [together, alone] = &mut both;
+            let (run, data) = (together.run(now), together.next(u64::MAX));
+            for number in 0..run.min(MOST) {
+                assert!(!alone.wants_report(now), "{number} of {run}, seed {seed}");
+                assert_eq!(alone.next(u64::MAX), data, "{number}, seed {seed}");
+                alone.sent(now, data as u64);
+            }
+            if run > 0 {
+                together.sent(now, run.min(MOST) * data as u64);
+            }
+            let goes_on = !alone.wants_report(now) && alone.next(u64::MAX) == data;
+            // Where each may end a span, or is a probe, they are counted one by one.
+            assert!(run == 1 || run > MOST || !goes_on, "{run}, seed {seed}");
+            for sizes in &mut both {
+                let (position, data) = (sizes.position(), sizes.again());
+                match step % 6 {
+                    0 => sizes.reported(now, position, Some(MS)),
+                    1 => sizes.take(now, &[fate(data, 20, u64::from(lost % 40 == 0))]),
+                    2 if step % 5 == 0 => sizes.idle(now),
+                    3 => sizes.take(now, &[fate(sizes.next(u64::MAX), 4, 0)]),
+                    _ => sizes.checkpoint(now),
+                }
+            }
+            let [together, alone] = both.each_ref().map(|sizes| format!("{sizes:?}"));
+            assert_eq!(together, alone, "seed {seed}");
+        }
+    }
+}

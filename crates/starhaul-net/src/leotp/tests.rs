@@ -265,18 +265,11 @@ fn a_recorded_hello_takes_no_answer_from_a_neighbour_that_begins_elsewhere() {
     }
 }
 
-/// Nobody is sent more than came from there, whoever is said to have sent a hello.
+/// One that is said to have come from many addresses takes the places of none but itself.
 #[test]
 fn a_hello_from_many_addresses_is_answered_at_each_once_and_pushes_out_no_other() {
     let now = Instant::now();
     let [recorded, own] = [3, 4].map(|seed| drain(now, &mut node(now, seed)).remove(0));
-    let challenge = |hello: &[u8]| starhaul_leotp::hello_challenges(hello).unwrap().own;
-    // The hello with this challenge as its echo, as an answer has it.
-    let answer = |hello: &[u8]| {
-        let mut answer = recorded.clone();
-        answer[41..49].copy_from_slice(&challenge(hello));
-        answer
-    };
     let at = |port: u16| straight(SocketAddr::from(([127, 0, 0, 1], port)));
     let mut unproven = Unproven::default();
     unproven.note(&own, at(1));
@@ -284,7 +277,7 @@ fn a_hello_from_many_addresses_is_answered_at_each_once_and_pushes_out_no_other(
         unproven.note(&recorded, at(port));
         unproven.note(&recorded, at(port));
     }
-    let [to_own, to_recorded] = [answer(&own), answer(&recorded)];
+    let [to_own, to_recorded] = [answer_to(&own), answer_to(&recorded)];
     assert_eq!(unproven.answered_by(&to_own, true), Some(at(1)));
     assert_eq!(unproven.answered_by(&to_own, false), Some(at(1)));
     assert_eq!(unproven.answered_by(&to_own, false), None);
@@ -295,6 +288,44 @@ fn a_hello_from_many_addresses_is_answered_at_each_once_and_pushes_out_no_other(
     assert!(unproven.is_empty());
     unproven.note(b"no hello", at(1));
     assert!(unproven.is_empty());
+}
+
+/// A hello whose sender asks nothing else, with the challenge of this one as its echo.
+fn answer_to(hello: &[u8]) -> Vec<u8> {
+    let mut answer = hello.to_vec();
+    let challenge = starhaul_leotp::hello_challenges(hello).unwrap().own;
+    answer[41..49].copy_from_slice(&challenge);
+    let challenges = starhaul_leotp::hello_challenges(&answer).unwrap();
+    assert_eq!(challenges.echo, challenge);
+    answer
+}
+
+/// As long as no address was known, each hello of this node went to where one that may be a replay was said to have come from: one forged datagram cost that
+/// host one each 2 s without end.
+#[test]
+fn one_recorded_hello_has_few_leave_for_where_it_is_said_to_come_from() {
+    let mut now = Instant::now();
+    let victim = SocketAddr::from(([127, 0, 0, 1], 3));
+    let recorded = drain(now, &mut node(now, 3)).remove(0);
+    let mut place = Place::new(node(now, 2), Vec::new(), false);
+    place.set_way(PEER, None);
+    for times in 1..=2 {
+        place.take((now, now), (victim, None), &recorded);
+        let (mut made, mut sent) = (0, 0);
+        for _ in 0..3000 {
+            now += Duration::from_millis(20);
+            place.node.handle_timeout(now);
+            for datagram in drain(now, &mut place.node) {
+                let neighbour = place.neighbours.get_mut(&PEER).unwrap();
+                let ways = neighbour.ways_of(now, &datagram).into_iter().flatten();
+                let here = ways.filter(|way| way.to == victim).count();
+                assert!(here <= 1, "{here} of one");
+                (made, sent) = (made + 1, sent + here);
+            }
+        }
+        assert!(made > 20, "{made}: it goes on asking");
+        assert_eq!(sent, usize::from(unproven::ANSWERS), "time {times}");
+    }
 }
 
 /// While the socket took nothing, the thread turned without a pause: what waits is due all the time.
