@@ -128,7 +128,9 @@ impl<T: Copy> PathMonitor<T> {
         }
         self.add_floor(update.smoothed_rtt);
         self.transport = update;
-        let (rtt, rate, is_full) = (self.smoothed_rtt(), self.carried(), self.is_in_full_use());
+        // What may not leave says nothing of what the path carries.
+        let (rtt, rate) = (self.smoothed_rtt(), self.carried());
+        let is_full = self.is_half_filled(rate);
         self.plateau.update(self.now, rtt, rate, is_full);
     }
 
@@ -388,14 +390,18 @@ impl<T: Copy> PathMonitor<T> {
     /// It carries at least half of what it can: so much is in flight, or nothing more may leave now. A path that waits for other data, or is spared,
     /// has less.
     pub fn is_in_full_use(&self) -> bool {
-        let datagram = self.transport.max_datagram as u64;
-        self.transport.bytes_in_flight.saturating_mul(2)
-            >= self.bandwidth().bytes_in(self.min_rtt())
-            || !self.allowed_after(self.now, datagram).is_zero()
+        self.is_half_filled(self.bandwidth()) || !self.allowed_after(self.now, 0).is_zero()
     }
 
-    /// Time until so many bytes may leave; at most a day.
+    /// As much is in flight as makes half of this rate.
+    fn is_half_filled(&self, rate: Bandwidth) -> bool {
+        self.transport.bytes_in_flight.saturating_mul(2) >= rate.bytes_in(self.min_rtt())
+    }
+
+    /// Time until so many bytes may leave; at most a day. Nothing leaves before a datagram of any size may, for a path is asked when it is not
+    /// known yet what leaves.
     fn allowed_after(&self, now: Instant, bytes: u64) -> Duration {
+        let bytes = bytes.max(self.transport.max_datagram as u64);
         let wait = self.allowance.map(|allowance| allowance.wait(now, bytes));
         wait.unwrap_or_default().min(FOREVER)
     }

@@ -411,13 +411,9 @@ impl Paths {
             .filter(|capacity| *capacity > 0)
     }
 
+    /// What all usable ones carry together.
     pub(crate) fn bandwidth(&self) -> Bandwidth {
-        if let Some(spending) = &self.spending {
-            return self.affordable_bandwidth(spending);
-        }
-        self.usable()
-            .map(|(_, path)| path.monitor.bandwidth())
-            .sum()
+        self.bandwidth_of(self.usable().map(|(_, path)| path))
     }
 
     /// The time in which what an application reads is counted: a round trip of the slowest path in use.

@@ -423,6 +423,7 @@ mod tests {
             let frame = Frame {
                 backlog: 1_000_000,
                 bytes: 1_000,
+                is_due: false,
                 thrift,
             };
             Rules.takes_frame(&view(silent + after_ms * MS, &paths, SLOW), frame)
@@ -628,6 +629,7 @@ mod tests {
         let frame = Frame {
             backlog: u64::MAX,
             bytes: 1_000,
+            is_due: false,
             thrift: Thrift::Patient,
         };
         let carries = |paths: &Paths, frame| {

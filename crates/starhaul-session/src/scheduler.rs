@@ -15,6 +15,7 @@ use starhaul_units::Bandwidth;
 use crate::{
     batch::Overview,
     paths::{LAST_RESORT, Path, Paths},
+    rules,
     spending::SpendingStatus,
 };
 
@@ -77,6 +78,8 @@ pub struct Frame {
     pub backlog: u64,
     /// Bytes of the frame.
     pub bytes: u64,
+    /// So many blocks have left since a stream that waits had its share that one is due to it.
+    pub is_due: bool,
     /// Whether it may take a dearer path to arrive sooner.
     pub thrift: Thrift,
 }
@@ -108,6 +111,21 @@ pub trait Scheduler: Debug + Send {
         bytes: u64,
         limit: Limit,
     ) -> bool;
+
+    /// Whether a fragment of `bytes` that may still arrive over the path `waits_on` should leave once more on this path: on the one over which it
+    /// arrives first, but for the one that keeps it waiting, where that gains nothing.
+    fn takes_once_more(
+        &self,
+        view: &View<'_>,
+        waits_on: Option<PathId>,
+        bytes: u64,
+        limit: Limit,
+    ) -> bool {
+        match rules::soonest_other(view, waits_on, bytes, limit.deadline) {
+            Some(other) => other == view.path(),
+            None => self.takes_retransmission(view, waits_on, bytes, limit),
+        }
+    }
 
     /// Whether redundancy of `bytes` of a block, most of whose data left on `main`, should leave on this path to arrive by the limit.
     fn takes_redundancy(
@@ -342,7 +360,8 @@ impl PathView<'_> {
 
     /// What leaves on it costs something.
     pub fn has_price(self) -> bool {
-        self.cost() > 0.0
+        // What is no number is paid for: see `paths/prices.rs`.
+        self.cost() > 0.0 || self.cost().is_nan()
     }
 
     /// It carries only what no other path brings in time: see [`LAST_RESORT`].

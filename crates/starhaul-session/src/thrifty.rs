@@ -1,7 +1,7 @@
 //! A scheduler within a budget: another one chooses the paths, and sees those with a price only where they may be paid for.
 //!
 //! Of what is saved, less important blocks leave a part for more important ones, and bytes of streams, which have no deadline, leave one for all
-//! blocks: so what is spent on them is never missing when a more important block comes. In the long run they may spend whatever those do not.
+//! blocks but for the share that is always theirs: so what is spent on them is never missing when a more important block comes. In the long run they may spend whatever those do not.
 
 use std::{
     collections::BTreeMap,
@@ -79,6 +79,17 @@ impl Scheduler for Thrifty {
         })
     }
 
+    fn takes_once_more(
+        &self,
+        view: &View<'_>,
+        waits_on: Option<PathId>,
+        bytes: u64,
+        limit: Limit,
+    ) -> bool {
+        self.for_block(view, limit)
+            .is_some_and(|view| self.inner.takes_once_more(&view, waits_on, bytes, limit))
+    }
+
     fn takes_redundancy(
         &self,
         view: &View<'_>,
@@ -100,7 +111,12 @@ impl Scheduler for Thrifty {
         if frame.thrift == Thrift::None {
             return self.inner.takes_frame(view, frame);
         }
-        self.affordable(view, self.part(self.offered.len()))
+        // A connection that starves would be closed by its ends, however much blocks ask for.
+        let kept = match frame.is_due {
+            true => 0.0,
+            false => self.part(self.offered.len()),
+        };
+        self.affordable(view, kept)
             .is_some_and(|view| self.inner.takes_frame(&view, frame))
     }
 

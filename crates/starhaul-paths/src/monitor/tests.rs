@@ -746,6 +746,12 @@ fn what_may_not_leave_yet_arrives_later_and_the_rate_is_what_may() {
     assert_eq!(path.predict_arrival(now, 12_500, 12_500), now + 220 * MS);
     assert_eq!(path.least_flight(12_500), 120 * MS);
     assert!(path.most_of_startup(100 * MS) <= 12_500);
+    // 1000 bytes are left: too little for a datagram of 1200, and so for a small one, too.
+    allow(&mut path, 992);
+    assert!(path.is_in_full_use());
+    let waits = Duration::from_micros(1_600);
+    assert_eq!(path.least_flight(100), 20 * MS + waits);
+    assert_eq!(path.predict_arrival(now, 0, 100), now + 20 * MS + waits);
     path.set_allowance(now, None);
     assert_eq!(path.bandwidth(), Bandwidth::from_mbit(10));
     // A path that may carry nothing is late for any deadline, and no sum overflows.

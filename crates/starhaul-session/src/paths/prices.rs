@@ -1,6 +1,9 @@
 //! Paths that must be paid for, within the budget of their session.
 
-use std::{collections::BTreeMap, time::Instant};
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
 
 use starhaul_paths::PathId;
 use starhaul_units::Bandwidth;
@@ -67,31 +70,57 @@ impl Paths {
         })
     }
 
-    /// What all usable paths carry for the budget, which the cheapest of those with a price have first.
-    pub(super) fn affordable_bandwidth(&self, spending: &Spending) -> Bandwidth {
+    /// The bandwidth of these paths together.
+    pub(crate) fn bandwidth_of<'a>(&self, paths: impl Iterator<Item = &'a Path>) -> Bandwidth {
+        let rates = paths.map(|path| (path, path.monitor.bandwidth()));
+        if self.spending.is_none() {
+            return rates.map(|(_, rate)| rate).sum();
+        }
+        let second = Duration::from_secs(1);
+        let each = rates.map(|(path, rate)| (path, second, rate.bytes_in(second)));
+        Bandwidth::from_bytes_per_second(self.bytes_of(each))
+    }
+
+    /// What these paths bring together, where each by itself would bring so many bytes within a time of its own: those with a price share the
+    /// budget, which the cheapest have first.
+    pub(crate) fn bytes_of<'a>(
+        &self,
+        each: impl Iterator<Item = (&'a Path, Duration, u64)>,
+    ) -> u64 {
+        let Some(spending) = &self.spending else {
+            return each.fold(0, |sum: u64, (.., bytes)| sum.saturating_add(bytes));
+        };
         let dearest = dearest(&self.table);
-        let mut total = Bandwidth::ZERO;
-        let mut priced = Vec::new();
-        for (_, path) in self.usable() {
-            let rate = path.monitor.bandwidth();
+        let (mut total, mut priced) = (0_u64, Vec::new());
+        for (path, time, bytes) in each {
             match price(path.monitor.cost(), dearest) {
-                Some(price) => priced.push((price, rate)),
-                None => total = total.saturating_add(rate),
+                Some(price) => priced.push((price, bytes, spending.rate_at(price).bytes_in(time))),
+                None => total = total.saturating_add(bytes),
             }
         }
         priced.sort_by(|a, b| a.0.total_cmp(&b.0));
         let mut left = 1.0;
-        for (price, rate) in priced {
-            let whole = spending.rate_at(price).bits_per_second() as f64;
-            let part = rate.bits_per_second() as f64 / whole.max(1.0);
-            let taken = part.min(left);
-            if part > 0.0 {
-                total = total.saturating_add(rate.scaled(taken / part));
+        for (_, bytes, affordable) in priced {
+            // One alone may bring more than is earned meanwhile, of what is saved.
+            let part = (bytes as f64 / affordable.max(1) as f64).min(1.0);
+            if part > left {
+                return total.saturating_add(scaled(bytes, left / part));
             }
-            left -= taken;
+            total = total.saturating_add(bytes);
+            left -= part;
         }
         total
     }
+}
+
+/// A part, 0 to 1, of so many bytes.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a part is no less than 0, and the cast saturates"
+)]
+const fn scaled(bytes: u64, part: f64) -> u64 {
+    (bytes as f64 * part) as u64
 }
 
 /// The greatest price of any path that is no last resort.
@@ -106,4 +135,78 @@ fn price(cost: f64, dearest: f64) -> Option<f64> {
         return (cost > 0.0).then_some(cost);
     }
     Some(if dearest > 0.0 { dearest } else { 1.0 })
+}
+
+#[cfg(test)]
+mod tests {
+    use starhaul_paths::PathUpdate;
+
+    use super::*;
+
+    /// Paths of 10 Mbit/s with these costs.
+    fn paths(now: Instant, costs: &[f64]) -> Paths {
+        let rtt = Duration::from_millis(40);
+        let update = PathUpdate {
+            cwnd: 1 << 20,
+            bytes_in_flight: 0,
+            bandwidth: Bandwidth::from_mbit(10),
+            smoothed_rtt: rtt,
+            min_rtt: rtt,
+            max_datagram: 1_200,
+        };
+        let mut paths = Paths::default();
+        for (id, cost) in (0..).zip(costs) {
+            paths.add(now, PathId(id), *cost, update);
+        }
+        paths
+    }
+
+    fn set_budget(paths: &mut Paths, now: Instant, mbit: u64) {
+        paths.set_budget(now, Bandwidth::from_mbit(mbit));
+        paths.allot(now);
+    }
+
+    #[test]
+    fn paths_with_a_price_share_the_budget_and_the_cheapest_have_it_first() {
+        let now = Instant::now();
+        let mut paths = paths(now, &[0.0, 2.0, 1.0]);
+        assert_eq!(paths.bandwidth(), Bandwidth::from_mbit(30));
+        let tenth = Duration::from_millis(100);
+        // 10 Mbit/s without a price; of the others first those for 1, and for 2 what is left.
+        for (budget, kbit) in [(4, 14_000), (12, 21_000), (20, 25_000), (40, 30_000)] {
+            set_budget(&mut paths, now, budget);
+            let carried = paths.bandwidth().bits_per_second() / 1_000;
+            assert!(carried.abs_diff(kbit) <= 1, "{carried} for {budget}");
+            let each = paths
+                .usable()
+                .map(|(_, path)| (path, tenth, path.monitor.bandwidth().bytes_in(tenth)));
+            let bytes = paths.bytes_of(each);
+            let wanted = Bandwidth::from_kbit(kbit).bytes_in(tenth);
+            assert!(bytes.abs_diff(wanted) <= 20, "{bytes} for {budget}");
+        }
+    }
+
+    /// None is a last resort but for its cost, and none carries data without being paid for.
+    #[test]
+    fn a_cost_that_is_no_price_is_paid_for_like_the_dearest() {
+        let now = Instant::now();
+        for cost in [f64::NAN, f64::INFINITY, 1e300, LAST_RESORT] {
+            let mut paths = paths(now, &[cost, 4.0]);
+            set_budget(&mut paths, now, 4);
+            paths.pay(now, PathId(0), 62_500);
+            // Half of a second's budget.
+            assert!((paths.budget_left(now).unwrap_or(0.0) - 0.5).abs() < 1e-6);
+            assert!(paths.may_pay(now, PathId(0)));
+            paths.pay(now, PathId(1), 62_500);
+            assert!(!paths.may_pay(now, PathId(0)), "{cost}");
+        }
+        // The least of prices costs next to nothing, and overflows nothing.
+        let mut paths = paths(now, &[f64::MIN_POSITIVE, f64::from_bits(1)]);
+        set_budget(&mut paths, now, 1);
+        for path in [PathId(0), PathId(1)] {
+            paths.pay(now, path, 1 << 40);
+            assert!(paths.may_pay(now, path));
+        }
+        assert_eq!(paths.bandwidth(), Bandwidth::from_mbit(20));
+    }
 }

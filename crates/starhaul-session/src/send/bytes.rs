@@ -111,6 +111,11 @@ impl SendBytes {
         self.end - self.base
     }
 
+    /// How many bytes were ever taken.
+    pub(crate) const fn written(&self) -> u64 {
+        self.end
+    }
+
     /// Everything below this was acknowledged.
     pub(crate) fn acknowledged(&self) -> u64 {
         self.acked.contiguous()

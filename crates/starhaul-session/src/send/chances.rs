@@ -10,7 +10,7 @@ use super::{
 use crate::{
     item::FragmentId,
     paths::{LAST_RESORT, Path, Paths},
-    rules::{self, EPSILON, LAST_CHANCE_MARGIN},
+    rules::{EPSILON, LAST_CHANCE_MARGIN},
     scheduler::{Limit, Scheduler, View},
 };
 
@@ -145,12 +145,10 @@ pub(super) fn takes_again(
     limit: Limit,
 ) -> bool {
     let last = block.last_path(id);
-    if block.is_in_flight(id)
-        && let Some(other) = rules::soonest_other(view, last, bytes, limit.deadline)
-    {
-        return other == view.path();
+    match block.is_in_flight(id) {
+        true => scheduler.takes_once_more(view, last, bytes, limit),
+        false => scheduler.takes_retransmission(view, last, bytes, limit),
     }
-    scheduler.takes_retransmission(view, last, bytes, limit)
 }
 
 #[cfg(test)]
@@ -166,6 +164,9 @@ mod tests {
     use crate::{
         facts::Purpose,
         item::Item,
+        rules,
+        scheduler::{Class, Offer},
+        thrifty::Thrifty,
         types::{Mode, StreamId},
     };
 
@@ -274,6 +275,42 @@ mod tests {
         let last = PathId(2);
         paths.add(now, last, crate::paths::LAST_RESORT, update(50 * MS));
         assert_eq!([SLOW, last].map(|path| takes(&paths, path)), [true, false]);
+    }
+
+    /// Of a second's budget a fifth is left, and blocks of two priorities are offered: the less important ones leave a third.
+    #[test]
+    fn what_is_overdue_takes_nothing_of_what_is_kept_for_more_important_blocks() {
+        let start = Instant::now();
+        let now = start + 35 * MS;
+        let (mut paths, (mut block, fragment)) = (paths(start), message(start));
+        insure(now, &paths, BlockTimer::Chance, &mut block, false);
+        assert_eq!(block.next_retransmission(), Some(fragment));
+        let dear = PathId(2);
+        paths.add(start, dear, 1.0, update(60 * MS));
+        paths.set_budget(start, Bandwidth::from_kbit(100));
+        paths.pay(now, dear, 10_000);
+        let mut scheduler = Thrifty::new(Box::new(rules::Rules));
+        let offer = super::super::offer_of(&block);
+        let limit = |priority| Limit {
+            deadline: block.deadline,
+            class: Class {
+                priority,
+                ..offer.class
+            },
+            is_spare: false,
+        };
+        for priority in [0, 1] {
+            let class = limit(priority).class;
+            scheduler.on_offered(now, Offer { class, ..offer });
+        }
+        let takes = |priority| {
+            [FAST, SLOW, dear].map(|path| {
+                let view = View::new(now, &paths, path, paths.overview(path));
+                takes_again(&block, fragment, &view, &scheduler, 240, limit(priority))
+            })
+        };
+        assert_eq!(takes(0), [false, false, true]);
+        assert_eq!(takes(1), [false, true, false]);
     }
 
     /// Each tenth datagram of the slow path was lost.

@@ -276,6 +276,18 @@ impl BlocksOut {
         !self.queue.is_empty() || !self.aside.is_empty()
     }
 
+    /// Whether a status query waits for a path.
+    pub(crate) fn asks(&mut self) -> bool {
+        let blocks = &self.blocks;
+        // Those of blocks that have ended are asked no more.
+        while let Some(key) = self.queries.front()
+            && !blocks.contains_key(key)
+        {
+            self.queries.pop_front();
+        }
+        !self.queries.is_empty()
+    }
+
     /// Cuts a block that is about to send its first fragment over `path`.
     pub(crate) fn split(
         &mut self,

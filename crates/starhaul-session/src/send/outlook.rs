@@ -163,9 +163,7 @@ fn useful(paths: &Paths, bytes: u64, time: Duration) -> impl Iterator<Item = &Pa
 
 /// Bandwidth of these paths together.
 fn useful_bandwidth(paths: &Paths, bytes: u64, time: Duration) -> Bandwidth {
-    useful(paths, bytes, time)
-        .map(|path| path.monitor.bandwidth())
-        .sum()
+    paths.bandwidth_of(useful(paths, bytes, time))
 }
 
 /// What the paths as they are now mean for all blocks.
@@ -300,9 +298,9 @@ impl<'a> Outlook<'a> {
     fn deliverable(&self, time: Duration) -> u64 {
         let usable = self.paths.usable().map(|(_, path)| {
             let time = time.saturating_sub(path.monitor.present_delay());
-            self.brings(path, time)
+            (path, time, self.brings(path, time))
         });
-        usable.fold(0, u64::saturating_add)
+        self.paths.bytes_of(usable)
     }
 
     /// What a path carries within so long, also while its controller starts.
@@ -343,9 +341,8 @@ impl<'a> Outlook<'a> {
         let whole = block.deadline.saturating_duration_since(block.born);
         let left = block.deadline.saturating_duration_since(self.now);
         let useful = useful(self.paths, bytes, whole);
-        let carried = useful
-            .map(|path| self.brings(path, left))
-            .fold(0, u64::saturating_add);
+        let carried = useful.map(|path| (path, left, self.brings(path, left)));
+        let carried = self.paths.bytes_of(carried);
         let wanted = self.wanted(|priority| priority <= block.priority);
         self.overload.asks_too_much || wanted.bytes_in(left) > carried
     }

@@ -17,7 +17,7 @@ use crate::{
 /// A fragment may seem to leave so long before its block was born.
 const MOST_AHEAD_MICROS: u32 = 1_000_000;
 /// Most blocks of one message that are reported missing one by one.
-const MAX_MISSING_EVENTS: usize = 256;
+pub(super) const MAX_MISSING_EVENTS: usize = 256;
 /// Ranges of ended blocks that each stream may have, and all streams together beyond.
 const SURE_ENDED_RANGES: usize = 64;
 const MAX_ALL_ENDED_RANGES: usize = 1 << 17;

@@ -547,7 +547,9 @@ impl Session {
         for (block, outcome) in ended.drain(..) {
             let (stream, number) = block.key;
             if self.streams.on_block_ended(stream, number, outcome) {
-                self.control.dropping.insert(stream);
+                let entry = self.streams.get(stream);
+                let is_ordered = entry.is_some_and(|entry| entry.config.ordered);
+                self.control.add_dropping(stream, is_ordered);
             }
             let block = BlockId(wrap(number));
             self.observers.note(self.clocks.now(), || Fact::BlockEnded {
@@ -589,7 +591,8 @@ impl Session {
     /// Forgets a stream of which nothing more will be heard.
     pub(super) fn forget_if_done(&mut self, stream: StreamId) {
         let is_done = self.streams.get(stream).is_some_and(Stream::is_done);
-        if !is_done || self.control.dropping.contains(&stream) {
+        // The end of a stream does not wait for that of others.
+        if !is_done || self.control.hurry_dropping(stream) {
             return;
         }
         if let Some((priority, pair)) = self.streams.end(stream) {

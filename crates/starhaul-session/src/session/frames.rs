@@ -36,9 +36,10 @@ impl Session {
     }
 
     fn add_first_bytes(&mut self, batch: &mut Batch<'_>, most: usize) -> bool {
+        let is_due = self.bytes_out.is_starved();
         while let Some(ready) = self.bytes_out.take_first() {
             let (priority, _, stream) = ready;
-            let first = self.next_frame(batch, stream);
+            let first = self.next_frame(batch, stream, is_due);
             let Some((frame, takes)) = first else {
                 if let Ok(pair) = self.pair(stream) {
                     pair.turn = None;
@@ -83,7 +84,12 @@ impl Session {
     }
 
     /// The next frame of a stream, and whether it should leave on the path.
-    fn next_frame(&mut self, batch: &Batch<'_>, stream: StreamId) -> Option<(NextFrame, bool)> {
+    fn next_frame(
+        &mut self,
+        batch: &Batch<'_>,
+        stream: StreamId,
+        is_due: bool,
+    ) -> Option<(NextFrame, bool)> {
         let capacity = self.frame_capacity(batch.path)?;
         let bulk = self.is_bulk(stream);
         let pair = self.streams.pair_mut(stream)?;
@@ -92,7 +98,7 @@ impl Session {
             self.scheduler.as_ref(),
             &view,
             &mut pair.send,
-            (capacity, bulk),
+            (capacity, bulk, is_due),
         )
     }
 
@@ -153,7 +159,7 @@ impl Session {
                 self.scheduler.as_ref(),
                 &view,
                 &mut pair.send,
-                (capacity, bulk),
+                (capacity, bulk, false),
             );
             match next {
                 Some((next, true)) => frame = next,
@@ -222,12 +228,13 @@ fn choose(
     scheduler: &dyn Scheduler,
     view: &View<'_>,
     send: &mut SendBytes,
-    (capacity, bulk): (u64, bool),
+    (capacity, bulk, is_due): (u64, bool, bool),
 ) -> Option<(NextFrame, bool)> {
     let takes = |frame: NextFrame, backlog: u64| {
         let wanted = Frame {
             backlog,
             bytes: frame.end - frame.start,
+            is_due,
             thrift: match frame.is_retransmission() && bulk {
                 true => Thrift::Prompt,
                 false => Thrift::Patient,

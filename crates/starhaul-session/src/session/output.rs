@@ -3,10 +3,11 @@
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
-use starhaul_paths::PathId;
+use starhaul_paths::{PathId, RangeSet};
 
 use super::{
     Session,
+    blocks::MAX_MISSING_EVENTS,
     frames::{item_of, note_frame},
 };
 use crate::{
@@ -96,7 +97,7 @@ impl Session {
     fn may_spend(&mut self, path: PathId) -> bool {
         let now = self.clocks.now();
         let may = self.paths.may_pay(now, path);
-        if !may && (self.blocks_out.waits() || self.bytes_out.waits()) {
+        if !may && (self.blocks_out.waits() || self.blocks_out.asks() || self.bytes_out.waits()) {
             self.timers.recheck(now);
         }
         may
@@ -292,6 +293,7 @@ impl Session {
         let wanted = Frame {
             backlog: self.control.send.unsent(),
             bytes: frame.end - frame.start,
+            is_due: false,
             thrift: Thrift::None,
         };
         if !self.scheduler.takes_frame(&self.view(batch), wanted) {
@@ -529,43 +531,52 @@ impl Session {
             self.offer_credit(stream);
         }
         self.offer_streams();
+        // All streams together, or none but the hurried ones: what is told of one holds up no other.
+        let all = self.control.may_tell_dropped();
         while self.control.has_room()
-            && let Some(stream) = self.next_dropping()
+            && let Some(stream) = self.control.next_dropping(all)
         {
-            self.control.dropping.remove(&stream);
-            let Some(Stream {
-                kind: Kind::Sending(blocks),
-                ..
-            }) = self.streams.get_mut(stream)
-            else {
-                continue;
-            };
-            let untold = blocks.take_untold();
-            let ranges: Vec<_> = untold
-                .iter_rev()
-                .map(|(first, last)| (BlockId(wrap(first)), BlockId(wrap(last))))
-                .collect();
-            for ranges in ranges.chunks(MAX_DROPPED) {
-                self.tell(&Control::Dropped {
-                    stream,
-                    ranges: ranges.to_vec(),
-                });
+            self.tell_dropped(stream);
+            if all {
+                self.control.on_dropped_told();
             }
-            self.forget_if_done(stream);
         }
     }
 
-    /// The next stream of whose dropped blocks the peer is told. Where one block after another is dropped, a message for each would take what the
-    /// paths carry: as long as the peer has not acknowledged what was told before, only what holds up the blocks behind it is told.
-    fn next_dropping(&self) -> Option<StreamId> {
-        let is_quiet = self.control.send.held() == 0;
-        let mut dropping = self.control.dropping.iter().copied();
-        let is_waited_for = |stream: &Stream| {
-            let is_ending = matches!(&stream.kind, Kind::Sending(blocks) if blocks.finished);
-            stream.config.ordered || is_ending
+    /// Tells the peer of blocks of a stream that it need not wait for.
+    fn tell_dropped(&mut self, stream: StreamId) {
+        let Some(Stream {
+            kind: Kind::Sending(blocks),
+            ..
+        }) = self.streams.get_mut(stream)
+        else {
+            return;
         };
-        dropping.find(|stream| is_quiet || self.streams.get(*stream).is_none_or(is_waited_for))
+        for ranges in dropped_ranges(&blocks.take_untold()) {
+            self.tell(&Control::Dropped { stream, ranges });
+        }
+        self.forget_if_done(stream);
     }
+}
+
+/// Blocks as the ranges of one message or more. The application of the peer is told of each block of a message up to a bound: none has more.
+fn dropped_ranges(blocks: &RangeSet) -> Vec<Vec<(BlockId, BlockId)>> {
+    let most = MAX_MISSING_EVENTS as u64;
+    let (mut messages, mut message, mut left) = (Vec::new(), Vec::new(), most);
+    for (mut first, last) in blocks.iter_rev() {
+        while first <= last {
+            let end = last.min(first + (left - 1));
+            message.push((BlockId(wrap(first)), BlockId(wrap(end))));
+            left -= end - first + 1;
+            first = end + 1;
+            if left == 0 || message.len() == MAX_DROPPED {
+                messages.push(std::mem::take(&mut message));
+                left = most;
+            }
+        }
+    }
+    messages.extend(Some(message).filter(|message| !message.is_empty()));
+    messages
 }
 
 /// More than the headers of any datagram, or all of an acknowledgement, usually have.

@@ -209,3 +209,61 @@ fn a_download_is_paid_for_too_and_leaves_blocks_what_they_need() {
         assert!(frames.count() > 1_000, "{said}");
     }
 }
+
+/// A lone path, and nothing but one block that costs more than a second's budget: nobody but the session knows when the rest can be paid for.
+#[test]
+fn what_waits_for_the_budget_leaves_by_itself_once_it_is_there() {
+    for scheduler in SchedulerChoice::ALL {
+        let mut pair = within(scheduler, Some(0.1));
+        pair.lane(1, 20.0, 60, 0.0, 1.0, 2);
+        pair.run_for(ms(2_000));
+        let stream = pair.open(StreamConfig {
+            mode: Mode::Retransmit,
+            deadline: ms(4_000),
+            ..StreamConfig::default()
+        });
+        let block = pair.send(stream, 20_000, BlockOptions::default());
+        pair.run_for(ms(6_000));
+        let outcome = pair.outcome(stream, block);
+        let said = format!("{scheduler:?}: {outcome:?}");
+        let Some(Outcome::Delivered { latency, .. }) = outcome else {
+            panic!("{said}");
+        };
+        // 12 500 bytes are saved, and the others earned.
+        assert!((ms(500)..ms(1_500)).contains(&latency), "{said}");
+    }
+}
+
+/// Blocks ask for twice what the budget pays for. Streams have one of 20 datagrams all the same, as where a path is too narrow.
+#[test]
+fn bytes_have_their_share_of_a_budget_that_blocks_would_use_up() {
+    for scheduler in SchedulerChoice::ALL {
+        let mut pair = within(scheduler, Some(2.0));
+        pair.lane(1, 20.0, 60, 0.0, 1.0, 2);
+        pair.run_for(ms(1_000));
+        let bytes = pair.open(StreamConfig {
+            mode: Mode::Reliable,
+            ..StreamConfig::default()
+        });
+        let blocks = pair.open(StreamConfig {
+            mode: Mode::Retransmit,
+            deadline: ms(DEADLINE),
+            ..StreamConfig::default()
+        });
+        let data = vec![7; 64 << 10];
+        for _ in 0..4_000 {
+            pair.sessions[0].write(pair.now, bytes, &data).unwrap();
+            pair.send(blocks, 1_150, BlockOptions::default());
+            pair.run_for(ms(2));
+            while let Ok(Some(_)) = pair.sessions[1].read(pair.now, bytes, usize::MAX) {}
+        }
+        // What was saved before is spent.
+        let late = || pair.sent[0].iter().filter(|sent| sent.at > ms(5_000));
+        let fragments = late().filter(|sent| sent.fragment().is_some()).count();
+        let frames = late().filter(|sent| sent.frame().is_some_and(|(of, _)| of == bytes.0));
+        let said = format!("{scheduler:?}: {fragments} and {}", frames.clone().count());
+        assert!(fragments > 300, "{said}");
+        let share = frames.count() as f64 / fragments as f64;
+        assert!((0.03..0.2).contains(&share), "{said}");
+    }
+}

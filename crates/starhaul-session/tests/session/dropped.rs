@@ -217,3 +217,68 @@ fn in_an_overload_what_is_dropped_takes_little_of_the_path() {
         assert!(ordered || messages * 20 < dropped, "{said}");
     }
 }
+
+fn missing(pair: &Pair, side: usize) -> Vec<u32> {
+    let missing = |(_, event): &(_, Event)| match event {
+        Event::BlockMissing { stream, .. } => Some(stream.0),
+        _ => None,
+    };
+    pair.events[side].iter().filter_map(missing).collect()
+}
+
+fn dropped(pair: &Pair, side: usize) -> Vec<u32> {
+    let outcomes = pair.outcomes(side).into_iter();
+    let undelivered =
+        outcomes.filter(|(_, _, outcome)| !matches!(outcome, Outcome::Delivered { .. }));
+    undelivered.map(|(stream, ..)| stream).collect()
+}
+
+/// Streams open and end all the time, so that some control message is always under way, and an ordered stream is told of each block. What is
+/// dropped of two others is told meanwhile.
+#[test]
+fn a_busy_control_stream_keeps_nothing_that_is_dropped_untold() {
+    let mut pair = Pair::new(SessionConfig::default());
+    pair.lane(0, 2.0, 50, 0.02, 0.0, 1);
+    pair.run_for(ms(1_000));
+    let streams = [false, false, true].map(|ordered| {
+        pair.open(StreamConfig {
+            ordered,
+            ..stream(Mode::None, 300)
+        })
+    });
+    for step in 0..3_000 {
+        for stream in streams {
+            pair.send(stream, 1_100, BlockOptions::default());
+        }
+        if step % 10 == 0 {
+            let brief = pair.open(stream(Mode::None, 300));
+            pair.sessions[0].finish(pair.now, brief).unwrap();
+        }
+        pair.run_for(ms(1));
+    }
+    // Nothing had time to become quiet.
+    let (dropped, told) = (dropped(&pair, 0), missing(&pair, 1));
+    for stream in streams {
+        let of = |all: &[u32]| all.iter().filter(|of| **of == stream.0).count();
+        let (dropped, told) = (of(&dropped), of(&told));
+        let said = format!("{stream:?}: {dropped} dropped, {told} told");
+        assert!(dropped > 1_000, "{said}");
+        assert!(2 * told > dropped, "{said}");
+    }
+}
+
+/// More blocks end between two messages than the receiver tells of for one.
+#[test]
+fn each_block_of_a_long_row_that_is_dropped_is_told() {
+    let mut pair = Pair::new(SessionConfig::default());
+    pair.lane(0, 1.0, 300, 0.0, 0.0, 1);
+    pair.run_for(ms(2_000));
+    let blocks = pair.open(stream(Mode::Retransmit, 200));
+    for _ in 0..1_000 {
+        pair.send(blocks, 1_100, BlockOptions::default());
+    }
+    pair.run_for(ms(5_000));
+    let dropped = dropped(&pair, 0).len();
+    assert!(dropped > 900, "{dropped} dropped");
+    assert_eq!(missing(&pair, 1).len(), dropped);
+}
