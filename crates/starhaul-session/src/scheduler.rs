@@ -15,7 +15,6 @@ use starhaul_units::Bandwidth;
 use crate::{
     batch::Overview,
     paths::{LAST_RESORT, Path, Paths},
-    rules,
     spending::SpendingStatus,
 };
 
@@ -112,19 +111,10 @@ pub trait Scheduler: Debug + Send {
         limit: Limit,
     ) -> bool;
 
-    /// Whether a fragment of `bytes` that may still arrive over the path `waits_on` should leave once more on this path: on the one over which it
-    /// arrives first, but for the one that keeps it waiting, where that gains nothing.
-    fn takes_once_more(
-        &self,
-        view: &View<'_>,
-        waits_on: Option<PathId>,
-        bytes: u64,
-        limit: Limit,
-    ) -> bool {
-        match rules::soonest_other(view, waits_on, bytes, limit.deadline) {
-            Some(other) => other == view.path(),
-            None => self.takes_retransmission(view, waits_on, bytes, limit),
-        }
+    /// The paths of the view that may carry what has this limit; `None` if the one that may send now does not whatever the others do. All of them,
+    /// unless there is a [budget](crate::SessionConfig::budget).
+    fn affordable<'a>(&self, view: &View<'a>, _limit: Limit) -> Option<View<'a>> {
+        Some(*view)
     }
 
     /// Whether redundancy of `bytes` of a block, most of whose data left on `main`, should leave on this path to arrive by the limit.

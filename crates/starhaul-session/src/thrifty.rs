@@ -44,7 +44,7 @@ impl Thrifty {
 
     /// What the other scheduler sees for what may spend all but this part; `None` if it cannot leave on the path that asks, whatever that one says.
     /// Which paths it sees does not depend on the one that asks, so that they never leave it to each other.
-    fn affordable<'a>(&self, view: &View<'a>, kept: f64) -> Option<View<'a>> {
+    fn within<'a>(&self, view: &View<'a>, kept: f64) -> Option<View<'a>> {
         let (now, paths) = (view.now(), view.paths());
         // What nothing is kept from waits for what is earned next, as predictions have it.
         let is_kept = kept > 0.0 && paths.budget_left(now).is_some_and(|left| left <= kept);
@@ -56,7 +56,7 @@ impl Thrifty {
     }
 
     fn for_block<'a>(&self, view: &View<'a>, limit: Limit) -> Option<View<'a>> {
-        self.affordable(view, self.kept_from(limit.class.priority))
+        self.within(view, self.kept_from(limit.class.priority))
     }
 }
 
@@ -79,15 +79,8 @@ impl Scheduler for Thrifty {
         })
     }
 
-    fn takes_once_more(
-        &self,
-        view: &View<'_>,
-        waits_on: Option<PathId>,
-        bytes: u64,
-        limit: Limit,
-    ) -> bool {
+    fn affordable<'a>(&self, view: &View<'a>, limit: Limit) -> Option<View<'a>> {
         self.for_block(view, limit)
-            .is_some_and(|view| self.inner.takes_once_more(&view, waits_on, bytes, limit))
     }
 
     fn takes_redundancy(
@@ -116,7 +109,7 @@ impl Scheduler for Thrifty {
             true => 0.0,
             false => self.part(self.offered.len()),
         };
-        self.affordable(view, kept)
+        self.within(view, kept)
             .is_some_and(|view| self.inner.takes_frame(&view, frame))
     }
 

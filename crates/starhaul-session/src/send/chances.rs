@@ -10,7 +10,7 @@ use super::{
 use crate::{
     item::FragmentId,
     paths::{LAST_RESORT, Path, Paths},
-    rules::{EPSILON, LAST_CHANCE_MARGIN},
+    rules::{self, EPSILON, LAST_CHANCE_MARGIN},
     scheduler::{Limit, Scheduler, View},
 };
 
@@ -145,10 +145,13 @@ pub(super) fn takes_again(
     limit: Limit,
 ) -> bool {
     let last = block.last_path(id);
-    match block.is_in_flight(id) {
-        true => scheduler.takes_once_more(view, last, bytes, limit),
-        false => scheduler.takes_retransmission(view, last, bytes, limit),
+    if block.is_in_flight(id)
+        && let Some(affordable) = scheduler.affordable(view, limit)
+        && let Some(other) = rules::soonest_other(&affordable, last, bytes, limit.deadline)
+    {
+        return other == view.path();
     }
+    scheduler.takes_retransmission(view, last, bytes, limit)
 }
 
 #[cfg(test)]
