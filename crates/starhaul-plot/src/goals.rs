@@ -25,6 +25,57 @@ pub enum Bound {
     AtLeast(f64),
     /// So much, or less.
     AtMost(f64),
+    /// More than this.
+    Above(f64),
+    /// Less than this.
+    Below(f64),
+}
+
+impl Bound {
+    /// Whether a figure is within it: what is no number never is.
+    fn holds(self, figure: f64) -> bool {
+        match self {
+            Self::AtLeast(least) => figure >= least,
+            Self::AtMost(most) => figure <= most,
+            Self::Above(bound) => figure > bound,
+            Self::Below(bound) => figure < bound,
+        }
+    }
+
+    /// The figure that it compares with.
+    pub fn figure(self) -> f64 {
+        match self {
+            Self::AtLeast(figure)
+            | Self::AtMost(figure)
+            | Self::Above(figure)
+            | Self::Below(figure) => figure,
+        }
+    }
+
+    /// The same comparison with another figure.
+    #[must_use]
+    pub fn with(self, figure: f64) -> Self {
+        match self {
+            Self::AtLeast(_) => Self::AtLeast(figure),
+            Self::AtMost(_) => Self::AtMost(figure),
+            Self::Above(_) => Self::Above(figure),
+            Self::Below(_) => Self::Below(figure),
+        }
+    }
+}
+
+impl fmt::Display for Bound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = match self {
+            Self::AtLeast(_) => "at least",
+            Self::AtMost(_) => "at most",
+            Self::Above(_) => "above",
+            Self::Below(_) => "below",
+        };
+        // One that is computed would have sixteen digits.
+        let figure = (self.figure() * 1e6).round() / 1e6;
+        write!(f, "{what} {figure}")
+    }
 }
 
 impl Goal {
@@ -35,10 +86,7 @@ impl Goal {
             figure,
             measured,
             bound,
-            met: match bound {
-                Bound::AtLeast(least) => measured >= least,
-                Bound::AtMost(most) => measured <= most,
-            },
+            met: bound.holds(measured),
         }
     }
 
@@ -69,12 +117,8 @@ impl Goal {
 
 impl fmt::Display for Goal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (row, figure, measured) = (&self.row, self.figure, self.measured);
-        let (bound, goal) = match self.bound {
-            Bound::AtLeast(least) => ("at least", least),
-            Bound::AtMost(most) => ("at most", most),
-        };
-        write!(f, "{row}: {figure} {measured:.3}, {bound} {goal}")
+        let (row, figure, bound) = (&self.row, self.figure, self.bound);
+        write!(f, "{row}: {figure} {:.3}, {bound}", self.measured)
     }
 }
 
@@ -83,12 +127,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bound_itself_meets_the_goal_and_no_number_does_not() {
+    fn a_bound_itself_meets_the_goal_unless_it_is_to_be_exceeded_and_no_number_does_not() {
         let met = |measured, bound| Goal::new("gso", "gbit_per_s", measured, bound).is_met();
         assert!(met(5.0, Bound::AtLeast(5.0)) && !met(4.999, Bound::AtLeast(5.0)));
         assert!(met(1.5, Bound::AtMost(1.5)) && !met(1.501, Bound::AtMost(1.5)));
-        for bound in [Bound::AtLeast(0.0), Bound::AtMost(0.0)] {
-            assert!(!met(f64::NAN, bound));
+        assert!(met(5.001, Bound::Above(5.0)) && !met(5.0, Bound::Above(5.0)));
+        assert!(met(1.499, Bound::Below(1.5)) && !met(1.5, Bound::Below(1.5)));
+        let kinds = [Bound::AtLeast, Bound::AtMost, Bound::Above, Bound::Below];
+        for bound in kinds.map(|kind: fn(f64) -> Bound| kind(0.0)) {
+            assert!(!met(f64::NAN, bound) && bound.with(2.0).figure() == 2.0);
         }
     }
 
@@ -101,5 +148,7 @@ mod tests {
         let lines = Goal::lines(&[goal(4.0), goal(6.0)]);
         assert!(lines.contains("missed  gso: gbit_per_s 4.000"), "{lines}");
         assert!(lines.contains("met     gso: gbit_per_s 6.000"), "{lines}");
+        let computed = Goal::new("gso", "share", 0.5, Bound::Below(1.0 / 3.0)).to_string();
+        assert_eq!(computed, "gso: share 0.500, below 0.333333");
     }
 }

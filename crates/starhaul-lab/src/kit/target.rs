@@ -9,7 +9,7 @@ pub struct Target {
     pub of: &'static [&'static str],
     /// Key of another column, whose figure tells apart the rows of a name.
     pub by: &'static str,
-    /// Key of the column that is judged.
+    /// Key of the column that is judged. A row meets nothing if one of its runs lacks this figure.
     pub figure: &'static str,
     /// The bound for a row of this name; a row without one is not judged.
     pub bound: fn(&str, Figures<'_>) -> Option<Bound>,
@@ -60,7 +60,9 @@ impl Figures<'_> {
 impl Target {
     /// A goal for each row of the part that is judged, or for all of a name. What judges no row shows nothing, and so misses the goal that it does.
     fn goals(&self, part: &str, table: &Table) -> Vec<Goal> {
-        let all = table.summed_up().split(self.of);
+        // The median of the runs that have a figure says nothing of those that failed to have one.
+        let whole = table.clone().only_whole(self.figure);
+        let all = whole.summed_up().split(self.of);
         let mut goals = Vec::new();
         for (name, rows) in &all {
             let judged: Vec<Judged> = (0..rows.len())
@@ -115,14 +117,7 @@ impl Target {
 
 /// The sum of bounds, all of the kind of this one.
 fn sum(judged: &[Judged], kind: Bound) -> Bound {
-    let figure = |one: &Judged| match one.bound {
-        Bound::AtLeast(bound) | Bound::AtMost(bound) => bound,
-    };
-    let sum: f64 = judged.iter().map(figure).sum();
-    match kind {
-        Bound::AtLeast(_) => Bound::AtLeast(sum),
-        Bound::AtMost(_) => Bound::AtMost(sum),
-    }
+    kind.with(judged.iter().map(|one| one.bound.figure()).sum())
 }
 
 /// The goals of targets, each with the name and the rows of its part.
@@ -177,6 +172,8 @@ mod tests {
         assert_eq!(missed(&[met, ("theirs", 0.5, Some(0.1))]), None);
         // The median of what was measured at one point counts.
         assert_eq!(missed(&[met, met, ("ours", 0.5, Some(0.2))]), None);
+        // Of a run without a figure nobody knows whether it met its bound.
+        assert!(missed(&[met, met, ("ours", 0.5, None)]).is_some_and(|told| told.contains("NaN")));
         let told = missed(&[met, ("ours", 0.25, Some(0.5)), ("ours", 0.75, None)]);
         let told = told.unwrap_or_default();
         let first = "part, ours, loss 0.25: on_time_share 0.500, at least 0.75";

@@ -4,8 +4,8 @@
 use std::{fs, path::Path};
 
 use starhaul_lab::{
-    experiments::leocc::{Options, Plan, Results, Section},
-    kit::{Found as _, Plan as _},
+    experiments::leocc::{LeoCc, Options, Plan, Results, Section},
+    kit::{Experiment as _, Found as _, Plan as _},
 };
 
 /// Five seconds of 8 and 4 Mbit/s with an outage of 70 ms in between.
@@ -272,4 +272,25 @@ fn what_cannot_run_is_refused_before_anything_runs() {
         unknown.contains("tahoe") && unknown.contains("cubic"),
         "{unknown}"
     );
+}
+
+#[test]
+fn what_has_no_goal_is_refused_before_it_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    write_trace(folder.path());
+    let plan = |arguments: &[&str]| {
+        let traces = folder.path().to_str().unwrap();
+        let all = [&["leocc", "--check", "--traces", traces][..], arguments].concat();
+        let options = LeoCc.command().try_get_matches_from(all).unwrap();
+        LeoCc.plan(&options, 1).map(|_| ())
+    };
+    let both = ["--only", "paths,unseen", "--links", "1"];
+    assert!(plan(&both).is_ok());
+    let refused = |more: &[&str]| plan(more).err().unwrap().to_string();
+    let said = refused(&["--only", "scatter"]);
+    assert!(said.contains("paths and unseen"), "{said}");
+    let said = refused(&[&both[..], &["--systems", "leocc2,cubic"]].concat());
+    assert!(said.contains("leocc2 beside bbr"), "{said}");
+    let said = refused(&[&both[..], &["--quick"]].concat());
+    assert!(said.contains("--quick"), "{said}");
 }

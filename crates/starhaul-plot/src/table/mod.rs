@@ -132,31 +132,55 @@ impl Table {
         parts.into_iter().map(without).collect()
     }
 
-    /// One row for all rows that agree in the columns that are not summed up, in the order in which they come first.
-    #[must_use]
-    pub fn summed_up(&self) -> Self {
+    /// The rows that are summed up together, by their numbers: those that agree in the columns that are not summed up.
+    fn groups(&self) -> Vec<Vec<usize>> {
         let keys: Vec<usize> = (0..self.heads.len())
             .filter(|at| self.heads[*at].sum == Sum::Same)
             .collect();
-        let mut groups: Vec<Vec<&Vec<Value>>> = Vec::new();
-        for row in &self.rows {
-            let same = |group: &&mut Vec<&Vec<Value>>| {
-                let first = group.first();
+        let mut groups: Vec<Vec<usize>> = Vec::new();
+        for (number, row) in self.rows.iter().enumerate() {
+            let same = |group: &&mut Vec<usize>| {
+                let first = group.first().map(|first| &self.rows[*first]);
                 first.is_some_and(|first| keys.iter().all(|at| first[*at] == row[*at]))
             };
             match groups.iter_mut().find(same) {
-                Some(group) => group.push(row),
-                None => groups.push(vec![row]),
+                Some(group) => group.push(number),
+                None => groups.push(vec![number]),
             }
         }
-        let sum = |group: &Vec<&Vec<Value>>| {
+        groups
+    }
+
+    /// Without the figure of a column in all rows that are summed up with one that lacks it: their sum would be that of the others alone.
+    #[must_use]
+    pub fn only_whole(mut self, key: &str) -> Self {
+        let Some(at) = self.heads.iter().position(|head| head.key == key) else {
+            return self;
+        };
+        for group in self.groups() {
+            let lacks = |row: &usize| self.rows[*row][at].number().is_none_or(f64::is_nan);
+            if group.iter().any(lacks) {
+                for row in group {
+                    self.rows[row][at] = Value::Nothing;
+                }
+            }
+        }
+        self
+    }
+
+    /// One row for all rows that agree in the columns that are not summed up, in the order in which they come first.
+    #[must_use]
+    pub fn summed_up(&self) -> Self {
+        let sum = |group: &Vec<usize>| {
             let columns = self.heads.iter().enumerate();
-            let of_column =
-                |(at, head): (usize, &Head)| head.sum.of(group.iter().map(|row| &row[at]));
+            let of_column = |(at, head): (usize, &Head)| {
+                let values = group.iter().map(|row| &self.rows[*row][at]);
+                head.sum.of(values)
+            };
             columns.map(of_column).collect()
         };
         let mut table = Self {
-            rows: groups.iter().map(sum).collect(),
+            rows: self.groups().iter().map(sum).collect(),
             ..self.emptied()
         };
         let keep: Vec<bool> = self

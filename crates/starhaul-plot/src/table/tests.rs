@@ -105,3 +105,29 @@ fn parts_are_split_and_empty_columns_left_out() {
         leocc.csv()
     );
 }
+
+#[test]
+fn a_figure_that_one_of_several_rows_lacks_is_none_of_all() {
+    type Point = (&'static str, Option<f64>);
+    let columns = || {
+        [
+            Column::name("system", "system", |point: &Point| point.0.into()),
+            Column::number("sent", "sent", "", 0, |point: &Point| point.1.into()).median(),
+        ]
+    };
+    let points = [
+        ("a", Some(1.0)),
+        ("b", Some(3.0)),
+        ("a", None),
+        ("b", Some(5.0)),
+        ("c", Some(f64::NAN)),
+    ];
+    let table = Table::of(&columns(), &points);
+    let sums = |table: Table| table.summed_up().figures("sent");
+    assert_eq!(sums(table.clone())[..2], [Some(1.0), Some(4.0)]);
+    assert_eq!(
+        sums(table.clone().only_whole("sent")),
+        [None, Some(4.0), None]
+    );
+    assert_eq!(table.clone().only_whole("another").len(), table.len());
+}

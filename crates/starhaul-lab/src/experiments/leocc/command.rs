@@ -24,6 +24,10 @@ struct Arguments {
     /// or those of --traces. Needs what replay needs, iperf3 for the kernel's, and an otherwise idle computer
     #[arg(long)]
     real: bool,
+    /// Compare leocc2 on longer paths and over drawn links with its goals beside BBR and the oracle, and end with exit code 1 if one is
+    /// missed. For --only paths and unseen
+    #[arg(long, conflicts_with = "real")]
+    check: bool,
     /// With --real: runs of each, of which the medians count [default: 5]
     #[arg(long, value_name = "N", requires = "real", value_parser = clap::value_parser!(u32).range(1..=100))]
     runs: Option<u32>,
@@ -80,6 +84,7 @@ impl Experiment for LeoCc {
                 let plan = RealPlan::new(&options, arguments.runs, arguments.seconds)?;
                 Box::new(plan.with_added_delays(&arguments.added_delay)?)
             }
+            false if arguments.check => Box::new(Plan::new(&options)?.checked()?),
             false => Box::new(Plan::new(&options)?),
         })
     }

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::{
     case::{Changed, TraceSet},
+    goals::{Checked, RIVAL, SYSTEM},
     job::Job,
     jobs,
     options::{Options, QueueChoice},
@@ -67,9 +68,34 @@ impl Plan {
             sections,
             quick: options.quick,
             seed: options.seed,
+            is_checked: false,
         };
         plan.refuse_nothing()?;
         Ok(plan)
+    }
+
+    /// The same plan, whose results are compared with their goals.
+    ///
+    /// # Errors
+    /// [`Error::Settings`] where nothing that runs has a goal.
+    pub(super) fn checked(self) -> Result<Self, Error> {
+        let refused = |why: &str| Err(Error::Settings(format!("--check: {why}")));
+        if self.quick {
+            return refused("the goals are for all links and whole runs: leave out --quick");
+        }
+        if self.paths.is_empty() && self.unseen.is_empty() {
+            return refused("the goals are for paths and unseen: add --only paths,unseen");
+        }
+        let runs = |name: &str| self.path_systems.iter().any(|system| system.name == name);
+        if !runs(SYSTEM) || !runs(RIVAL) {
+            return refused(&format!(
+                "the goals are for {SYSTEM} beside {RIVAL}: add both to --systems"
+            ));
+        }
+        Ok(Self {
+            is_checked: true,
+            ..self
+        })
     }
 
     fn refuse_nothing(&self) -> Result<(), Error> {
@@ -147,7 +173,11 @@ impl kit::Plan for Plan {
         context: &Context<'_>,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Box<dyn Found>, Error> {
-        Ok(Box::new(self.results(context.command, progress)?))
+        let results = self.results(context.command, progress)?;
+        Ok(match self.is_checked {
+            true => Box::new(Checked::new(results)),
+            false => Box::new(results),
+        })
     }
 }
 

@@ -8,6 +8,7 @@ mod digest;
 mod experiment;
 mod fairness;
 mod folder;
+mod goals;
 mod job;
 mod jobs;
 mod options;

@@ -33,6 +33,8 @@ pub struct Plan {
     pub(super) sections: Vec<Section>,
     pub(super) quick: bool,
     pub(super) seed: u64,
+    /// Whether the results are compared with goals.
+    pub(super) is_checked: bool,
 }
 
 impl Plan {

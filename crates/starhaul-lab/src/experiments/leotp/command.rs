@@ -3,12 +3,13 @@
 use clap::{ArgMatches, Args as _, Command, FromArgMatches as _};
 
 use super::{
+    goals::SYSTEM,
     real::{Options, RealPlan},
     study,
 };
 use crate::{
     Error,
-    kit::{About, Experiment, Plan},
+    kit::{About, Experiment, Plan, study::is_checked},
 };
 
 /// The experiment by its name.
@@ -38,13 +39,33 @@ impl Experiment for Leotp {
     fn plan(&self, options: &ArgMatches, seed: u64) -> Result<Box<dyn Plan>, Error> {
         let real = Options::from_arg_matches(options)
             .map_err(|error| Error::Settings(error.to_string()))?;
+        let checks = is_checked(options);
         if !real.real {
+            if checks {
+                refuse_without_goals(options)?;
+            }
             return study().plan(options, seed);
         }
         let runs = options.get_one("runs").copied().unwrap_or(1);
-        let plan = RealPlan::new(&real, options.get_flag("quick"), runs, seed)?;
+        let plan = RealPlan::new(&real, options.get_flag("quick"), runs, seed, checks)?;
         Ok(Box::new(plan))
     }
+}
+
+/// Refuses runs in virtual time that have no goal, whatever their parts. What parts have goals the study knows.
+fn refuse_without_goals(options: &ArgMatches) -> Result<(), Error> {
+    if options.get_flag("quick") {
+        return Err(Error::Settings(
+            "--check: the goals are for runs at full length: leave out --quick".to_owned(),
+        ));
+    }
+    let named = options.get_many::<String>("systems");
+    if named.is_some_and(|mut named| !named.any(|system| system == SYSTEM)) {
+        return Err(Error::Settings(format!(
+            "--check: of all systems {SYSTEM} has goals, and it does not run: add it to --systems"
+        )));
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -102,5 +123,27 @@ mod tests {
         let error = self::plan(&["--only", "switch", "--systems", "split-tcp"]).err();
         let error = error.unwrap().to_string();
         assert!(error.contains("no run"), "{error}");
+    }
+
+    #[test]
+    fn what_has_no_goal_is_refused_before_it_runs() {
+        let plan = |arguments: &[&str]| {
+            let all = ["leotp", "--check"].iter().chain(arguments);
+            let options = Leotp.command().try_get_matches_from(all).unwrap();
+            Leotp.plan(&options, 1)
+        };
+        assert!(plan(&["--only", "step"]).is_ok());
+        assert!(plan(&["--only", "delay", "--systems", "bbr,leotp"]).is_ok());
+        for (arguments, why) in [
+            (&["--only", "ablation"][..], "these parts have: delay"),
+            (
+                &["--only", "delay", "--systems", "bbr"][..],
+                "leotp has goals",
+            ),
+            (&["--only", "delay", "--quick"][..], "--quick"),
+        ] {
+            let refused = plan(arguments).err().unwrap().to_string();
+            assert!(refused.contains(why), "{refused}");
+        }
     }
 }

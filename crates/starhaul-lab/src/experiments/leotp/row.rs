@@ -32,6 +32,13 @@ impl Row {
         Ok(Self { setup, flows })
     }
 
+    /// The row of a set-up that did not run: its parameters alone.
+    #[cfg(test)]
+    pub(super) fn without_flows(setup: Setup) -> Self {
+        let flows = Vec::new();
+        Self { setup, flows }
+    }
+
     /// Verified data in order per second, of all flows together.
     pub fn goodput_mbps(&self) -> f64 {
         self.flows.iter().map(Figures::goodput_mbps).sum()
@@ -53,6 +60,12 @@ impl Row {
     /// Packets that hops asked for again though it was not them that lost them, of all flows together; see [`Figures::asked_elsewhere`].
     pub fn asked_elsewhere(&self) -> Option<u64> {
         self.flows.first()?.asked_elsewhere
+    }
+
+    /// Those per packets that links lost.
+    pub fn elsewhere_share(&self) -> Option<f64> {
+        let lost = self.lost().filter(|lost| *lost > 0)?;
+        Some(self.asked_elsewhere()? as f64 / lost as f64)
     }
 
     /// Mean one-way delay of the first flow.
@@ -147,6 +160,10 @@ pub(super) fn columns() -> Vec<Column<Row>> {
         Column::count("lost", "lost", |row: &Row| row.lost().into()).median(),
         Column::count("asked_elsewhere", "asked elsewhere", |row: &Row| {
             row.asked_elsewhere().into()
+        })
+        .median(),
+        Column::share("elsewhere_share", "of lost", 2, |row: &Row| {
+            row.elsewhere_share().into()
         })
         .median(),
     ]

@@ -3,7 +3,9 @@
 use maud::{Markup, html};
 
 use super::super::{
+    goals::{OF_ORACLE, THROUGHPUT},
     results::Row,
+    rivals::QUEUE_GOAL,
     standing::{Standing, at},
 };
 use crate::kit::statistics::distinct;
@@ -34,9 +36,9 @@ pub(super) fn map(rows: &[Row]) -> Markup {
                         td { (change) }
                         @for line in &systems {
                             @let line = Standing::of(&line.system, rows);
-                            (cell(at(&line.throughput, 0.5), |ratio| (ratio - 0.98) / 0.1))
-                            (cell(at(&line.queue, 0.5), |ratio| (0.56 - ratio) / 0.5))
-                            (cell(at(&line.of_oracle, 0.5), |ratio| (ratio - 0.95) / 0.1))
+                            (cell(at(&line.throughput, 0.5), |ratio| (ratio - THROUGHPUT) / 0.1))
+                            (cell(at(&line.queue, 0.5), |ratio| (QUEUE_GOAL - ratio) / 0.5))
+                            (cell(at(&line.of_oracle, 0.5), |ratio| (ratio - OF_ORACLE) / 0.1))
                         }
                     }
                 }

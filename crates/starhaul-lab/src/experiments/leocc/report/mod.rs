@@ -10,8 +10,10 @@ use starhaul_flow::Metrics;
 use starhaul_plot::{card, keys, made_by, page, picture};
 
 use super::{
+    goals::{OF_ORACLE, THROUGHPUT},
     plural,
     results::{Results, Row, TimeSeries},
+    rivals::QUEUE_GOAL,
     standing,
     summary::{Summary, beaten, losses, ratio},
     tables,
@@ -190,8 +192,8 @@ impl Results {
             h2 #oracle { "On any path" }
             p {
                 "Run by run over the same link: throughput and mean queueing delay per BBR's, and throughput per that of an oracle, \
-                 which knows beforehand when the link can carry a packet. Green is within the goals: 0.98 of BBR's throughput, \
-                 0.56 of its queue, 0.95 of the oracle."
+                 which knows beforehand when the link can carry a packet. Green is within the goals: " (THROUGHPUT) " of BBR's \
+                 throughput, " (QUEUE_GOAL) " of its queue, " (OF_ORACLE) " of the oracle."
             }
             @for (name, rows) in self.standings() {
                 h3.sub { (name) }
