@@ -37,6 +37,13 @@ const MOST_AGGREGATED: Duration = Duration::from_millis(100);
 /// the RTT then keeps half a BDP in flight, as in BBRv2 (draft-cardwell-iccrg-bbr-congestion-control-02 §4.3.4.2).
 const LONG_RTT: Duration = Duration::from_millis(200);
 const LONG_RTT_PROBE_SHARE: f64 = 0.5;
+/// A round trip over a long path confirms the least RTT if it is above it by no more than the time of so many full packets at the
+/// estimated bandwidth, or by this share of it: a small packet set it, which is on the link for a shorter time than the data of a bulk
+/// transfer, and else each ten seconds of that transfer would end in a pause that measures nothing new.
+const CONFIRMING_PACKETS: u64 = 2;
+const CONFIRMING_SHARE: u32 = 256;
+/// But never by more than this share, over however slow a link.
+const MOST_CONFIRMING_SHARE: u32 = 64;
 
 /// Model-based congestion control; loss alone does not reduce its rate.
 #[derive(Clone, Debug)]
@@ -203,7 +210,23 @@ impl Bbr {
         }
     }
 
+    /// The time of the least RTT becomes that of a round trip over a long path that is about as short.
+    fn confirm_min_rtt(&mut self, now: Instant, rtt: Duration) {
+        let bandwidth = self.max_bandwidth.best();
+        let packets = CONFIRMING_PACKETS * self.max_datagram_bytes;
+        if let Some(min) = self.min_rtt.as_mut().filter(|min| min.rtt >= LONG_RTT) {
+            let on_link = bandwidth.map_or(Duration::ZERO, |rate| rate.time_to_send(packets));
+            let above = on_link
+                .max(min.rtt / CONFIRMING_SHARE)
+                .min(min.rtt / MOST_CONFIRMING_SHARE);
+            if rtt <= min.rtt + above {
+                min.at = now;
+            }
+        }
+    }
+
     fn update_min_rtt(&mut self, now: Instant, sample: &RateSample, bytes_in_flight: u64) {
+        self.confirm_min_rtt(now, sample.rtt);
         let mut expired = std::mem::take(&mut self.doubts_min_rtt)
             || self
                 .min_rtt

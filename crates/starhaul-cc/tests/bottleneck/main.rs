@@ -144,6 +144,23 @@ fn bbr_probes_the_rtt_and_comes_back() {
     assert!(run.share(&path, 5.0, 35.0) > 0.93);
 }
 
+/// Small packets of the first round trips are on the link for a shorter time than full ones, which never are as fast again.
+#[test]
+fn bbr_stops_for_no_measurement_that_a_long_path_confirms() {
+    for (mbit, rtt_ms, more_us) in [(10, 600, 2_000), (50, 300, 1_000), (2, 600, 9_000)] {
+        let mut path = Path::new(mbit, rtt_ms).queue_bdp(2.0);
+        let longer = path.rtt + Duration::from_micros(more_us);
+        path.later_rtt = Some((Duration::from_secs(2), longer));
+        let run = path.run(&Bbr, 70);
+        assert_eq!(visits(&run, "probe_rtt"), [], "{path:?}");
+        let share = run.share(&path, 20.0, 70.0);
+        assert!(share > 0.97, "{path:?}: {share:.3}");
+        path.later_rtt = Some((Duration::from_secs(2), path.rtt + path.rtt / 48));
+        let run = path.run(&Bbr, 70);
+        assert!(!visits(&run, "probe_rtt").is_empty(), "{path:?}");
+    }
+}
+
 /// Emptying a path of 600 ms takes a round, keeping it empty another, filling it a third.
 #[test]
 fn bbr_does_not_starve_a_geostationary_path_while_it_probes_the_rtt() {
