@@ -252,6 +252,48 @@ fn another_way_leaves_no_queue_behind() {
     assert!(goodput > 5.4, "{goodput} Mbit/s");
 }
 
+/// What a requester asks for again waited behind a round trip of Interests, so that repairs from end to end came a second round trip later.
+#[test]
+fn repairs_from_end_to_end_are_late_by_one_round_trip_of_the_path() {
+    for system in ["leotp-neither", "leotp-published-neither-untold"] {
+        let row = row(hop_loss(true, 3, &[system]), system, |setup| {
+            setup.loss > 0.005
+        });
+        // 100 ms, and what confirms the loss.
+        let extra = row.late_extra_ms().unwrap();
+        assert!(extra < 130.0, "{extra} ms later by {system}, seed 3");
+    }
+}
+
+/// A round trip that becomes 10 ms longer is a queue for the published rule for 10 s, of 3000 bytes at 2.4 Mbit/s, which are left of the rate, and not
+/// less because Interests wait for it.
+#[test]
+fn a_longer_path_costs_the_published_rule_from_end_to_end_no_more_than_its_queue_explains() {
+    let host = |delay_ms| Hop::new(20, delay_ms, 0.0);
+    let narrow = |delay_ms| Hop::new(8, delay_ms, 0.0);
+    let mut hops = std::collections::BTreeMap::from([((0, 1), host(20)), ((4, 5), host(10))]);
+    for (satellite, delay_ms) in [(2, 5), (3, 10)] {
+        hops.insert((1, satellite), narrow(delay_ms));
+        hops.insert((satellite, 4), host(10));
+    }
+    let ways = [(0, vec![0, 1, 2, 4, 5]), (15, vec![0, 1, 3, 4, 5])];
+    let path = ways.map(|(at, nodes)| (Duration::from_secs(at), nodes));
+    let plan = Plan {
+        hops,
+        flows: vec![Flow {
+            content: 1,
+            start: Duration::ZERO,
+            path: path.into(),
+        }],
+        bytes: None,
+        time: Duration::from_secs(40),
+    };
+    let carrier = Carrier::named("leotp-published-e2e-control-untold").unwrap();
+    let goodput = carrier.run(&plan, 8).unwrap()[0].goodput_mbps();
+    // Some 7 Mbit/s before, 2.2 for 10 s, and 7 again.
+    assert!(goodput > 4.5, "{goodput} Mbit/s");
+}
+
 #[test]
 fn ten_requesters_cost_the_upstream_link_little_more_than_one() {
     let row = row(sharing(true, 7, &[]), "leotp", |_| true);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use adaptive::Adaptive;
 use published::Published;
 
-use crate::config::{RateRule, Scope};
+use crate::config::RateRule;
 
 /// Rates change within a round: a round trip, but where that is shorter than hosts let a program wait for a processor.
 pub(crate) const LEAST_ROUND: Duration = Duration::from_millis(8);
@@ -43,10 +43,10 @@ pub(crate) enum RateControl {
 }
 
 impl RateControl {
-    pub(crate) fn new(rule: RateRule, scope: Scope) -> Self {
+    pub(crate) fn new(rule: RateRule) -> Self {
         match rule {
             RateRule::Adaptive => Self::Adaptive(Box::default()),
-            RateRule::Published => Self::Published(Published::new(scope)),
+            RateRule::Published => Self::Published(Published::new()),
         }
     }
 
@@ -66,7 +66,7 @@ impl RateControl {
         }
     }
 
-    /// Takes a sample of the hop's round-trip time.
+    /// Takes a sample of the round-trip time that stamps tell, of the hop, or of the path with control from end to end.
     pub(crate) fn on_rtt(&mut self, now: Instant, rtt: Duration) {
         if let Self::Published(control) = self {
             control.on_rtt(now, rtt);

@@ -1,4 +1,5 @@
-//! The published rule (LEOTP, eq. 6–8): a window that grows while the queue by round-trip times is short.
+//! The published rule (LEOTP, eq. 6–8): a window that grows while the queue by round-trip times is short. These are of stamps, in which nothing counts
+//! that waits for its rate at either end: of a hop, or of the path with control from end to end.
 
 use std::{
     collections::VecDeque,
@@ -6,7 +7,6 @@ use std::{
 };
 
 use super::Arrived;
-use crate::config::Scope;
 
 /// M: the queue up to which the window grows, in bytes.
 const MOST_QUEUE: f64 = 3000.0;
@@ -21,9 +21,6 @@ const MEMORY: Duration = Duration::from_secs(10);
 pub(crate) struct Published {
     window: f64,
     is_starting: bool,
-    scope: Scope,
-    /// One-way delays in ascending order, the least of [`MEMORY`] first: from end to end they tell what the path's round trip is longer for.
-    least_delay: VecDeque<(Instant, i64)>,
     /// Round-trip times in ascending order, the least of [`MEMORY`] first.
     least: VecDeque<(Instant, Duration)>,
     rtt: Option<Duration>,
@@ -33,12 +30,10 @@ pub(crate) struct Published {
 }
 
 impl Published {
-    pub(crate) fn new(scope: Scope) -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             window: 10.0 * SEGMENT,
             is_starting: true,
-            scope,
-            least_delay: VecDeque::new(),
             least: VecDeque::new(),
             rtt: None,
             since: None,
@@ -47,12 +42,6 @@ impl Published {
     }
 
     pub(crate) fn on_data(&mut self, packet: &Arrived) {
-        if self.scope == Scope::EndToEnd {
-            note_least(&mut self.least_delay, packet.now, packet.delay);
-            let least = self.least_delay.front().map_or(0, |(_, delay)| *delay);
-            let waited = u64::try_from(packet.delay.saturating_sub(least)).unwrap_or(0);
-            self.take_rtt(packet.now, packet.rtt + Duration::from_micros(waited));
-        }
         let since = *self.since.get_or_insert(packet.now);
         self.bytes += f64::from(packet.bytes);
         let (Some(rtt), Some((_, least))) = (self.rtt, self.least.front()) else {
@@ -83,16 +72,13 @@ impl Published {
         self.bytes += f64::from(u32::try_from(bytes).unwrap_or(u32::MAX));
     }
 
-    /// Takes a round trip of the hop, which tells nothing of the path.
+    /// Takes a round trip.
     pub(crate) fn on_rtt(&mut self, now: Instant, rtt: Duration) {
-        if self.scope == Scope::Hop {
-            self.take_rtt(now, rtt);
-        }
-    }
-
-    fn take_rtt(&mut self, now: Instant, rtt: Duration) {
         self.rtt = Some(rtt);
-        note_least(&mut self.least, now, rtt);
+        while self.least.pop_back_if(|(_, other)| *other >= rtt).is_some() {}
+        self.least.push_back((now, rtt));
+        let is_old = |at: Instant| now.saturating_duration_since(at) > MEMORY;
+        while self.least.pop_front_if(|(at, _)| is_old(*at)).is_some() {}
     }
 
     pub(crate) fn rate(&self) -> Option<f64> {
@@ -102,37 +88,26 @@ impl Published {
     /// The least round trips of 10 s are those of another path. What that was given, this one is given at first.
     pub(crate) fn on_reconfiguration(&mut self) {
         self.least.clear();
-        self.least_delay.clear();
     }
 
     pub(crate) fn forget_delays(&mut self) {
         self.least.clear();
-        self.least_delay.clear();
         self.rtt = None;
     }
-}
-
-/// Adds a value to those of [`MEMORY`] that no later one undercuts.
-fn note_least<T: PartialOrd>(least: &mut VecDeque<(Instant, T)>, now: Instant, value: T) {
-    while least.pop_back_if(|(_, other)| *other >= value).is_some() {}
-    least.push_back((now, value));
-    let is_old = |at: Instant| now.saturating_duration_since(at) > MEMORY;
-    while least.pop_front_if(|(at, _)| is_old(*at)).is_some() {}
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// From end to end the window was divided by the round trip of the last hop: nothing held the rate back.
     #[test]
-    fn a_path_is_filled_without_a_long_queue_though_its_last_hop_is_short() {
+    fn a_path_is_filled_without_a_long_queue() {
         const BYTES: u32 = 1500;
         // Bytes per second of the narrowest link.
         const LINK: f64 = 1_250_000.0;
         let (start, base) = (Instant::now(), Duration::from_millis(100));
         let after = |seconds: f64| start + Duration::from_secs_f64(seconds);
-        let mut control = Published::new(Scope::EndToEnd);
+        let mut control = Published::new();
         // Rates as the sender hears of them, half a round trip later.
         let mut news = VecDeque::from([(0.0, 150_000.0)]);
         let (mut sent, mut free, mut rate) = (0.0_f64, 0.0_f64, 150_000.0_f64);
@@ -143,7 +118,7 @@ mod tests {
             let (at, queue) = (leaves + 0.05, leaves - sent);
             #[expect(clippy::cast_possible_truncation, reason = "microseconds of a minute")]
             let micros = |seconds: f64| (seconds * 1e6) as i64;
-            control.on_rtt(after(at), Duration::from_millis(2));
+            control.on_rtt(after(at), base + Duration::from_secs_f64(queue));
             control.on_data(&Arrived {
                 now: after(at),
                 sent: micros(sent),
@@ -173,14 +148,17 @@ mod tests {
     fn what_relays_repaired_was_carried_too() {
         let start = Instant::now();
         let rate_with = |repairs: u32| {
-            let mut control = Published::new(Scope::EndToEnd);
+            let mut control = Published::new();
             for number in 0..200_u32 {
+                let now = start + Duration::from_millis(number.into());
+                // A queue of 20 ms from the second packet on.
+                let rtt = if number == 0 { 100 } else { 120 };
+                control.on_rtt(now, Duration::from_millis(rtt));
                 (0..repairs).for_each(|_| control.on_repair(1500));
                 control.on_data(&Arrived {
-                    now: start + Duration::from_millis(number.into()),
+                    now,
                     sent: 0,
-                    // A queue of 20 ms from the second packet on.
-                    delay: if number == 0 { 0 } else { 20_000 },
+                    delay: 0,
                     bytes: 1500,
                     missing: 0,
                     is_limited: false,
@@ -199,7 +177,7 @@ mod tests {
         let start = Instant::now();
         let millis = Duration::from_millis;
         let window_after = |is_told: bool| {
-            let mut control = Published::new(Scope::Hop);
+            let mut control = Published::new();
             let mut at = start;
             for (rtt, packets) in [(20, 1000), (60, 1000)] {
                 if is_told && rtt == 60 {

@@ -10,6 +10,7 @@ pub(crate) mod queue;
 pub(crate) mod raw;
 pub(crate) mod rtt;
 mod signal;
+mod stamps;
 #[cfg(test)]
 mod tests;
 mod unheard;
@@ -27,18 +28,18 @@ pub(crate) use departures::{Carried, Departures};
 use handles::Handles;
 use handshake::{ANSWERS, Handshake, Heard, Session};
 use pace::Pace;
-use queue::SendQueue;
+use queue::{Left, SendQueue};
 use rtt::RoundTrips;
 use starhaul_cc::Reconfigurations;
 use unheard::Unheard;
 
 use crate::{
-    config::{NeighbourConfig, NodeConfig},
+    config::{NeighbourConfig, NodeConfig, Scope},
     control::{Arrived, LEAST_ROUND, RateControl},
     event::Recognised,
     keys::{MAC_BYTES, is_same},
     name::{ContentId, Kind},
-    wire::{Echo, Frame, Head, Hello, Numbered, Packet, STAMP_MASK, ShortNumber},
+    wire::{Frame, Head, Hello, Numbered, Packet, STAMP_MASK, ShortNumber},
 };
 
 /// Bytes of a control packet at most.
@@ -89,6 +90,10 @@ pub(crate) struct Hop {
     /// The last stamp of the neighbour, and when it came.
     stamp: Option<(u32, Instant)>,
     echoed: Option<Instant>,
+    /// The round trip that the packet that was checked last has told.
+    sample: Option<Duration>,
+    /// Who finds the rate. From end to end, what is sent back with data tells of the path as far as their responder.
+    scope: Scope,
     /// One-way delay plus the difference of the clocks, of the last packet, in microseconds.
     delay: Option<i64>,
     /// Last data: content and its end.
@@ -160,9 +165,11 @@ impl Hop {
             epoch,
             stamp: None,
             echoed: None,
+            sample: None,
+            scope: node.control,
             delay: None,
             last_data: None,
-            control: RateControl::new(node.rate_rule, node.control),
+            control: RateControl::new(node.rate_rule),
             reconfigurations: Reconfigurations::default(),
             takes: None,
             received: 0,
@@ -384,6 +391,7 @@ impl Hop {
             return Checked::Replayed;
         }
         self.arrived = arrived;
+        self.sample = None;
         session.is_confirmed = true;
         self.heard = now;
         self.unheard.heard();
@@ -522,7 +530,7 @@ impl Hop {
     /// Writes the control packet that is due; `rates` follow the frames that wait, which may name their contents first.
     pub(crate) fn write_control(&mut self, now: Instant, rates: &[Frame], out: &mut Vec<u8>) {
         let begin = out.len();
-        let (number, head) = self.head(now, true);
+        let (number, head) = self.head(now, self.scope == Scope::Hop);
         head.write_control(out);
         let mut again = Vec::new();
         let mut write = |frame: &Frame, out: &mut Vec<u8>| {
@@ -639,34 +647,30 @@ impl Hop {
         (self.rtt() / 4).max(MADE_UP)
     }
 
-    /// Writes a data packet, which could have left from `since` on, and lets it count for the pace. `stamp`: that of the
-    /// responder, where it alone is paced.
+    /// Writes a data packet, which could have left from `since` on, and lets it count for the pace. `left`: how it left its
+    /// responder, where that alone is paced.
     pub(crate) fn write_data(
         &mut self,
         now: Instant,
         since: Instant,
         data: &crate::wire::Data<'_>,
         carried: Carried,
-        stamp: Option<u32>,
+        left: Option<Left>,
         out: &mut Vec<u8>,
     ) {
         let (begin, rate) = (out.len(), self.pace_rate());
-        // A packet with an echo is longer than the others: it ends a batch.
-        let round = match self.burst.is_zero() {
-            true => self.rtt(),
-            false => self.round(),
-        };
-        let is_echo_due = self
-            .echoed
-            .is_none_or(|at| now.saturating_duration_since(at) > round / 4);
+        let is_echo_due = self.is_echo_due(now, data.is_repair, left);
         let (number, mut head) = self.head(now, is_echo_due);
-        head.sent = stamp.unwrap_or(head.sent);
+        if let Some(left) = left {
+            head.sent = left.stamp;
+            head.echo = head.echo.zip(left.beyond).map(stamps::further);
+        }
         head.write_data(data, out);
         self.beginning.sent(number);
         self.finish(now, number, begin, carried, out);
         // By the rate at which it takes them.
         self.expect_answer(now);
-        if stamp.is_none() {
+        if left.is_none() {
             let bytes = f64::from(u32::try_from(out.len() - begin).unwrap_or(u32::MAX));
             self.pace.sent(since, bytes, rate);
         }
@@ -699,28 +703,9 @@ impl Hop {
         .min()
     }
 
-    /// This node's stamp of an instant.
-    pub(crate) fn stamp(&self, now: Instant) -> u32 {
-        u32::try_from(self.micros(now) & i64::from(STAMP_MASK)).unwrap_or(0)
-    }
-
-    fn micros(&self, now: Instant) -> i64 {
-        i64::try_from(now.saturating_duration_since(self.epoch).as_micros()).unwrap_or(i64::MAX)
-    }
-
     fn head(&mut self, now: Instant, with_echo: bool) -> (u64, Head) {
         let number = self.departures.next_number();
-        let held =
-            |came: Instant| u32::try_from(now.saturating_duration_since(came).as_micros()).ok();
-        let stamp = self.stamp.filter(|_| with_echo);
-        let echo = stamp.and_then(|(stamp, came)| {
-            let held = held(came).filter(|held| *held <= STAMP_MASK)?;
-            Some(Echo { stamp, held })
-        });
-        if echo.is_some() {
-            self.echoed = Some(now);
-            self.stamp = None;
-        }
+        let echo = with_echo.then(|| self.poll_echo(now)).flatten();
         // 16 bits are enough while far fewer packets are in doubt.
         let is_long = std::mem::take(&mut self.shows_number)
             || number.saturating_sub(self.received) > 1 << 13;
@@ -747,19 +732,6 @@ impl Hop {
         let horizon = self.rtt() * REPAIRED_ROUNDS + REPAIRED_FOR;
         let horizon = horizon.min(REPAIRED_AT_MOST);
         self.dropped_frames += self.departures.push(now, carried, horizon) as u64;
-    }
-
-    fn handle_echo(&mut self, now: Instant, echo: Echo) {
-        let since = self.stamp(now).wrapping_sub(echo.stamp) & STAMP_MASK;
-        if let Some(sample) = since
-            .checked_sub(echo.held)
-            .filter(|sample| *sample < STAMP_MASK / 2)
-        {
-            let sample = Duration::from_micros(sample.into());
-            self.rtt.add(sample);
-            self.expect_waits(self.wait);
-            self.control.on_rtt(now, sample);
-        }
     }
 }
 

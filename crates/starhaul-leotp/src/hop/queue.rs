@@ -55,6 +55,8 @@ pub(crate) struct Left {
     pub(crate) stamp: u32,
     /// The responder had less to send than it might.
     pub(crate) is_limited: bool,
+    /// The round trip from this relay to the responder and back, if the packet told it.
+    pub(crate) beyond: Option<Duration>,
 }
 
 /// How a range of own bytes leaves: a segment, and what may follow it.
@@ -163,6 +165,8 @@ struct Flow {
     weight: usize,
     /// Of ranges of own bytes.
     own_bytes: u64,
+    /// The end of own bytes that have left.
+    own_left: u64,
     /// Bytes per second that the neighbour takes of it.
     rate: Option<f64>,
     pace: Pace,
@@ -322,6 +326,11 @@ impl SendQueue {
         true
     }
 
+    /// The end of the bytes of a content of this node that have left.
+    pub(crate) fn own_left(&self, handle: u64) -> u64 {
+        self.flows.get(&handle).map_or(0, |flow| flow.own_left)
+    }
+
     /// Adds bytes of a content of this node that were lost; they go before others. Returns whether there was room.
     pub(crate) fn repair_own(
         &mut self,
@@ -436,6 +445,9 @@ impl SendQueue {
                     flow.items.push_front(rest);
                     self.items += 1;
                 }
+                if let Item::Own { end, .. } = item {
+                    flow.own_left = flow.own_left.max(end);
+                }
                 let since = flow.sent(now, made_up_since, item.length());
                 match flow.items.is_empty() {
                     true => self.waiting.ends(flow.rate),
@@ -522,6 +534,7 @@ impl Flow {
             bytes: 0,
             weight: 0,
             own_bytes: 0,
+            own_left: 0,
             rate: None,
             pace: Pace::default(),
             ready: now,

@@ -168,7 +168,7 @@ impl Node {
         let Some(hop) = self.hops.get_mut(&from) else {
             return;
         };
-        let rtt = hop.rtt();
+        let (rtt, beyond) = (hop.rtt(), hop.sample());
         let is_relayed =
             self.config.control == Scope::EndToEnd && self.config.recovery == Scope::Hop;
         if is_relayed && data.is_repair {
@@ -233,6 +233,7 @@ impl Node {
         let left = (self.config.control == Scope::EndToEnd).then_some(queue::Left {
             stamp: sent,
             is_limited: data.is_limited,
+            beyond,
         });
         for asker in askers.drain(..) {
             self.deliver(now, asker, content, &segment, data.is_repair, left);

@@ -526,7 +526,17 @@ impl Node {
                     return;
                 }
                 if let Some(hop) = self.hops.get_mut(&id) {
-                    let item = crate::hop::queue::Item::Own { start, end };
+                    // Where requesters alone recover, what is asked for again is a repair as well: the publication has at most a few
+                    // segments waiting before it, and here a round trip of Interests waits.
+                    let left = match self.config.recovery {
+                        Scope::Hop => start,
+                        Scope::EndToEnd => hop.queue.own_left(handle).min(end).max(start),
+                    };
+                    if start < left {
+                        let has_room = hop.queue.repair_own(since, content, handle, start, left);
+                        self.stats.queue_drops += u64::from(!has_room);
+                    }
+                    let item = crate::hop::queue::Item::Own { start: left, end };
                     let next = crate::hop::queue::Next {
                         content,
                         handle,

@@ -131,8 +131,7 @@ impl Node {
                 start: segment.offset,
                 end: segment.end().max(segment.offset + 1),
             };
-            let stamp = left.map(|left| left.stamp);
-            hop.write_data(now, since, &data, carried, stamp, out);
+            hop.write_data(now, since, &data, carried, left, out);
             self.stats.data_sent += 1;
             self.report_upstream(now, next.content);
             return true;

@@ -2,6 +2,7 @@
 
 mod forgeries;
 mod names;
+mod stamps;
 mod voids;
 
 use super::*;

@@ -306,12 +306,17 @@ impl Fetch {
             }
             return Taken::Damaged;
         };
-        let asked = self.take_asked(now, segment.offset, segment.end().max(segment.offset + 1));
+        let end = segment.end().max(segment.offset + 1);
+        let is_again = self.recovery == Scope::EndToEnd && !self.is_asked_once(segment.offset, end);
+        let asked = self.take_asked(now, segment.offset, end);
         if self.recovery == Scope::EndToEnd {
             self.note_overtaken(now, segment.offset, asked);
         }
         self.progress = Some(now);
-        self.newest_served = self.newest_served.max(asked);
+        // What a responder sends again goes before what was asked for earlier, which is not lost therefore.
+        if !is_again {
+            self.newest_served = self.newest_served.max(asked);
+        }
         self.window.add_bytes(now, data.len());
         if segment.is_end {
             self.end = Some(segment.end());
@@ -393,6 +398,13 @@ impl Fetch {
                 .min(20),
         );
         timeout.mul_f64(backoff).min(GREATEST_TIMEOUT.max(timeout))
+    }
+
+    /// Whether nothing of a range was asked for twice.
+    fn is_asked_once(&self, start: u64, end: u64) -> bool {
+        let overlapping = self.asked.range(..end).rev();
+        let mut overlapping = overlapping.take_while(|(_, asked)| asked.end > start);
+        overlapping.all(|(_, asked)| asked.attempts == 1)
     }
 
     /// Takes a range out of what is in flight; returns when the last of it was asked for. A range that was asked for once
