@@ -34,8 +34,10 @@ pub struct Options {
     pub block_bytes: usize,
     /// The kinds of system calls that are measured one after the other.
     pub modes: Vec<IoMode>,
-    /// How often each is measured after a first transfer that is not counted; the median counts.
+    /// How many pairs of raw datagrams and LTP are measured of each, at least, after a first transfer that is not counted; medians count.
     pub repeats: usize,
+    /// For how long pairs are measured, at least: fast ones take a tenth of a second, in which anything else that runs shows.
+    pub least_time: Duration,
 }
 
 /// The figures of a measurement.
@@ -65,7 +67,7 @@ pub struct Ceiling {
     pub receive_us_per_segment: f64,
 }
 
-/// One red block over LTP.
+/// One red block over LTP, as in the transfer of the median rate.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
     /// The system calls.
@@ -78,7 +80,13 @@ pub struct Row {
     pub send_us_per_segment: f64,
     /// Processor time of the receiving thread per segment.
     pub receive_us_per_segment: f64,
-    /// Segments that were sent and did not arrive.
+    /// LTP's rate by that of the raw datagrams that were measured beside it: the median of all pairs.
+    #[serde(skip)]
+    pub share_of_ceiling: f64,
+    /// Pairs that were measured.
+    #[serde(skip)]
+    pub pairs: usize,
+    /// Segments that were sent and did not arrive, in any of the transfers that count.
     pub lost: u64,
     /// Why segments had their size at the end, if they adapt.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -96,6 +104,8 @@ const MOST_SEGMENTS: usize = 64;
 const SILENCE: Duration = Duration::from_millis(100);
 /// A run that takes longer has failed.
 const LONGEST: Duration = Duration::from_secs(60);
+/// Pairs of one kind of calls at most, however short they are.
+const MOST_PAIRS: usize = 99;
 
 /// Measures all modes.
 ///
@@ -109,30 +119,61 @@ pub fn run(options: &Options, mut tell: impl FnMut(&str)) -> Result<Report, Erro
         rows: Vec::new(),
     };
     for &mode in &options.modes {
-        let mut ceilings = Vec::new();
-        let mut rows = Vec::new();
-        // Memory that this process, or its virtual machine, has for the first time is slow: not counted.
-        let mut segment_bytes = row(options, mode, &block, &far)?.segment_bytes;
-        for repeat in 1..=options.repeats.max(1) {
-            tell(&format!(
-                "{}: {repeat} of {}",
-                mode.name(),
-                options.repeats.max(1)
-            ));
-            // What adapts is compared with raw datagrams of the size that it came to before.
-            ceilings.push(ceiling(segment_bytes, mode, &block, &far)?);
-            let row = row(options, mode, &block, &far)?;
-            segment_bytes = row.segment_bytes;
-            rows.push(row);
-        }
-        ceilings.sort_by(|a, b| a.gbit_per_s.total_cmp(&b.gbit_per_s));
-        rows.sort_by(|a, b| a.gbit_per_s.total_cmp(&b.gbit_per_s));
-        report
-            .ceilings
-            .push(ceilings.swap_remove(ceilings.len() / 2));
-        report.rows.push(rows.swap_remove(rows.len() / 2));
+        let (ceiling, row) = measure(options, mode, &block, &far, &mut tell)?;
+        report.ceilings.push(ceiling);
+        report.rows.push(row);
     }
     Ok(report)
+}
+
+/// Measures raw datagrams and LTP by turns. Each begins every other pair, so that neither has what the other leaves behind, and a computer
+/// that becomes slower or faster meanwhile is as slow or fast for both.
+fn measure(
+    options: &Options,
+    mode: IoMode,
+    block: &Bytes,
+    far: &FarEnd,
+    tell: &mut impl FnMut(&str),
+) -> Result<(Ceiling, Row), Error> {
+    let (mut ceilings, mut rows) = (Vec::new(), Vec::new());
+    let least = options.repeats.clamp(1, MOST_PAIRS);
+    // Memory that this process, or its virtual machine, has for the first time is slow: not counted.
+    let mut segment_bytes = row(options, mode, block, far)?.segment_bytes;
+    let start = Instant::now();
+    while rows.len() < least || start.elapsed() < options.least_time && rows.len() < MOST_PAIRS {
+        tell(&format!("{}: pair {}", mode.name(), rows.len() + 1));
+        // What adapts is compared with raw datagrams of the size that it came to before.
+        let raw = || ceiling(segment_bytes, mode, block, far);
+        let ltp = || row(options, mode, block, far);
+        let (raw, ltp) = match rows.len() % 2 {
+            0 => (raw()?, ltp()?),
+            _ => {
+                let ltp = ltp()?;
+                (raw()?, ltp)
+            }
+        };
+        segment_bytes = ltp.segment_bytes;
+        ceilings.push(raw);
+        rows.push(ltp);
+    }
+    let shares = ceilings.iter().zip(&rows);
+    let shares = shares.map(|(raw, ltp)| ltp.gbit_per_s / raw.gbit_per_s.max(f64::MIN_POSITIVE));
+    let share_of_ceiling = median(shares.collect(), |share| *share);
+    let (pairs, lost) = (rows.len(), rows.iter().map(|row| row.lost).sum());
+    let row = Row {
+        share_of_ceiling,
+        pairs,
+        lost,
+        ..median(rows, |row| row.gbit_per_s)
+    };
+    Ok((median(ceilings, |ceiling| ceiling.gbit_per_s), row))
+}
+
+/// The one in the middle, of an even number the lower one; there must be one.
+fn median<T>(mut all: Vec<T>, figure: impl Fn(&T) -> f64) -> T {
+    all.sort_by(|a, b| figure(a).total_cmp(&figure(b)));
+    let middle = all.len().saturating_sub(1) / 2;
+    all.swap_remove(middle)
 }
 
 /// A block of so many bytes, no two parts of which are alike.
@@ -224,6 +265,9 @@ fn row(options: &Options, mode: IoMode, block: &Bytes, far: &FarEnd) -> Result<R
         gbit_per_s: gbit(block.len(), time),
         send_us_per_segment: per_segment(send_time, segments),
         receive_us_per_segment: per_segment(receive_time, segments),
+        // Of all transfers together.
+        share_of_ceiling: 0.0,
+        pairs: 0,
         lost: stats.segments_sent.saturating_sub(arrived),
         reason: choice
             .map(|choice| choice.reason)
@@ -347,4 +391,39 @@ fn gbit(bytes: usize, time: Duration) -> f64 {
 #[expect(clippy::cast_precision_loss, reason = "a display value")]
 fn per_segment(time: Duration, segments: u64) -> f64 {
     time.as_secs_f64() * 1e6 / segments.max(1) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_is_the_one_in_the_middle() {
+        let of = |all: &[f64]| median(all.to_vec(), |one| *one);
+        assert_eq!((of(&[2.0]), of(&[3.0, 1.0, 2.0])), (2.0, 2.0));
+        assert_eq!(of(&[4.0, 3.0, 1.0, 2.0]), 2.0, "never a better one");
+    }
+
+    #[test]
+    fn pairs_are_measured_as_often_and_as_long_as_is_asked_for() {
+        let measure = |repeats, least_time| {
+            let options = Options {
+                segment: SegmentSize::Bytes(1360),
+                block_bytes: 20_000,
+                modes: vec![IoMode::Gso],
+                repeats,
+                least_time,
+            };
+            let mut steps = 0;
+            let report = run(&options, |_| steps += 1).unwrap();
+            assert_eq!((report.ceilings.len(), report.rows.len()), (1, 1));
+            let row = &report.rows[0];
+            assert!(row.share_of_ceiling > 0.0 && row.lost == 0, "{row:?}");
+            assert_eq!(row.pairs, steps, "each is told");
+            steps
+        };
+        assert_eq!(measure(4, Duration::ZERO), 4);
+        let long = measure(1, Duration::from_secs(3600));
+        assert_eq!(long, MOST_PAIRS, "short ones have a bound, too");
+    }
 }

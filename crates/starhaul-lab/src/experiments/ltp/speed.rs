@@ -1,6 +1,8 @@
 //! How fast this computer carries LTP over loopback by the size of segments and the system calls, beside raw UDP by the same calls; and
 //! where the processor time of a segment goes. What is measured, and how, is that of `starhaul ltp bench`.
 
+use std::time::Duration;
+
 use starhaul_ltp::SegmentSize;
 use starhaul_net::IoMode;
 use starhaul_plot::Column;
@@ -160,7 +162,7 @@ impl Speed {
             mtu,
             segment_bytes: ltp.segment_bytes,
             gbit_per_s: ltp.gbit_per_s,
-            share: Some(ltp.gbit_per_s / raw.gbit_per_s.max(f64::MIN_POSITIVE)),
+            share: Some(ltp.share_of_ceiling),
             us_per_segment: [ltp.send_us_per_segment, ltp.receive_us_per_segment],
             lost: Some(ltp.lost),
         };
@@ -225,6 +227,7 @@ impl Speed {
             block_bytes: self.block_bytes,
             modes: vec![self.mode],
             repeats: self.repeats,
+            least_time: Duration::ZERO,
         };
         let mut report = bench::run(&options, |_| {}).map_err(failed)?;
         let both = report.ceilings.pop().zip(report.rows.pop());
