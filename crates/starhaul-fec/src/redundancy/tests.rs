@@ -20,6 +20,23 @@ fn random_loss_gives_the_published_table() {
     }
 }
 
+/// What DMTP's blocks of 20 fragments lose without protection, and with four fragments of redundancy that all arrive.
+#[test]
+fn blocks_of_twenty_fragments_fail_as_often_as_computed_independently() {
+    for (loss, redundancy, fails) in [
+        (0.01, 0, 0.182),
+        (0.02, 0, 0.332),
+        (0.1, 0, 0.878),
+        (0.1, 4, 0.043),
+    ] {
+        let found = exceedance(20, loss)[redundancy];
+        assert!(
+            (found - fails).abs() < 5e-4,
+            "{loss}, {redundancy}: {found}"
+        );
+    }
+}
+
 #[test]
 fn the_cap_and_the_room_of_a_code_hold() {
     for rule in [

@@ -127,6 +127,20 @@ fn quality_rises_with_the_lifetime_at_exact_thresholds() {
             close(quality_of, quality, 5e-6);
         }
     }
+    // To the microsecond, also where three delays add up to the threshold.
+    for (threshold, below, from) in [
+        (150_000, 0.0, 0.22222),
+        (450_000, 0.22222, 0.84444),
+        (750_000, 0.84444, 0.93333),
+    ] {
+        for (micros, quality) in [(threshold - 1, below), (threshold, from)] {
+            let demand = Demand {
+                lifetime: Duration::from_micros(micros),
+                ..demand(90.0, 0)
+            };
+            close(plan(&paths, demand).quality, quality, 5e-6);
+        }
+    }
 }
 
 fn cheap_and_dear(mbit: f64, loss: f64) -> [OfferedPath; 2] {

@@ -190,9 +190,9 @@ fn hardly_any_is_late(scheduler: SchedulerChoice, steps: &[Step], most_extra: im
 }
 
 /// All that fig. 7 and 9 ask for, with the bounds as they stand, which few seeds would meet or miss by chance: up to 10 % loss every block is in
-/// time, and at 20 % and in bursts of the same means 99.9 % at each loss; beside the data leaves 1.25 × what the model says is the least, but for
-/// four standard deviations of the number of losses, and less than the fixed code of the prototype; and the dear path carries 1.15 × what the linear program
-/// puts there.
+/// time, and at 20 % and in bursts of the same means 99.9 % at each loss; beside the data leaves less than the fixed code of the prototype wherever less
+/// than 5 % is lost, also in bursts, and where each packet is lost by itself 1.25 × what the model says is the least, but for four standard deviations of
+/// the number of losses; and the dear path carries 1.15 × what the linear program puts there.
 #[test]
 #[ignore = "120 runs of a minute: STARHAUL_CI_LONG=1 .ci/run"]
 fn dmtp_over_twenty_seeds() {
@@ -256,8 +256,8 @@ fn faults_of(scheduler: SchedulerChoice, course: &[Step]) -> Vec<String> {
             // Where nothing is lost, one fragment in 10 000.
             let by_chance = 4.0 * (step.loss * data).sqrt() + data / 10_000.0;
             is_right &= extra <= OF_LEAST * least * data + by_chance;
-            is_right &= step.loss >= FEW_LOSSES || extra < FIXED_CODE * data;
         }
+        is_right &= step.loss >= FEW_LOSSES || extra < FIXED_CODE * data;
         if !is_right {
             faults.push(told);
         }

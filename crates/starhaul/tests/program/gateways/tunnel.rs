@@ -8,6 +8,7 @@ use std::{
 };
 
 use serde_json::Value;
+use socket2::SockRef;
 
 use super::{
     PATIENCE,
@@ -21,6 +22,9 @@ pub(super) const FIELD: &str =
     "[[tun]]\nname = \"vpn\"\ndevice = \"star0\"\naddresses = [\"10.9.0.2/24\", \"fd09::2/64\"]\n";
 pub(super) const GROUND: &str =
     "[[tun]]\nname = \"vpn\"\ndevice = \"star0\"\naddresses = [\"10.9.0.1/24\", \"fd09::1/64\"]\n";
+
+/// The byte of an IP header that says expedited forwarding (RFC 3246): a DSCP of 46.
+const EXPEDITED: u32 = 46 << 2;
 
 /// A pair with a tunnel that works.
 fn start(network: &Network, field: &str, ground: &str) -> Pair {
@@ -181,21 +185,30 @@ fn a_class_has_streams_of_its_own() {
     let Some(network) = Network::create(1) else {
         return;
     };
-    let class = "[[tun.class]]\nname = \"voice\"\nprotocol = \"udp\"\nports = [\"5004-5010\"]\npriority = 0\ndeadline = \"300ms\"\n";
-    let pair = start(&network, &format!("{FIELD}{class}"), GROUND);
+    let classes = "[[tun.class]]\nname = \"voice\"\nprotocol = \"udp\"\nports = [\"5004-5010\"]\npriority = 0\ndeadline = \"300ms\"\n\
+                   [[tun.class]]\nname = \"marked\"\nprotocol = \"udp\"\ndscp = [\"ef\"]\npriority = 9\ndeadline = \"300ms\"\n";
+    let pair = start(&network, &format!("{FIELD}{classes}"), GROUND);
     Echo::start(&network, "10.9.0.1:5006").wait_for_answers(&[7; 200]);
+    for server in ["10.9.0.1:9011", "[fd09::1]:9011"] {
+        let echo = Echo::start(&network, server);
+        let socket = SockRef::from(&echo.client);
+        match server.starts_with('[') {
+            true => socket.set_tclass_v6(EXPEDITED).unwrap(),
+            false => socket.set_tos_v4(EXPEDITED).unwrap(),
+        }
+        echo.wait_for_answers(&[7; 200]);
+    }
     let flows = pair.field.status()["peers"][0]["flows"].clone();
-    let voice = flows
-        .as_array()
-        .unwrap()
-        .iter()
-        .find(|flow| flow["priority"] == 0);
-    let voice = voice.unwrap_or_else(|| panic!("no stream of priority 0: {flows}"));
-    assert_eq!(voice["rule"], "vpn");
-    assert!(
-        voice["blocks"]["blocks_sent"].as_u64() >= Some(1),
-        "{flows}"
-    );
+    // A packet by its port, and one of each version of IP by its mark.
+    for (priority, least) in [(0_i64, 1), (9, 2)] {
+        let mut all = flows.as_array().unwrap().iter();
+        let of_class = all.find(|flow| flow["priority"] == priority);
+        let of_class =
+            of_class.unwrap_or_else(|| panic!("no stream of priority {priority}: {flows}"));
+        assert_eq!(of_class["rule"], "vpn");
+        let sent = of_class["blocks"]["blocks_sent"].as_u64();
+        assert!(sent >= Some(least), "priority {priority}: {flows}");
+    }
 }
 
 #[test]

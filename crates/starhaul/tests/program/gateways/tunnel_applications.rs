@@ -15,6 +15,7 @@ use starhaul_needs::Sleeper;
 use super::{
     gateway::{Pair, paths},
     network::{Network, Side},
+    transfer::Transfer,
     tunnel::{FIELD, GROUND},
     wait_for,
 };
@@ -181,6 +182,39 @@ fn a_download_over_http_is_whole() {
         "{} bytes",
         answer.len() - body
     );
+}
+
+/// Each link in turn is deleted and made again under a download, beside a connection that is silent meanwhile.
+#[test]
+fn no_connection_breaks_while_interfaces_go_and_come_under_losses() {
+    // More than all buffers on the way hold.
+    const PROGRESS: u64 = 2 << 20;
+    let Some((network, pair)) = start() else {
+        return;
+    };
+    let listen = || network.ground.inside(|| TcpListener::bind(at(8002))).ok();
+    let listener = wait_for("the server's address", listen);
+    let connect = || TcpStream::connect_timeout(&at(8002), PATIENCE);
+    let mut silent = network.field.inside(connect).unwrap();
+    let (mut far, _) = listener.accept().unwrap();
+    far.set_read_timeout(Some(PATIENCE)).unwrap();
+
+    let download = Transfer::download_from(&network, &at(8001).to_string());
+    download.wait_for_progress(PROGRESS);
+    for link in 0..2 {
+        // Of the second one, all that arrives meanwhile comes over the interface that was made again.
+        network.delete_link(link);
+        download.wait_for_progress(PROGRESS);
+        network.add_link(link);
+        pair.wait_until_up(&["link0", "link1"]);
+        download.wait_for_progress(PROGRESS);
+    }
+    download.finish();
+
+    silent.write_all(b"still here").unwrap();
+    let mut heard = [0; 10];
+    far.read_exact(&mut heard).unwrap();
+    assert_eq!(&heard, b"still here");
 }
 
 /// Five seconds of 30 pictures, each of ten packets.
