@@ -278,6 +278,11 @@ impl SendSession {
         self.block.piece(run.start, run.end())
     }
 
+    /// The same without a copy, which keep the memory of the block.
+    pub(crate) fn lend_run(&self, run: &Run) -> Bytes {
+        self.block.slice(run.start, run.end())
+    }
+
     /// CRC32C of the red part, when the plan's segment ends it; of the segment itself, when that is green.
     pub(crate) fn checksum(&self, plan: &Plan) -> Option<u32> {
         match plan.kind {

@@ -348,10 +348,21 @@ fn segments_that_come_together_find_as_much_memory_as_each_by_itself() {
 
 /// What leaves of a block that was never sent before: each batch has segments of one length, of which the last alone may be shorter; each is
 /// what the writer of any segment makes of it, and goes on where the one before it ended. Returns how many ask for a report.
-fn check_output(engine: &mut Engine, now: Instant, block: &Bytes, most: (usize, usize)) -> u64 {
-    let (mut batch, mut at, mut asking) = (Batch::new(most.0, most.1), 0, 0);
+fn check_output(
+    engine: &mut Engine,
+    now: Instant,
+    block: &Bytes,
+    most: (usize, usize),
+    is_lending: bool,
+) -> u64 {
+    let batch = Batch::new(most.0, most.1);
+    let mut batch = if is_lending { batch.lending() } else { batch };
+    let (mut at, mut asking) = (0, 0);
     while engine.poll_transmit(now, &mut batch).is_some() {
-        let size = batch.segment_size();
+        let (size, bytes) = (batch.segment_size(), batch.len());
+        assert!(is_lending || !batch.is_scattered());
+        batch.gather();
+        assert_eq!(batch.contents().len(), bytes);
         assert_eq!(batch.contents().len().div_ceil(size), batch.segments());
         assert!(batch.segments() <= most.1.max(1));
         assert!(batch.segments() == 1 || batch.contents().len() <= most.0);
@@ -393,7 +404,11 @@ fn what_leaves_as_a_run_is_what_each_segment_would_be() {
                 None => SegmentSize::Bytes(size),
             });
             config.checkpoint_every = every;
-            for most in [(65_507, 64), (65_507, 1), (20_000, 5)] {
+            let limits = [(65_507, 64), (65_507, 1), (20_000, 5)];
+            for (most, is_lending) in limits
+                .into_iter()
+                .flat_map(|most| [(most, false), (most, true)])
+            {
                 let mut sender = engine(SENDER, 1, &[RECEIVER], &config, now);
                 if let Some(mtu) = mtu {
                     sender.set_path_mtu(now, RECEIVER, mtu);
@@ -408,12 +423,36 @@ fn what_leaves_as_a_run_is_what_each_segment_would_be() {
                 sender
                     .send_with(now, outgoing, block.slice(head..), None)
                     .unwrap();
-                let asking = check_output(&mut sender, now, &block, most);
+                let asking = check_output(&mut sender, now, &block, most, is_lending);
                 let sent = sender.stats().data_segments_sent;
                 assert_eq!(sent, sender.stats().segments_sent);
                 let expected = sent.div_ceil(every.map_or(u64::MAX, u64::from));
                 assert!(asking >= expected, "{asking} of {sent} ask");
             }
         }
+    }
+}
+
+/// To tell the system of each short one would cost more than its copy.
+#[test]
+fn the_data_of_long_segments_stay_where_the_block_has_them() {
+    let now = Instant::now();
+    for (size, stay) in [(1360, false), (2048, true), (64_000, true)] {
+        let mut config = PeerConfig::new(Duration::ZERO, None);
+        config.set_segment_size(SegmentSize::Bytes(size));
+        let mut sender = engine(SENDER, 1, &[RECEIVER], &config, now);
+        let block = content(300_000, 1);
+        let outgoing = Outgoing {
+            to: RECEIVER,
+            service: SERVICE,
+            block: block.clone(),
+            red: 300_000,
+        };
+        sender.send(now, outgoing).unwrap();
+        let mut batch = Batch::new(65_507, 64).lending();
+        assert!(sender.poll_transmit(now, &mut batch).is_some());
+        let (place, mut is_there) = (block.as_ptr_range(), false);
+        batch.for_each_part(|part| is_there |= place.contains(&part.as_ptr()));
+        assert_eq!(is_there, stay, "{size}");
     }
 }

@@ -128,6 +128,38 @@ impl BulkSocket {
         }
     }
 
+    /// The same with a batch whose bytes lie in `parts`, one behind the other: they are not copied together before. `None` if this socket's
+    /// calls do not take it so, and it is to be sent from one buffer; `Some(false)` if the socket is full. Otherwise all of it is sent.
+    #[cfg(feature = "ltp")]
+    pub(crate) fn try_send_parts(
+        &self,
+        to: SocketAddr,
+        parts: &[IoSlice<'_>],
+        segment_size: usize,
+    ) -> Option<bool> {
+        let bytes: usize = parts.iter().map(|part| part.len()).sum();
+        let is_one = bytes <= segment_size;
+        match self.mode {
+            IoMode::Mmsg if is_one => self.send_message(to, parts),
+            IoMode::Gso => self.socket.try_send_parts(to, parts, segment_size),
+            IoMode::Single if is_one => self.socket.try_send_parts(to, parts, segment_size),
+            // Parts would have to be told apart by datagrams, which are short where there are several.
+            IoMode::Mmsg | IoMode::Single => None,
+        }
+    }
+
+    /// Sends one datagram by the call that sends many, as [`BulkSocket::try_send_parts`].
+    #[cfg(feature = "ltp")]
+    fn send_message(&self, to: SocketAddr, parts: &[IoSlice<'_>]) -> Option<bool> {
+        let (to, mut control) = (SocketAddrAny::from(to), SendAncillaryBuffer::default());
+        let mut messages = [MMsgHdr::new_with_addr(&to, parts, &mut control)];
+        match sendmmsg(self.socket.as_fd(), &mut messages, SendFlags::empty()) {
+            Ok(_) => Some(true),
+            Err(Errno::AGAIN | Errno::NOBUFS) => Some(false),
+            Err(_) => None,
+        }
+    }
+
     /// The same with a source address, which need not be of this host if the socket is transparent.
     ///
     /// # Errors
@@ -290,6 +322,59 @@ mod tests {
         socket.too_large.store(1000, Ordering::Relaxed);
         assert!(socket.take_too_large());
         assert!(!socket.take_too_large(), "told once, and forgotten");
+    }
+
+    #[cfg(feature = "ltp")]
+    #[test]
+    fn a_batch_arrives_from_wherever_its_parts_lie() {
+        for (mode, size) in [
+            (IoMode::Gso, 1400),
+            (IoMode::Gso, 60_000),
+            (IoMode::Mmsg, 60_000),
+            (IoMode::Single, 60_000),
+        ] {
+            let bind = || BulkSocket::bind("127.0.0.1:0".parse().unwrap(), mode).unwrap();
+            let (sender, receiver) = (bind(), bind());
+            let contents: Vec<u8> = (0..60_000_u32).map(|at| at.to_le_bytes()[0]).collect();
+            // Headers and data of each, of lengths that are no power of two, and the last is short.
+            let parts = contents.chunks(size).flat_map(|datagram| {
+                let (header, data) = datagram.split_at(13);
+                [IoSlice::new(header), IoSlice::new(data)]
+            });
+            let parts: Vec<IoSlice<'_>> = parts.collect();
+            let sent = sender.try_send_parts(receiver.local_addr(), &parts, size);
+            assert_eq!(sent, Some(true), "{mode:?}, {size}");
+            let (mut poller, mut buffer) = (Poller::new().unwrap(), RecvBuffer::new());
+            let mut received: Vec<Vec<u8>> = Vec::new();
+            while received.len() < contents.len().div_ceil(size) {
+                poller.wait(&[(receiver.socket(), false)], None).unwrap();
+                while receiver.try_recv(&mut buffer).unwrap() {
+                    received.extend(buffer.datagrams().map(|d| d.payload.to_vec()));
+                }
+            }
+            let mut others = received.iter().rev().skip(1);
+            assert!(others.all(|d| d.len() == size), "{mode:?}");
+            assert!(received.concat() == contents, "{mode:?}, {size}");
+        }
+    }
+
+    /// What is refused is counted once, where it is sent from one buffer.
+    #[cfg(feature = "ltp")]
+    #[test]
+    fn parts_that_a_call_does_not_take_are_left_to_another() {
+        let (nowhere, data) = ("127.0.0.1:0".parse().unwrap(), [7_u8; 3000]);
+        for mode in IoMode::ALL {
+            let sender = BulkSocket::bind("127.0.0.1:0".parse().unwrap(), mode).unwrap();
+            for size in [1000, 3000] {
+                let sent = sender.try_send_parts(nowhere, &[IoSlice::new(&data)], size);
+                assert_eq!((sent, sender.refused()), (None, 0), "{mode:?}, {size}");
+            }
+            assert!(!sender.take_too_large() && !sender.believe_again());
+        }
+        let sender = BulkSocket::bind("127.0.0.1:0".parse().unwrap(), IoMode::Gso).unwrap();
+        let to = sender.local_addr();
+        let many = sender.try_send_parts(to, &[IoSlice::new(&data)], 10);
+        assert_eq!(many, None, "more than one call takes");
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! A UDP socket that sends and receives many datagrams per system call (GSO, GRO, `recvmmsg` by `noq-udp`) and does not
 //! fail for errors of single datagrams.
 
+#[cfg(feature = "ltp")]
+use std::io::IoSlice;
 use std::{
     io,
     net::{IpAddr, SocketAddr},
@@ -11,6 +13,8 @@ use std::{
 use noq_udp::EcnCodepoint;
 use rustix::io::Errno;
 use socket2::{Domain, Protocol, Socket, Type};
+#[cfg(feature = "ltp")]
+use socket2::{MsgHdr, SockAddr};
 
 use crate::{
     Error, RecvBuffer,
@@ -199,6 +203,34 @@ impl UdpSocket {
         Ok(done)
     }
 
+    /// Sends datagrams of `segment_size` bytes each, of which the last may be shorter, by one call; their bytes lie in `parts`, one behind the
+    /// other. `None` where one call does not take them, or the system refuses them: of that nothing is counted, and the same bytes in one
+    /// buffer ([`UdpSocket::try_send`]) meet what is done about it. `Some(false)` if the socket is full; otherwise all are sent.
+    #[cfg(feature = "ltp")]
+    pub(crate) fn try_send_parts(
+        &self,
+        to: SocketAddr,
+        parts: &[IoSlice<'_>],
+        segment_size: usize,
+    ) -> Option<bool> {
+        let bytes: usize = parts.iter().map(|part| part.len()).sum();
+        let segments = bytes.div_ceil(segment_size.max(1));
+        if segments > self.segments_at_once(segment_size.max(1)) {
+            return None;
+        }
+        let (to, control) = (SockAddr::from(to), segmentation(segment_size)?);
+        let message = MsgHdr::new().with_addr(&to).with_buffers(parts);
+        let message = match segments {
+            0 | 1 => message,
+            _ => message.with_control(&control),
+        };
+        match self.socket.sendmsg(&message, 0) {
+            Ok(_) => Some(true),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Some(false),
+            Err(_) => None,
+        }
+    }
+
     /// Receives available datagrams into `buffer`; `false` when there are none.
     ///
     /// # Errors
@@ -264,6 +296,30 @@ impl AsFd for UdpSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
+}
+
+/// Bytes of the control message that asks for segmentation: the header (`cmsghdr`), the size and what aligns the next one.
+#[cfg(feature = "ltp")]
+const SEGMENTATION_BYTES: usize = CONTROL_HEADER + size_of::<usize>();
+/// Its length, its level and its type.
+#[cfg(feature = "ltp")]
+const CONTROL_HEADER: usize = size_of::<usize>() + 2 * size_of::<libc::c_int>();
+
+/// The control message that has the kernel cut what is sent into datagrams of so many bytes (`UDP_SEGMENT`, cmsg(3)); `None` if they are too
+/// large for that.
+#[cfg(feature = "ltp")]
+fn segmentation(segment_size: usize) -> Option<[u8; SEGMENTATION_BYTES]> {
+    let size = u16::try_from(segment_size).ok()?.to_ne_bytes();
+    // The length counts no padding.
+    let length = (CONTROL_HEADER + size.len()).to_ne_bytes();
+    let (level, kind) = (libc::SOL_UDP.to_ne_bytes(), libc::UDP_SEGMENT.to_ne_bytes());
+    let fields = length.iter().chain(&level).chain(&kind).chain(&size);
+    let mut message = [0; SEGMENTATION_BYTES];
+    message
+        .iter_mut()
+        .zip(fields)
+        .for_each(|(to, from)| *to = *from);
+    Some(message)
 }
 
 /// Largest payload of one send call: 65 535 less the IPv4 and UDP headers.

@@ -32,7 +32,7 @@ impl Peer {
             cx.stats.segments_sent += batch.segments() as u64;
             let further = self.sizes.fragment_headers(batch.segment_size());
             let overhead = batch.segments() * (self.config.overhead + further);
-            self.pacer.sent(cx.now, batch.contents().len() + overhead);
+            self.pacer.sent(cx.now, batch.len() + overhead);
         }
     }
 

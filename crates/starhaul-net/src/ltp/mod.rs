@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    io::IoSlice,
     net::{IpAddr, Ipv4Addr, SocketAddr},
     time::Instant,
 };
@@ -78,7 +79,7 @@ impl LtpDriver {
             poller,
             named: BTreeSet::new(),
             buffer: RecvBuffer::new(),
-            batch: Batch::new(MOST_BYTES, MOST_DATAGRAMS),
+            batch: Batch::new(MOST_BYTES, MOST_DATAGRAMS).lending(),
             rest: None,
             addresses: BTreeMap::new(),
             engines: BTreeMap::new(),
@@ -398,11 +399,23 @@ impl LtpDriver {
             address,
             done,
         } = rest;
-        let contents = self.batch.contents().get(done..).unwrap_or_default();
-        let left = contents.len();
+        let left = self.batch.len().saturating_sub(done);
         let to = of_socket(address, self.address);
         let (now, size) = (Instant::now(), self.batch.segment_size());
         let is_whole = left <= size || self.mtus.carry(now, address, size);
+        if self.batch.is_scattered() {
+            // Nothing of it has left: such a batch leaves at once or not at all.
+            let sent = match is_whole {
+                true => socket.try_send_parts(to, &parts(&self.batch), size),
+                false => None,
+            };
+            match sent {
+                Some(true) => return Ok(None),
+                Some(false) => return Ok(Some(rest)),
+                None => self.batch.gather(),
+            }
+        }
+        let contents = self.batch.contents().get(done..).unwrap_or_default();
         let before = socket.refused();
         let sent = match is_whole {
             true => socket.try_send(to, contents, size)?,
@@ -421,6 +434,14 @@ impl LtpDriver {
         let done = done + sent;
         Ok((sent < left).then_some(Rest { done, ..rest }))
     }
+}
+
+/// Where the bytes of a batch are.
+fn parts(batch: &Batch) -> Vec<IoSlice<'_>> {
+    // A header and data of each segment.
+    let mut parts = Vec::with_capacity(2 * batch.segments() + 1);
+    batch.for_each_part(|part| parts.push(IoSlice::new(part)));
+    parts
 }
 
 /// Tells the engine how much of what comes waits in the socket, if the kernel says so.

@@ -1,7 +1,8 @@
 use std::time::Duration;
 
 use starhaul_ltp::{
-    Checkpoint, Data, DataKind, EngineConfig, Extensions, Outgoing, PeerConfig, Segment, SessionId,
+    Checkpoint, Data, DataKind, EngineConfig, Extensions, Outgoing, PeerConfig, Segment,
+    SegmentSize, SessionId,
 };
 
 use super::*;
@@ -79,6 +80,56 @@ fn send(driver: &mut LtpDriver, to: u64) -> starhaul_ltp::SessionId {
         block,
     };
     driver.engine().send(Instant::now(), outgoing).unwrap()
+}
+
+/// The data of long segments leave from where the block has them.
+#[test]
+fn a_block_arrives_as_it_was_by_all_calls_and_in_segments_of_any_length() {
+    let content = (0..500_000_u32).map(|at| (at % 251).to_le_bytes()[0]);
+    let content: bytes::Bytes = content.collect::<Vec<u8>>().into();
+    for (mode, size) in IoMode::ALL
+        .into_iter()
+        .flat_map(|mode| [1360, 8000, 64_000].map(|size| (mode, size)))
+    {
+        let bind = |own, peer| {
+            let mut engine = Engine::new(EngineConfig::new(EngineId(own), [7; 32]));
+            engine.open_service(1);
+            let mut config = PeerConfig::new(Duration::ZERO, None);
+            config.set_segment_size(SegmentSize::Bytes(size));
+            let now = Instant::now();
+            engine.add_peer(now, EngineId(peer), config).unwrap();
+            LtpDriver::bind(SocketAddr::from(([127, 0, 0, 1], 0)), mode, engine).unwrap()
+        };
+        let (mut one, mut two) = (bind(1, 2), bind(2, 1));
+        one.set_address(EngineId(2), two.local_addr());
+        two.set_address(EngineId(1), one.local_addr());
+        let outgoing = Outgoing {
+            to: EngineId(2),
+            service: 1,
+            red: content.len() as u64,
+            block: content.clone(),
+        };
+        one.engine().send(Instant::now(), outgoing).unwrap();
+        let limit = Instant::now() + Duration::from_secs(60);
+        let mut arrived = None;
+        while arrived.is_none() {
+            assert!(Instant::now() < limit, "{mode:?}, {size}");
+            for driver in [&mut one, &mut two] {
+                let soon = Instant::now() + Duration::from_millis(1);
+                driver.turn(Some(soon)).unwrap();
+                while let Some(event) = driver.poll_event() {
+                    if let Event::RedPart { block, .. } = event {
+                        arrived = Some(block.into_bytes());
+                    }
+                }
+            }
+        }
+        assert!(
+            arrived.is_some_and(|block| block == content),
+            "{mode:?}, {size}"
+        );
+        assert_eq!(one.unsent(EngineId(2)), 0, "{mode:?}, {size}");
+    }
 }
 
 #[test]

@@ -46,8 +46,13 @@ impl Peer {
             if integrity {
                 session.check_run_ahead(&run);
             }
-            let data = session.data_of_run(&run);
-            batch.push_run(segment, |out| header.write(&run, data, out));
+            if batch.lends(run.bytes) {
+                let data = (session.lend_run(&run), narrow(run.bytes));
+                batch.push_lent(segment, data, |out| header.write_alone(&run, out));
+            } else {
+                let data = session.data_of_run(&run);
+                batch.push_run(segment, |out| header.write(&run, data, out));
+            }
             cx.stats.data_segments_sent += segments;
             if let Some(window) = &mut self.window {
                 window.sent(run.length(), segments * self.sizes.packets(run.bytes));
@@ -82,16 +87,24 @@ impl Header {
         self.bytes.truncate(self.at);
         encode(run.start, &mut self.bytes);
         encode(run.bytes, &mut self.bytes);
-        // A segment has as many bytes as a `usize` said.
-        let data = usize::try_from(run.bytes).unwrap_or(usize::MAX);
         let alike = begin_below(first_longer(run.start), run.start, run.bytes);
-        (self.bytes.len().saturating_add(data), alike)
+        (self.bytes.len().saturating_add(narrow(run.bytes)), alike)
+    }
+
+    /// Appends the headers of a run, all of the present length, without the data.
+    fn write_alone(&mut self, run: &Run, out: &mut Vec<u8>) {
+        let offset = self.at..self.at + encoded_len(run.start);
+        for number in 0..run.segments {
+            let start = run.start + number * run.bytes;
+            encode_into(start, &mut self.bytes[offset.clone()]);
+            out.extend_from_slice(&self.bytes);
+        }
     }
 
     /// Appends a run with these data, all of whose segments have headers of the present length.
     fn write(&mut self, run: &Run, data: &[u8], out: &mut Vec<u8>) {
         let offset = self.at..self.at + encoded_len(run.start);
-        let (mut start, bytes) = (run.start, usize::try_from(run.bytes).unwrap_or(usize::MAX));
+        let (mut start, bytes) = (run.start, narrow(run.bytes));
         for payload in data.chunks(bytes.max(1)) {
             encode_into(start, &mut self.bytes[offset.clone()]);
             out.extend_from_slice(&self.bytes);
@@ -99,4 +112,9 @@ impl Header {
             start += run.bytes;
         }
     }
+}
+
+/// A segment has as many bytes as a `usize` said.
+fn narrow(bytes: u64) -> usize {
+    usize::try_from(bytes).unwrap_or(usize::MAX)
 }
