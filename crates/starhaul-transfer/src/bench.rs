@@ -81,10 +81,8 @@ pub struct Row {
     /// Processor time of the receiving thread per segment.
     pub receive_us_per_segment: f64,
     /// LTP's rate by that of the raw datagrams that were measured beside it: the median of all pairs.
-    #[serde(skip)]
     pub share_of_ceiling: f64,
     /// Pairs that were measured.
-    #[serde(skip)]
     pub pairs: usize,
     /// Segments that were sent and did not arrive, in any of the transfers that count.
     pub lost: u64,

@@ -13,7 +13,7 @@ use crate::{
     workload::bulk::Bulk,
     worlds::{
         pipe::Pipe,
-        stack::{HostSettings, Starhaul, World},
+        stack::{HostSettings, World},
     },
 };
 
@@ -268,10 +268,10 @@ pub fn goodput(
     let mut world = World::starhaul_with(seed, &paths, &[], &settings)?;
     let mut bulk = Bulk::open(&mut world)?;
     world.run(warm_up, |world| bulk.pump(world));
-    let (before, waited) = (bulk.received, waiting_bytes(&mut world));
+    let (before, waited) = (bulk.received, bulk.waiting_bytes(&mut world));
     world.run(warm_up + measured, |world| bulk.pump(world));
     let read = bulk.received - before;
-    let arrived = (read + waiting_bytes(&mut world)).saturating_sub(waited);
+    let arrived = (read + bulk.waiting_bytes(&mut world)).saturating_sub(waited);
     if !bulk.intact {
         return Err(Error::Failed(format!(
             "the stream was damaged before byte {}",
@@ -279,10 +279,4 @@ pub fn goodput(
         )));
     }
     Ok(Bandwidth::from_bytes_over(read.min(arrived), measured))
-}
-
-/// What has come to the receiver and waits for what comes before it.
-fn waiting_bytes(world: &mut World<Starhaul>) -> u64 {
-    let session = world.receiver().session();
-    session.map_or(0, |session| session.held_bytes().1 as u64)
 }

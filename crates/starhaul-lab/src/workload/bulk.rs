@@ -119,6 +119,12 @@ impl Bulk {
         }
     }
 
+    /// Bytes that have arrived and wait for what comes before them.
+    pub fn waiting_bytes(&self, world: &mut World<Starhaul>) -> u64 {
+        let session = world.receiver().session();
+        session.map_or(0, |session| session.waiting_bytes(self.stream) as u64)
+    }
+
     fn check(&mut self, mut data: &[u8]) {
         while !data.is_empty() {
             let expected = &self.pattern[offset(self.received)..];

@@ -327,8 +327,10 @@ impl SendQueue {
     }
 
     /// The end of the bytes of a content of this node that have left.
-    pub(crate) fn own_left(&self, handle: u64) -> u64 {
-        self.flows.get(&handle).map_or(0, |flow| flow.own_left)
+    pub(crate) fn own_left(&self, content: ContentId, handle: u64) -> u64 {
+        let flow = self.flows.get(&handle);
+        let flow = flow.filter(|flow| flow.content == content);
+        flow.map_or(0, |flow| flow.own_left)
     }
 
     /// Adds bytes of a content of this node that were lost; they go before others. Returns whether there was room.

@@ -50,6 +50,8 @@ const LEAST_AGAIN: Duration = Duration::from_millis(5);
 /// Segments and ranges that are looked at for one packet of a neighbour at most: a requester asks for 32 segments at once, and a relay
 /// for all that it waits for when this node is new.
 const MOST_LOOKS: usize = 1 << 14;
+/// Bytes that one Interest may ask for again before others: some of a window, not a content from its beginning.
+const MOST_AGAIN_BYTES: u64 = 128 << 10;
 /// Events that wait at most; beyond, notes of arrivals and of readable data are dropped.
 const MOST_EVENTS: usize = 1 << 14;
 
@@ -530,7 +532,12 @@ impl Node {
                     // segments waiting before it, and here a round trip of Interests waits.
                     let left = match self.config.recovery {
                         Scope::Hop => start,
-                        Scope::EndToEnd => hop.queue.own_left(handle).min(end).max(start),
+                        Scope::EndToEnd => hop.queue.own_left(content, handle).min(end).max(start),
+                    };
+                    // Who asks for more than that begins anew, and waits like others.
+                    let left = match left - start > MOST_AGAIN_BYTES {
+                        true => start,
+                        false => left,
                     };
                     if start < left {
                         let has_room = hop.queue.repair_own(since, content, handle, start, left);
@@ -542,7 +549,8 @@ impl Node {
                         handle,
                         item,
                     };
-                    self.stats.queue_drops += u64::from(!hop.queue.push(now, since, next));
+                    let has_room = hop.queue.push(now, since, next);
+                    self.stats.queue_drops += u64::from(!has_room && left < end);
                 }
             }
             Asker::Local(id) => {

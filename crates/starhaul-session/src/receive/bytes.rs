@@ -158,6 +158,11 @@ impl ReceiveBytes {
         None
     }
 
+    /// Bytes that wait for earlier ones or for a reader.
+    pub(crate) fn waiting_bytes(&self) -> usize {
+        self.waiting.waiting_bytes()
+    }
+
     /// What bytes that wait for earlier ones or for a reader cost.
     pub(crate) const fn held_bytes(&self) -> usize {
         self.waiting.held_bytes()

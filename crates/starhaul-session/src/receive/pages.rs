@@ -119,6 +119,12 @@ impl Pages {
         *self = Self::new();
     }
 
+    /// Bytes that have arrived and were not handed on.
+    pub(crate) fn waiting_bytes(&self) -> usize {
+        let pages = self.pages.iter().flatten();
+        pages.map(|page| page.unread).sum()
+    }
+
     /// Bytes of memory that the pages are counted as.
     pub(crate) const fn held_bytes(&self) -> usize {
         self.held
@@ -223,6 +229,20 @@ fn split(offset: u64) -> (u64, usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_waits_counts_each_byte_once_and_no_gap() {
+        let mut pages = Pages::new();
+        pages.store(0, 0, &[1; 100]);
+        pages.store(0, 50, &[1; 100]);
+        pages.store(0, PAGE as u64 - 50, &[2; 200]);
+        pages.store(0, PAGE as u64 - 60, &[2; 20]);
+        assert_eq!(pages.waiting_bytes(), 150 + 210);
+        assert_eq!(pages.take(0, 30).unwrap().len(), 30);
+        assert_eq!(pages.waiting_bytes(), 120 + 210);
+        pages.clear();
+        assert_eq!(pages.waiting_bytes(), 0);
+    }
 
     #[test]
     fn a_page_that_was_read_is_let_go_and_begins_again_where_reading_stopped() {

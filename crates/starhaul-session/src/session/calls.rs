@@ -301,6 +301,12 @@ impl Session {
         Ok(read.or_else(|| is_end.then(Bytes::new)))
     }
 
+    /// Bytes of a reliable stream that have arrived and wait for earlier ones or for [`Session::read`]; none of what is not such a stream.
+    pub fn waiting_bytes(&self, stream: StreamId) -> usize {
+        let pair = self.streams.get(stream).and_then(Stream::pair);
+        pair.map_or(0, |pair| pair.receive.waiting_bytes())
+    }
+
     /// Passes up to `max` bytes in order to `take`, in chunks as they are kept, at less cost than one [`Session::read`] for each. Returns how
     /// many bytes that were, and whether the stream ends after them.
     pub fn read_chunks(

@@ -1,5 +1,6 @@
 //! What leaves most: red data that were never sent, in segments that neither ask for a report nor end anything. How many of one length may
-//! leave is found once for all of them, and so is what they have in common; then each costs its offset and the copy of its data.
+//! leave is found once for all of them, and so is what they have in common; then each costs its offset and, unless they are lent, the copy of
+//! its data.
 
 use super::{Context, Peer};
 use crate::{
