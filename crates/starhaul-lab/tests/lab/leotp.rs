@@ -223,6 +223,24 @@ fn switches_and_steps_cost_little() {
     assert!(mean < 115.0, "{mean} ms");
 }
 
+/// One requester that always wants more, over a path that changes.
+fn one_flow(
+    hops: std::collections::BTreeMap<(usize, usize), Hop>,
+    path: Vec<(Duration, Vec<usize>)>,
+    time: Duration,
+) -> Plan {
+    Plan {
+        hops,
+        flows: vec![Flow {
+            content: 1,
+            start: Duration::ZERO,
+            path,
+        }],
+        bytes: None,
+        time,
+    }
+}
+
 /// What a relay gets faster than it can pass on must not follow the way that the path has left.
 #[test]
 fn another_way_leaves_no_queue_behind() {
@@ -234,16 +252,7 @@ fn another_way_leaves_no_queue_behind() {
     }
     let ways = [(0, vec![0, 1, 2, 4]), (5, vec![0, 1, 3, 4])];
     let path = ways.map(|(at, nodes)| (Duration::from_secs(at), nodes));
-    let plan = Plan {
-        hops,
-        flows: vec![Flow {
-            content: 1,
-            start: Duration::ZERO,
-            path: path.into(),
-        }],
-        bytes: None,
-        time: Duration::from_secs(15),
-    };
+    let plan = one_flow(hops, path.into(), Duration::from_secs(15));
     let flows = Carrier::named("leotp").unwrap().run(&plan, 8).unwrap();
     let (goodput, delays) = (flows[0].goodput_mbps(), &flows[0].delays);
     // 25 ms, and queues of a few packets of 2 ms.
@@ -278,16 +287,7 @@ fn a_longer_path_costs_the_published_rule_from_end_to_end_no_more_than_its_queue
     }
     let ways = [(0, vec![0, 1, 2, 4, 5]), (15, vec![0, 1, 3, 4, 5])];
     let path = ways.map(|(at, nodes)| (Duration::from_secs(at), nodes));
-    let plan = Plan {
-        hops,
-        flows: vec![Flow {
-            content: 1,
-            start: Duration::ZERO,
-            path: path.into(),
-        }],
-        bytes: None,
-        time: Duration::from_secs(40),
-    };
+    let plan = one_flow(hops, path.into(), Duration::from_secs(40));
     let carrier = Carrier::named("leotp-published-e2e-control-untold").unwrap();
     let goodput = carrier.run(&plan, 8).unwrap()[0].goodput_mbps();
     // Some 7 Mbit/s before, 2.2 for 10 s, and 7 again.
