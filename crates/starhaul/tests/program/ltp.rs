@@ -409,7 +409,7 @@ fn the_benchmark_prints_ceilings_and_rows() {
         keys(&report["ceilings"][0]),
         "gbit_per_s mode receive_us_per_segment segment_bytes send_us_per_segment"
     );
-    let row = "gbit_per_s lost mode receive_us_per_segment segment_bytes send_us_per_segment";
+    let row = "gbit_per_s lost mode pairs receive_us_per_segment segment_bytes send_us_per_segment share_of_ceiling";
     assert_eq!(keys(&report["rows"][0]), row);
     let modes: Vec<&str> = report["rows"]
         .as_array()
