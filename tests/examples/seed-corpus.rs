@@ -17,7 +17,7 @@ use starhaul_gateway::{
     rtp::Codec,
     socks5::write_address,
 };
-use starhaul_ltp::{Batch, Engine, EngineConfig, EngineId, Outgoing, PeerConfig};
+use starhaul_ltp::{Batch, Engine, EngineConfig, EngineId, Outgoing, PeerConfig, Profile};
 use starhaul_net::prober::EchoMessage;
 use starhaul_quic::{
     Identity,
@@ -115,24 +115,30 @@ fn operations() -> Inputs {
     ]
 }
 
-/// All that two LTP engines say of a mixed block of which a segment is lost.
-fn ltp_conversation() -> Vec<Vec<u8>> {
+/// All that two LTP engines say of a block, mixed if their profile has such, of which a segment is lost.
+fn ltp_conversation(profile: Profile) -> Vec<Vec<u8>> {
     let now = Instant::now();
     let ids = [EngineId(1), EngineId(2)];
     let mut engines = ids.map(|id| Engine::new(EngineConfig::new(id, [7; 32])));
     for (engine, peer) in engines.iter_mut().zip([ids[1], ids[0]]) {
+        let mut config = PeerConfig::new(Duration::ZERO, None);
+        config.profile = profile;
         // Another engine than itself, and the first.
-        let _ = engine.add_peer(now, peer, PeerConfig::new(Duration::ZERO, None));
+        let _ = engine.add_peer(now, peer, config);
         engine.open_service(1);
     }
     let block = Bytes::from(bytes_of_seed(3)[..2000].to_vec());
+    let red = match profile {
+        Profile::Fixed => 2000,
+        _ => 1700,
+    };
     let _ = engines[1].send(
         now,
         Outgoing {
             to: ids[0],
             service: 1,
             block,
-            red: 1700,
+            red,
         },
     );
     let (mut said, mut batch) = (Vec::new(), Batch::new(65_507, 1));
@@ -154,15 +160,16 @@ fn ltp_conversation() -> Vec<Vec<u8>> {
 }
 
 fn ltp_segments() -> Inputs {
-    let said = ltp_conversation().concat();
-    vec![("conversation", said)]
+    let [usual, fixed] = [Profile::Rfc5326, Profile::Fixed].map(ltp_conversation);
+    vec![("conversation", usual.concat()), ("fixed", fixed.concat())]
 }
 
 fn ltp_datagrams() -> Inputs {
-    let said = ltp_conversation();
-    let input = join(said.iter().map(Vec::as_slice));
+    let said = [Profile::Rfc5326, Profile::Fixed].map(ltp_conversation);
+    let [usual, fixed] = said.map(|said| join(said.iter().map(Vec::as_slice)));
     vec![
-        ("conversation", input),
+        ("conversation", usual),
+        ("fixed", fixed),
         ("random", bytes_of_seed(4)[..600].to_vec()),
     ]
 }

@@ -19,7 +19,7 @@ use starhaul_contents::{
     Fetching, Relay, ServeOptions, Server,
     config::{Config, Neighbour},
 };
-use starhaul_leotp::{ContentSecret, NeighbourKey};
+use starhaul_leotp::{ContentSecret, NeighbourKey, RateRule};
 use starhaul_net::{BulkSocket, IoMode, Poller, RecvBuffer, leotp::HopSignals};
 
 const BYTES: usize = 200_000_000;
@@ -125,6 +125,7 @@ fn relay(file: &Path, into: &Path) -> Round {
         metrics: None,
         cache_bytes: 64 << 20,
         upstream: Some("up".into()),
+        rate_rule: RateRule::default(),
         neighbours: vec![
             neighbour("up", Some(server.local_addr()), &keys[0]),
             neighbour("down", None, &keys[1]),

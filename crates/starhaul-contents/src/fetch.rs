@@ -10,7 +10,8 @@ use std::{
 
 use sha2::{Digest as _, Sha256};
 use starhaul_leotp::{
-    ContentSecret, Event, Failure, FetchConfig, FetchId, NeighbourConfig, NeighbourId, NeighbourKey,
+    ContentSecret, Event, Failure, FetchConfig, FetchId, NeighbourConfig, NeighbourId,
+    NeighbourKey, RateRule,
 };
 use starhaul_net::leotp::{LeotpDriver, full_packet_bytes};
 
@@ -159,7 +160,7 @@ impl<'a> Transfer<'a> {
             false => ([0_u16; 8], 0).into(),
         };
         let (now, key) = (Instant::now(), of.key.clone());
-        let mut node = keys::node(CACHE_BYTES, full_packet_bytes(local))?;
+        let mut node = keys::node(CACHE_BYTES, RateRule::default(), full_packet_bytes(local))?;
         node.add_neighbour(now, UPSTREAM, NeighbourConfig { key })?;
         node.set_upstream(now, Some(UPSTREAM));
         let mut driver = LeotpDriver::bind(local, node)?;

@@ -6,14 +6,14 @@ use std::{
 };
 
 use ring::rand::{SecureRandom as _, SystemRandom};
-use starhaul_leotp::{Node, NodeConfig};
+use starhaul_leotp::{Node, NodeConfig, RateRule};
 
 use crate::Error;
 
 /// Data may leave this much early, so that a system call carries several datagrams at high rates.
 const BURST: Duration = Duration::from_micros(500);
-/// Hosts wake programs some packets late, and a hop with less behind it runs dry meanwhile (the published number).
-const BACKLOG_SEGMENTS: f64 = 5.0;
+/// Hosts wake programs some packets late, and a hop with less behind it runs dry meanwhile: the published number by either rule.
+const BACKLOG_SEGMENTS: f64 = RateRule::PUBLISHED_BACKLOG;
 
 pub(crate) fn random<const N: usize>() -> Result<[u8; N], Error> {
     let mut bytes = [0; N];
@@ -21,8 +21,12 @@ pub(crate) fn random<const N: usize>() -> Result<[u8; N], Error> {
     filled.map(|()| bytes).map_err(|_| Error::Randomness)
 }
 
-/// A node that begins to live now, and serves packets of this UDP payload.
-pub(crate) fn node(cache_bytes: usize, packet_bytes: u16) -> Result<Node, Error> {
+/// A node that begins to live now, finds the rates of its hops by this rule, and serves packets of this UDP payload.
+pub(crate) fn node(
+    cache_bytes: usize,
+    rate_rule: RateRule,
+    packet_bytes: u16,
+) -> Result<Node, Error> {
     let config = NodeConfig {
         cache_bytes,
         segment_bytes: NodeConfig::segment_in(packet_bytes.into()),
@@ -30,6 +34,7 @@ pub(crate) fn node(cache_bytes: usize, packet_bytes: u16) -> Result<Node, Error>
         backlog_segments: BACKLOG_SEGMENTS,
         ..NodeConfig::default()
     };
+    let config = config.by_rule(rate_rule);
     Ok(Node::new(Instant::now(), config, random()?)?)
 }
 

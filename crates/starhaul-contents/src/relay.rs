@@ -41,7 +41,8 @@ impl Relay {
     /// [`Error::Address`], [`Error::Transparent`], [`Error::NoTarget`], and those of the socket.
     pub fn open(config: Config, is_transparent: bool) -> Result<Self, Error> {
         let now = Instant::now();
-        let mut node = keys::node(config.cache_bytes, full_packet_bytes(config.listen))?;
+        let packet_bytes = full_packet_bytes(config.listen);
+        let mut node = keys::node(config.cache_bytes, config.rate_rule, packet_bytes)?;
         let ids = (0..).map(NeighbourId);
         let mut addresses = Vec::new();
         let mut watched = Vec::new();

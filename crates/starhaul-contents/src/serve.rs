@@ -10,7 +10,7 @@ use std::{
 };
 
 use starhaul_leotp::{
-    ContentSecret, Event, NeighbourConfig, NeighbourId, NeighbourKey, NodeConfig,
+    ContentSecret, Event, NeighbourConfig, NeighbourId, NeighbourKey, NodeConfig, RateRule,
 };
 use starhaul_net::{
     Waker,
@@ -94,7 +94,7 @@ impl Server {
         let packet_bytes = options.packet_bytes;
         let packet_bytes = packet_bytes.unwrap_or_else(|| full_packet_bytes(options.listen));
         let segment_bytes = NodeConfig::segment_in(packet_bytes.into());
-        let mut node = keys::node(CACHE_BYTES, packet_bytes)?;
+        let mut node = keys::node(CACHE_BYTES, RateRule::default(), packet_bytes)?;
         let ids: Vec<NeighbourId> = (0..)
             .map(NeighbourId)
             .take(options.neighbours.len())

@@ -2,10 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-use std::{
-    collections::BTreeMap,
-    time::{Duration, Instant},
-};
+mod net;
+
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use proptest::prelude::*;
@@ -13,207 +12,9 @@ use starhaul_dtn_client::flows::{
     CODE_FULL, CODE_LOST, CODE_SILENT, CODE_UNKNOWN, Event, FlowId, Limits, Machine, Read,
 };
 
-const LIFETIME: Duration = Duration::from_secs(600);
-const HEADER: &[u8] = b"target";
+use self::net::{HEADER, LIFETIME, Net, Side, Taken};
+
 const SECOND: Duration = Duration::from_secs(1);
-
-/// What became of a stream at the end that accepted it.
-#[derive(Debug, Default, PartialEq)]
-struct Taken {
-    bytes: Vec<u8>,
-    has_ended: bool,
-    failed: Option<u32>,
-}
-
-/// A gateway, and what its applications have.
-struct Side {
-    machine: Machine,
-    streams: BTreeMap<FlowId, Taken>,
-    datagrams: Vec<Bytes>,
-    began: Vec<FlowId>,
-    ended: usize,
-    /// Whether its applications read.
-    reads: bool,
-}
-
-impl Side {
-    fn new(life: u64) -> Self {
-        let limits = Limits {
-            flows: 4,
-            window: 1 << 20,
-            part_bytes: 1000,
-        };
-        Self {
-            machine: Machine::new(life, limits),
-            streams: BTreeMap::new(),
-            datagrams: Vec::new(),
-            began: Vec::new(),
-            ended: 0,
-            reads: true,
-        }
-    }
-
-    fn work(&mut self, now: Instant) {
-        self.machine.handle_timeout(now);
-        while let Some(event) = self.machine.poll_event() {
-            match event {
-                Event::Accepted(id, header) => {
-                    assert_eq!(header, HEADER);
-                    let again = self.streams.insert(id, Taken::default());
-                    assert!(again.is_none(), "accepted twice");
-                }
-                Event::FlowBegan(id, header) => {
-                    assert_eq!(header, HEADER);
-                    self.began.push(id);
-                }
-                Event::Datagrams(_, datagrams) => self.datagrams.extend(datagrams),
-                Event::FlowEnded(_) => self.ended += 1,
-                Event::Readable(_) | Event::Writable(_) => {}
-            }
-        }
-        if !self.reads {
-            return;
-        }
-        for (id, taken) in &mut self.streams {
-            if taken.has_ended || taken.failed.is_some() {
-                continue;
-            }
-            loop {
-                match self.machine.read(*id) {
-                    Ok(Some(Read::Data(data))) => taken.bytes.extend_from_slice(&data),
-                    Ok(Some(Read::End)) => {
-                        taken.has_ended = true;
-                        self.machine.finish(*id);
-                        self.machine.release(*id);
-                        break;
-                    }
-                    Ok(None) => break,
-                    Err(code) => {
-                        taken.failed = Some(code);
-                        self.machine.release(*id);
-                        break;
-                    }
-                }
-            }
-        }
-    }
-}
-
-/// Two gateways and the bundles between them.
-struct Net {
-    now: Instant,
-    sides: [Side; 2],
-    /// When each arrives, and where.
-    flying: Vec<(Instant, usize, Bytes)>,
-    seed: u64,
-    /// How long bundles take at most, in seconds.
-    delay: u64,
-    /// Of 100 bundles, how many come twice, and how many never.
-    repeated: u64,
-    lost: u64,
-}
-
-impl Net {
-    fn new(seed: u64, delay: u64) -> Self {
-        Self {
-            now: Instant::now(),
-            sides: [Side::new(101), Side::new(102)],
-            flying: Vec::new(),
-            seed: seed | 1,
-            delay,
-            repeated: 0,
-            lost: 0,
-        }
-    }
-
-    fn random(&mut self, below: u64) -> u64 {
-        // xorshift64.
-        self.seed ^= self.seed << 13;
-        self.seed ^= self.seed >> 7;
-        self.seed ^= self.seed << 17;
-        self.seed % below.max(1)
-    }
-
-    fn open(&mut self, side: usize) -> FlowId {
-        let header = Bytes::from_static(HEADER);
-        let opened = self.sides[side]
-            .machine
-            .open_stream(self.now, 0, header, LIFETIME);
-        let id = opened.unwrap();
-        self.sides[side].streams.insert(id, Taken::default());
-        id
-    }
-
-    /// Sends what can be sent.
-    fn send(&mut self) {
-        for side in [0, 1] {
-            self.sides[side].work(self.now);
-            while let Some(transmit) = self.sides[side].machine.poll_transmit(self.now) {
-                let copies = match self.random(100) {
-                    chance if chance < self.lost => 0,
-                    chance if chance < self.lost + self.repeated => 2,
-                    _ => 1,
-                };
-                for _ in 0..copies {
-                    let delay = Duration::from_millis(self.random(1000 * self.delay + 1));
-                    self.flying
-                        .push((self.now + delay, 1 - side, transmit.payload.clone()));
-                }
-                self.sides[side].machine.stored();
-                self.sides[side].work(self.now);
-            }
-        }
-    }
-
-    /// Lets the next thing happen; `false` if there is nothing before `end`.
-    fn step(&mut self, end: Instant) -> bool {
-        self.send();
-        let arrival = self.flying.iter().map(|(at, _, _)| *at).min();
-        let timers = self
-            .sides
-            .iter()
-            .filter_map(|side| side.machine.next_timeout());
-        let Some(next) = arrival
-            .into_iter()
-            .chain(timers)
-            .min()
-            .filter(|next| *next <= end)
-        else {
-            self.now = end;
-            return false;
-        };
-        self.now = self.now.max(next);
-        let arrived = self.flying.iter().position(|(at, _, _)| *at <= self.now);
-        if let Some(place) = arrived {
-            let (_, side, payload) = self.flying.remove(place);
-            self.sides[side]
-                .machine
-                .handle(self.now, 0, payload)
-                .unwrap();
-        }
-        true
-    }
-
-    fn run(&mut self, time: Duration) {
-        let end = self.now + time;
-        while self.step(end) {}
-    }
-
-    /// Writes all, and finishes.
-    fn write(&mut self, side: usize, id: FlowId, data: &[u8]) {
-        let mut rest = data;
-        for _ in 0..1_000_000 {
-            let taken = self.sides[side].machine.write(id, rest).unwrap();
-            rest = &rest[taken..];
-            if rest.is_empty() {
-                return self.sides[side].machine.finish(id);
-            }
-            let end = self.now + LIFETIME;
-            self.step(end);
-        }
-        panic!("the far side gives no credit");
-    }
-}
 
 fn content(bytes: usize) -> Vec<u8> {
     (0..bytes)
@@ -338,6 +139,54 @@ proptest! {
         prop_assert_eq!(net.sides[1].began.len(), 1);
         let bundles = net.sides[0].machine.counters().bundles_sent;
         prop_assert!(bundles < 150, "{bundles} bundles for 300 datagrams");
+    }
+}
+
+/// In the middle of an upload and of datagrams no contact is open for ten minutes: both go on, and all of both arrives once.
+#[test]
+fn a_stream_and_datagrams_outlast_ten_minutes_without_a_contact() {
+    const HOUR: Duration = Duration::from_secs(3600);
+    const STEP: Duration = Duration::from_secs(10);
+    let mut net = Net::new(7, 2);
+    let near = &mut net.sides[0].machine;
+    let stream = near.open_stream(net.now, 0, HEADER.into(), HOUR).unwrap();
+    let flow = near.open_flow(net.now, 0, HEADER.into(), HOUR, true);
+    let flow = flow.unwrap();
+    net.sides[0].streams.insert(stream, Taken::default());
+    let begins = net.now + SECOND * 65;
+    let ends = begins + SECOND * 600;
+    net.closed = Some((begins, ends));
+    // Twenty minutes of both.
+    let sent = content(120_000);
+    let mut before = None;
+    for (number, part) in sent.chunks(1000).enumerate() {
+        let near = &mut net.sides[0].machine;
+        assert_eq!(near.write(stream, part).unwrap(), part.len());
+        let datagram = Bytes::copy_from_slice(&number.to_be_bytes());
+        assert!(near.send_datagram(net.now, flow, datagram));
+        net.run(STEP);
+        // What had left before it closed has arrived.
+        if net.now > begins + STEP && net.now < ends {
+            let arrived = net.sides[1].datagrams.len();
+            assert_eq!(
+                *before.get_or_insert(arrived),
+                arrived,
+                "no contact is open"
+            );
+        }
+    }
+    assert!(before.is_some_and(|count| count < 10));
+    net.sides[0].machine.finish(stream);
+    net.run(SECOND * 60);
+    let far: Vec<&Taken> = net.sides[1].streams.values().collect();
+    let [far] = far.as_slice() else {
+        panic!("{} streams of one", far.len());
+    };
+    assert!(far.has_ended && far.bytes == sent, "{:?}", far.failed);
+    let numbers = (0..120_usize).map(|number| number.to_be_bytes().to_vec());
+    assert_eq!(net.sides[1].datagrams, numbers.collect::<Vec<_>>());
+    for side in &net.sides {
+        assert_eq!(side.machine.counters().streams, 0);
     }
 }
 

@@ -4,7 +4,7 @@ use std::{
     borrow::Cow,
     sync::{
         Arc, OnceLock,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -16,22 +16,27 @@ use hardy_bpa::{
 use hardy_bpv7::{
     bpsec::no_keys,
     builder::Builder,
-    bundle::{Bundle, Id, ParsedBundle},
+    bundle::{Bundle, Flags, Id, ParsedBundle},
     creation_timestamp::CreationTimestamp,
     eid::{self, Eid},
     hop_info::HopInfo,
     status_report::ReasonCode,
 };
-use starhaul_dtn_client::Error;
+use starhaul_dtn_client::{Error, control::Report};
 use starhaul_log::Seldom;
 use time::OffsetDateTime;
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::sync::{
+    Semaphore,
+    mpsc::{self, error::TrySendError},
+    oneshot,
+};
 
 use crate::{
     checksum,
     journal::Journal,
     payload::Payload,
     plan::Moment,
+    reports,
     schedule::Schedule,
     security::{Keys, Refused},
     steady,
@@ -68,6 +73,8 @@ pub struct Desk {
     log: Seldom,
     /// Of bundles whose key is not here.
     closed: Seldom,
+    /// Of reports that an application does not take.
+    untaken: Seldom,
 }
 
 impl Desk {
@@ -81,6 +88,7 @@ impl Desk {
             shared,
             log: Seldom::default(),
             closed: Seldom::default(),
+            untaken: Seldom::default(),
         }
     }
 }
@@ -104,6 +112,9 @@ pub struct Delivery {
 pub struct App {
     desk: Arc<Desk>,
     deliveries: Option<mpsc::Sender<Delivery>>,
+    reports: Option<mpsc::Sender<Report>>,
+    /// Whether one of its bundles has asked for reports: other applications may not know what they are.
+    has_asked: AtomicBool,
     registered: OnceLock<(Eid, Box<dyn ServiceSink>)>,
     /// Permits for bundles that are being delivered, for this application alone.
     own: Semaphore,
@@ -118,18 +129,33 @@ pub struct App {
 impl App {
     /// An endpoint whose bundles go to `deliveries`.
     pub fn new(desk: Arc<Desk>, deliveries: mpsc::Sender<Delivery>) -> Arc<Self> {
-        Self::of(desk, Some(deliveries))
+        Self::of(desk, Some(deliveries), None)
+    }
+
+    /// The same; what nodes report of its bundles goes to `reports`, if these have asked for it.
+    pub(crate) fn reporting(
+        desk: Arc<Desk>,
+        deliveries: mpsc::Sender<Delivery>,
+        reports: mpsc::Sender<Report>,
+    ) -> Arc<Self> {
+        Self::of(desk, Some(deliveries), Some(reports))
     }
 
     /// An endpoint that sends back what it gets.
     pub fn echo(desk: Arc<Desk>) -> Arc<Self> {
-        Self::of(desk, None)
+        Self::of(desk, None, None)
     }
 
-    fn of(desk: Arc<Desk>, deliveries: Option<mpsc::Sender<Delivery>>) -> Arc<Self> {
+    fn of(
+        desk: Arc<Desk>,
+        deliveries: Option<mpsc::Sender<Delivery>>,
+        reports: Option<mpsc::Sender<Report>>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             desk,
             deliveries,
+            reports,
+            has_asked: AtomicBool::new(false),
             registered: OnceLock::new(),
             own: Semaphore::new(OWN),
             delivering: AtomicUsize::new(0),
@@ -143,10 +169,12 @@ impl App {
     /// # Errors
     /// [`Error::Full`], [`Error::NotNow`] and [`Error::Refused`].
     pub async fn send(&self, to: Eid, payload: &[u8], lifetime: Duration) -> Result<String, Error> {
-        self.send_prepared(to, Payload::of(payload), lifetime).await
+        self.send_prepared(to, Payload::of(payload), lifetime, false)
+            .await
     }
 
-    /// Sends a payload from where it is, and returns the name of its bundle when it is stored.
+    /// Sends a payload from where it is, and returns the name of its bundle when it is stored. The bundle `asks` for reports of its delivery and
+    /// of its deletion, or for none.
     ///
     /// # Errors
     /// As [`App::send`].
@@ -155,6 +183,7 @@ impl App {
         to: Eid,
         mut payload: Payload,
         lifetime: Duration,
+        asks: bool,
     ) -> Result<String, Error> {
         let registered = self.registered.get();
         let (source, sink) =
@@ -162,8 +191,9 @@ impl App {
         let to = expanded(to, source)?;
         let bytes = payload.bytes().len() as u64;
         let _room = self.desk.stock.admit(bytes)?;
+        self.has_asked.fetch_or(asks, Ordering::SeqCst);
         for _ in 0..ATTEMPTS {
-            let data = new_bundle(source, &to, &mut payload, lifetime, &self.desk.keys);
+            let data = new_bundle((source, &to), &mut payload, lifetime, &self.desk.keys, asks);
             let data = data.map_err(Error::Refused)?;
             match steady::accept(sink.send(data)).await {
                 Err(fault) => {
@@ -359,18 +389,27 @@ fn internal(error: &Refused) -> services::Error {
 }
 
 fn new_bundle(
-    source: &Eid,
-    to: &Eid,
+    (source, to): (&Eid, &Eid),
     payload: &mut Payload,
     lifetime: Duration,
     keys: &Keys,
+    asks: bool,
 ) -> Result<Bytes, String> {
-    let builder = Builder::new(source.clone(), to.clone())
-        .with_lifetime(lifetime)
-        .with_hop_count(&HopInfo {
-            limit: MOST_HOPS,
-            count: 0,
-        });
+    let mut builder = Builder::new(source.clone(), to.clone());
+    if asks {
+        // The agent hears reports at its own endpoint, and knows whose bundles they are of.
+        let node = source.to_node_id().map_err(|error| error.to_string())?;
+        let flags = Flags {
+            delivery_report_requested: true,
+            delete_report_requested: true,
+            ..Flags::default()
+        };
+        builder = builder.with_flags(flags).with_report_to(node.into());
+    }
+    let builder = builder.with_lifetime(lifetime).with_hop_count(&HopInfo {
+        limit: MOST_HOPS,
+        count: 0,
+    });
     let stamp = CreationTimestamp::now();
     if !keys.protects() {
         return checksum::build(builder, payload, stamp);
@@ -399,12 +438,26 @@ impl Service for App {
 
     async fn on_status_notify(
         &self,
-        _: &Id,
-        _: &Eid,
-        _: StatusNotify,
-        _: ReasonCode,
+        id: &Id,
+        from: &Eid,
+        kind: StatusNotify,
+        reason: ReasonCode,
         _: Option<OffsetDateTime>,
     ) {
+        let has_asked = self.has_asked.load(Ordering::SeqCst);
+        let Some(taker) = self.reports.as_ref().filter(|_| has_asked) else {
+            return;
+        };
+        // The agent would wait with all else.
+        let taken = taker.try_send(reports::told(id, from, kind, reason));
+        if let Err(TrySendError::Full(_)) = taken
+            && let Some(others) = self.desk.untaken.is_due(Instant::now())
+        {
+            tracing::warn!(
+                others,
+                "an application does not read its status reports, and gets no more"
+            );
+        }
     }
 }
 
@@ -431,7 +484,8 @@ mod tests {
             let (from, to) = ("ipn:2.1".parse().unwrap(), "ipn:1.50".parse().unwrap());
             let lifetime = Duration::from_secs(60);
             let mut payload = Payload::of(b"content");
-            let data = new_bundle(&from, &to, &mut payload, lifetime, &Keys::default()).unwrap();
+            let keys = Keys::default();
+            let data = new_bundle((&from, &to), &mut payload, lifetime, &keys, false).unwrap();
             let receiving = tokio::spawn({
                 let app = app.clone();
                 async move {
@@ -481,7 +535,8 @@ mod tests {
         let expiry = OffsetDateTime::now_utc() + lifetime;
         let receive = |number: usize| {
             let (app, mut payload) = (app.clone(), Payload::of(&number.to_be_bytes()));
-            let data = new_bundle(&from, &to, &mut payload, lifetime, &Keys::default()).unwrap();
+            let keys = Keys::default();
+            let data = new_bundle((&from, &to), &mut payload, lifetime, &keys, false).unwrap();
             tokio::spawn(async move { app.on_receive(data, expiry).await })
         };
         let mut receiving: Vec<_> = (0..OWN + SHARED).map(receive).collect();

@@ -29,12 +29,14 @@ use crate::{
 };
 use starhaul_dtn_client::{
     Error as ClientError,
-    control::wire::{Reply, Request, default_sockets, read, write},
+    control::wire::{Reply, Report, Request, default_sockets, read, write},
 };
 use starhaul_net::LocalSocketFile;
 
 /// Bundles that an application has and has not acknowledged.
 const MOST_DELIVERIES: usize = 16;
+/// Reports that wait for an application to read them.
+const MOST_REPORTS: usize = 1024;
 /// How long a connection that is refused may take to hear why.
 const SAY_NO: Duration = Duration::from_secs(1);
 /// The least lifetime of a bundle is a millisecond, the greatest ten years.
@@ -138,6 +140,8 @@ struct Connection {
     app: Option<Arc<App>>,
     deliveries: mpsc::Receiver<Delivery>,
     incoming: mpsc::Sender<Delivery>,
+    reports: mpsc::Receiver<Report>,
+    reported: mpsc::Sender<Report>,
     /// Bundles that the application has and has not acknowledged.
     open: HashMap<String, (Moment, tokio::sync::oneshot::Sender<()>)>,
 }
@@ -146,6 +150,7 @@ impl Connection {
     fn new(node: Handle, stream: UnixStream) -> Self {
         let (reader, writer) = stream.into_split();
         let (incoming, deliveries) = mpsc::channel(1);
+        let (reported, reports) = mpsc::channel(MOST_REPORTS);
         let (requested, requests) = mpsc::channel(1);
         tokio::spawn(read_all(
             BufReader::new(reader),
@@ -159,6 +164,8 @@ impl Connection {
             app: None,
             deliveries,
             incoming,
+            reports,
+            reported,
             open: HashMap::new(),
         }
     }
@@ -183,6 +190,11 @@ impl Connection {
                 delivery = self.deliveries.recv(), if self.open.len() < MOST_DELIVERIES => {
                     if let Some(delivery) = delivery {
                         self.deliver(delivery).await?;
+                    }
+                }
+                report = self.reports.recv() => {
+                    if let Some(report) = report {
+                        write(&mut self.writer, &Reply::Report(report), &[]).await?;
                     }
                 }
             }
@@ -222,7 +234,11 @@ impl Connection {
                 }
                 let opened = self
                     .node
-                    .open(service.as_deref(), self.incoming.clone())
+                    .open_reporting(
+                        service.as_deref(),
+                        self.incoming.clone(),
+                        self.reported.clone(),
+                    )
                     .await;
                 let (app, endpoint) = opened?;
                 self.app = Some(app);
@@ -236,6 +252,7 @@ impl Connection {
                 to,
                 lifetime_ms,
                 bytes,
+                reports,
             } => {
                 let app = self.app.as_ref();
                 let app = app.ok_or_else(|| refused("open an endpoint first"))?;
@@ -250,9 +267,8 @@ impl Connection {
                 if !LIFETIMES_MS.contains(&lifetime_ms) {
                     return Err(refused("the lifetime is zero or above ten years"));
                 }
-                let id = app
-                    .send_prepared(to, payload, Duration::from_millis(lifetime_ms))
-                    .await?;
+                let lifetime = Duration::from_millis(lifetime_ms);
+                let id = app.send_prepared(to, payload, lifetime, reports).await?;
                 Ok(Reply::Sent { id })
             }
             Request::Acknowledge { id } => {

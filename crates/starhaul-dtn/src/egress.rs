@@ -4,7 +4,13 @@
 //! trip. So each is given a task of its own, within a window. And the agent has one route for all bundles of a destination, also
 //! for those that came from where it leads.
 
-use std::{cell::Cell, collections::HashMap, future::Future, sync::Arc, time::Instant};
+use std::{
+    cell::Cell,
+    collections::{BTreeMap, HashMap},
+    future::Future,
+    sync::Arc,
+    time::Instant,
+};
 
 use hardy_bpa::{
     async_trait,
@@ -19,11 +25,12 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::{
     halves,
     plan::NodeId,
+    priority,
     schedule::{Fit, Schedule},
     stock::{Stock, Task, bundle_bytes},
 };
 
-/// Greatest number of bundles on their way to a neighbour.
+/// Greatest number of bundles of a class on their way to a neighbour.
 pub(crate) const MOST_BUNDLES: usize = 8192;
 /// Unit in which the bytes on their way are counted: permits are 32-bit numbers.
 const UNIT: u64 = 1 << 10;
@@ -33,6 +40,14 @@ tokio::task_local! {
     static NEIGHBOUR: NodeId;
     /// Whether the neighbour refused the bundle that this task sends.
     static IS_REFUSED: Cell<bool>;
+    /// Whether the bundle that this task sends is urgent.
+    static IS_URGENT: bool;
+}
+
+/// Whether the bundle that this task sends is to leave before others.
+pub(crate) fn is_urgent() -> bool {
+    // The agent sends in no other task.
+    IS_URGENT.try_with(|is_urgent| *is_urgent).unwrap_or(false)
 }
 
 /// Tells the agent of a neighbour; the controller that it asks for meanwhile knows the neighbour to which its bundles go.
@@ -81,12 +96,38 @@ fn units(bytes: u64) -> u32 {
     units.clamp(1, MOST_UNITS)
 }
 
-/// A policy without priorities that keeps a window of transmissions open for each neighbour.
+/// What may be on its way to a neighbour of the bundles of a class.
+struct Lane {
+    bundles: Arc<Semaphore>,
+    bytes: Arc<Semaphore>,
+    units: u32,
+}
+
+impl Lane {
+    fn new(units: u32) -> Self {
+        Self {
+            bundles: Arc::new(Semaphore::new(MOST_BUNDLES)),
+            bytes: Arc::new(Semaphore::new(units as usize)),
+            units,
+        }
+    }
+
+    /// Waits until a bundle of so many units may leave.
+    async fn enter(&self, units: u32) -> Option<(OwnedSemaphorePermit, OwnedSemaphorePermit)> {
+        let count = self.bundles.clone().acquire_owned().await.ok()?;
+        let bytes = self.bytes.clone().acquire_many_owned(units).await.ok()?;
+        Some((count, bytes))
+    }
+}
+
+/// A policy that keeps a window of transmissions open for each neighbour, and another one for urgent bundles where there may be any.
 pub(crate) struct Window {
     store: Arc<dyn MetadataStorage>,
     stock: Arc<Stock>,
     schedule: Arc<Schedule>,
     units: u32,
+    /// Bytes on their way to neighbours of bundles that are not urgent, where others may be.
+    usual: BTreeMap<NodeId, u64>,
     pool: Arc<Pool>,
     /// Of bundles for which no contact is long enough.
     log: Arc<Seldom>,
@@ -98,9 +139,8 @@ struct Controller {
     store: Arc<dyn MetadataStorage>,
     stock: Arc<Stock>,
     schedule: Arc<Schedule>,
-    bundles: Arc<Semaphore>,
-    bytes: Arc<Semaphore>,
-    units: u32,
+    urgent: Lane,
+    usual: Lane,
     pool: Arc<Pool>,
     /// Its own part beyond the pool.
     own: Arc<Semaphore>,
@@ -108,12 +148,13 @@ struct Controller {
 }
 
 impl Window {
-    /// At most [`MOST_BUNDLES`] and `bytes` of them on their way to a neighbour, if the pool has room; one larger bundle may go alone.
+    /// At most [`MOST_BUNDLES`] and `bytes` of them on their way to a neighbour, if the pool has room; one larger bundle may go alone. Where some
+    /// bundles are urgent, the others have no more than the `usual` bytes of a neighbour that has any, so that an urgent one waits for few.
     pub(crate) fn new(
         store: Arc<dyn MetadataStorage>,
         stock: Arc<Stock>,
         schedule: Arc<Schedule>,
-        bytes: u64,
+        (bytes, usual): (u64, BTreeMap<NodeId, u64>),
         pool: Arc<Pool>,
     ) -> Arc<Self> {
         Arc::new(Self {
@@ -121,6 +162,7 @@ impl Window {
             stock,
             schedule,
             units: units(bytes),
+            usual,
             pool,
             log: Arc::default(),
         })
@@ -133,11 +175,11 @@ const MOST_UNITS: u32 = u32::MAX >> 4;
 #[async_trait]
 impl EgressPolicy for Window {
     fn queue_count(&self) -> u32 {
-        0
+        self.stock.priorities().queues()
     }
 
-    fn classify(&self, _: Option<u32>) -> Option<u32> {
-        None
+    fn classify(&self, label: Option<u32>) -> Option<u32> {
+        self.stock.priorities().queue(label)
     }
 
     async fn new_controller(
@@ -145,16 +187,19 @@ impl EgressPolicy for Window {
         queues: HashMap<Option<u32>, Arc<dyn EgressQueue>>,
     ) -> Arc<dyn EgressController> {
         let queue = queues.get(&None).cloned();
+        let neighbour = NEIGHBOUR.try_with(Clone::clone).ok();
+        let usual = neighbour.as_ref().and_then(|node| self.usual.get(node));
+        let usual = usual.filter(|_| self.stock.priorities().are_any());
+        let usual = usual.map_or(self.units, |bytes| units(*bytes).min(self.units));
         Arc::new(Controller {
-            neighbour: NEIGHBOUR.try_with(Clone::clone).ok(),
+            neighbour,
             // The agent makes the queue without a number always.
             queue: queue.unwrap_or_else(|| Arc::new(Nowhere)),
             store: self.store.clone(),
             stock: self.stock.clone(),
             schedule: self.schedule.clone(),
-            bundles: Arc::new(Semaphore::new(MOST_BUNDLES)),
-            bytes: Arc::new(Semaphore::new(self.units as usize)),
-            units: self.units,
+            urgent: Lane::new(self.units),
+            usual: Lane::new(usual),
             pool: self.pool.clone(),
             own: Arc::new(Semaphore::new(self.pool.own as usize)),
             log: self.log.clone(),
@@ -213,7 +258,7 @@ impl Controller {
 
 #[async_trait]
 impl EgressController for Controller {
-    async fn forward(&self, _: Option<u32>, mut bundle: Bundle) {
+    async fn forward(&self, queue: Option<u32>, mut bundle: Bundle) {
         // One that has expired ends where it leaves (`filters`).
         if !bundle.has_expired() && self.is_to_wait(&bundle) {
             bundle.metadata.status = BundleStatus::Waiting;
@@ -222,13 +267,17 @@ impl EgressController for Controller {
             }
             return;
         }
+        let is_urgent = queue == Some(priority::URGENT);
+        let lane = match is_urgent {
+            true => &self.urgent,
+            false => &self.usual,
+        };
         let units = u32::try_from(bundle_bytes(&bundle) / UNIT + 1)
             .unwrap_or(u32::MAX)
-            .min(self.units);
-        let count = self.bundles.clone().acquire_owned().await;
-        let bytes = self.bytes.clone().acquire_many_owned(units).await;
+            .min(lane.units);
+        let entered = lane.enter(units).await;
         let room = self.room(units).await;
-        let (Ok(count), Ok(bytes), Some(room)) = (count, bytes, room) else {
+        let (Some(entered), Some(room)) = (entered, room) else {
             return;
         };
         // The agent hands a bundle out again when its queue was full, or when a contact has ended and begun.
@@ -237,9 +286,10 @@ impl EgressController for Controller {
         };
         let queue = self.queue.clone();
         tokio::spawn(async move {
-            let is_refused = is_refused(halves::send(&*queue, bundle)).await;
+            let sending = is_refused(halves::send(&*queue, bundle));
+            let is_refused = IS_URGENT.scope(is_urgent, sending).await;
             // The agent ends a neighbour when nothing holds its queue.
-            drop((queue, count, bytes, room));
+            drop((queue, entered, room));
             if let Some(rest) = busy.rest_after(is_refused) {
                 tokio::time::sleep(rest).await;
             }
@@ -272,12 +322,14 @@ mod tests {
 
     use hardy_bpa::bundle::BundleMetadata;
     use hardy_bpv7::{builder::Builder, creation_timestamp::CreationTimestamp};
+    use hardy_eid_patterns::EidPattern;
     use starhaul_units::Bandwidth;
 
     use super::*;
     use crate::{
         config::Storage,
         plan::{Contact, ContactPlan},
+        priority::{Class, Priorities},
         stock::memory::Metadata,
     };
 
@@ -311,7 +363,8 @@ mod tests {
         let schedule = Schedule::new(own, ContactPlan::new(plan), Vec::new());
         let store = Arc::new(Metadata::new(10));
         let pool = Pool::new(1 << 20, UNIT);
-        let window = Window::new(store, stock.clone(), Arc::new(schedule), 1 << 20, pool);
+        let window = (1 << 20, BTreeMap::new());
+        let window = Window::new(store, stock.clone(), Arc::new(schedule), window, pool);
         let stuck = Arc::new(Stuck::default());
         let queue: Arc<dyn EgressQueue> = stuck.clone();
         let making = window.new_controller(HashMap::from([(None, queue)]));
@@ -349,6 +402,56 @@ mod tests {
         assert_eq!(stock.limits_met(), Vec::<String>::new());
     }
 
+    /// A backlog on its way over a slow link must not keep an urgent bundle waiting.
+    #[tokio::test]
+    async fn urgent_bundles_have_a_window_of_their_own_and_others_a_short_one() {
+        let own: NodeId = "ipn:1.0".parse().unwrap();
+        let node: NodeId = "ipn:4.0".parse().unwrap();
+        for is_any_urgent in [false, true] {
+            let stock = Stock::new(own.clone(), Storage::small());
+            let pattern: EidPattern = "ipn:4.9".parse().unwrap();
+            let rule = (pattern, Class::Urgent);
+            let rules = is_any_urgent.then_some(rule);
+            stock.set_priorities(Priorities::new(rules.into_iter().collect()));
+            let schedule = Schedule::new(own.clone(), ContactPlan::new(Vec::new()), Vec::new());
+            let windows = BTreeMap::from([(node.clone(), 8 * UNIT)]);
+            let window = Window::new(
+                Arc::new(Metadata::new(10)),
+                stock.clone(),
+                Arc::new(schedule),
+                (40 * UNIT, windows),
+                Pool::new(1 << 20, UNIT),
+            );
+            let stuck = Arc::new(Stuck::default());
+            let queue: Arc<dyn EgressQueue> = stuck.clone();
+            let making = window.new_controller(HashMap::from([(None, queue)]));
+            let controller = to(node.clone(), making).await;
+            let backlog = tokio::spawn({
+                let controller = controller.clone();
+                async move {
+                    for _ in 0..100 {
+                        controller.forward(None, bundle(&[7; 3500])).await;
+                    }
+                }
+            });
+            for _ in 0..1000 {
+                tokio::task::yield_now().await;
+            }
+            // Four units each.
+            let usual = if is_any_urgent { 2 } else { 10 };
+            assert_eq!(stuck.0.load(Ordering::SeqCst), usual);
+            assert_eq!(window.queue_count(), u32::from(is_any_urgent));
+            if is_any_urgent {
+                let label = stock.priorities().label(&"ipn:4.9".parse().unwrap());
+                let queue = window.classify(label);
+                controller.forward(queue, bundle(&[7; 3500])).await;
+                tokio::task::yield_now().await;
+                assert_eq!(stuck.0.load(Ordering::SeqCst), usual + 1);
+            }
+            backlog.abort();
+        }
+    }
+
     /// Neighbours that do not answer have all that there is for all, and another one goes on all the same.
     #[tokio::test]
     async fn all_neighbours_together_have_a_bound_and_each_has_a_few_bytes() {
@@ -358,7 +461,8 @@ mod tests {
         let store = Arc::new(Metadata::new(10));
         let pool = Pool::new(64 * UNIT, 8 * UNIT);
         let schedule = Arc::new(schedule);
-        let window = Window::new(store, stock.clone(), schedule, 40 * UNIT, pool.clone());
+        let window = (40 * UNIT, BTreeMap::new());
+        let window = Window::new(store, stock.clone(), schedule, window, pool.clone());
         let small = bundle(&[7; 3500]);
         // The unit that is begun, too.
         let units = u32::try_from(bundle_bytes(&small) / UNIT + 1).unwrap();

@@ -72,6 +72,14 @@ pub enum Error {
     /// The far side does not have what was sent.
     #[error("the far side does not have it: {0}")]
     FarSide(String),
+    /// A node has deleted a bundle, and says so.
+    #[error("{node} reports that it has deleted a bundle: {reason}")]
+    Deleted {
+        /// The node, as the report says.
+        node: String,
+        /// The reason in words.
+        reason: String,
+    },
     /// Nothing came back in time.
     #[error("no answer after {0:?}")]
     Silent(std::time::Duration),

@@ -52,7 +52,26 @@ pub(crate) fn register(
     let expired = Filter::Write(Arc::new(Expired));
     agent.register_filter(Hook::Deliver, "expired", &[], expired)?;
     let unusable = Filter::Write(Arc::new(Unusable(stock.clone())));
-    agent.register_filter(Hook::Deliver, "unusable", &[], unusable)
+    agent.register_filter(Hook::Deliver, "unusable", &[], unusable)?;
+    if stock.priorities().are_any() {
+        for hook in [Hook::Ingress, Hook::Originate] {
+            let label = Filter::Write(Arc::new(Label(stock.clone())));
+            agent.register_filter(hook, "label", &[], label)?;
+        }
+    }
+    Ok(())
+}
+
+/// Labels urgent bundles, by which the agent chooses their queue (`egress`).
+struct Label(Arc<Stock>);
+
+#[async_trait]
+impl WriteFilter for Label {
+    async fn filter(&self, bundle: &Bundle, _: &[u8]) -> Result<WriteResult, hardy_bpa::Error> {
+        let mut writable = bundle.metadata.writable.clone();
+        writable.flow_label = self.0.priorities().label(&bundle.bundle.destination);
+        Ok(WriteResult::Continue(Some(writable), None))
+    }
 }
 
 /// A check that only reads, among those that may write: of two that only read, the agent gives each a task for each bundle.

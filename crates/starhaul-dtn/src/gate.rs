@@ -31,7 +31,7 @@ use crate::{
 };
 
 /// Bundles that a neighbour over TCPCLv4 is given at a time. A session carries one, and the others are there only so that it goes on with
-/// the next; each that is there when a connection breaks makes a connection of its own.
+/// the next; each that is there when a connection breaks fails with it.
 const MOST_AT_ONCE: usize = 8;
 
 /// A convergence layer behind its gate.
@@ -119,14 +119,40 @@ struct Neighbour {
     number: u64,
     /// Of the bundles that it is given at a time, where connections limit them. It is closed when the neighbour leaves: those that have
     /// a turn may never end, and what waits behind them goes another way.
-    turns: Arc<Semaphore>,
+    turns: Turns,
     /// Whether the agent knows of it.
     is_shown: bool,
 }
 
-/// Turns for all that a neighbour is given at a time.
-fn turns() -> Arc<Semaphore> {
-    Arc::new(Semaphore::new(MOST_AT_ONCE))
+/// Turns for all that a neighbour is given at a time. Urgent bundles have turns of their own, and wait behind none of the others.
+#[derive(Clone, Debug)]
+struct Turns {
+    usual: Arc<Semaphore>,
+    urgent: Arc<Semaphore>,
+}
+
+impl Turns {
+    fn new() -> Self {
+        let turns = || Arc::new(Semaphore::new(MOST_AT_ONCE));
+        Self {
+            usual: turns(),
+            urgent: turns(),
+        }
+    }
+
+    /// Waits for a turn of the bundle that this task sends; `None` when they are closed.
+    async fn acquire(self) -> Option<OwnedSemaphorePermit> {
+        let turns = match egress::is_urgent() {
+            true => self.urgent,
+            false => self.usual,
+        };
+        turns.acquire_owned().await.ok()
+    }
+
+    fn close(&self) {
+        self.usual.close();
+        self.urgent.close();
+    }
 }
 
 /// The latest connection of each node.
@@ -214,7 +240,7 @@ impl Gate {
         if !self.is_tcp() {
             return Some((node, None));
         }
-        let turn = turns.acquire_owned().await.ok()?;
+        let turn = turns.acquire().await?;
         let is_there = find().is_some_and(|at| at.number == number);
         let is_open = !self.door.is_closed.load(Ordering::SeqCst);
         (is_there && is_open).then_some((node, Some(turn)))
@@ -341,7 +367,7 @@ impl Door {
                 self.is_there(node);
             }
             Ok(ForwardBundleResult::NoNeighbour) => {
-                // TCPCLv4 tells no refusal: the connection ends with it, and each attempt is five.
+                // TCPCLv4 tells no refusal: the connection ends with it.
                 if tells_no_refusal {
                     egress::refused();
                 }
@@ -466,7 +492,7 @@ impl Door {
                     && self.schedule.is_best_over(node, self.layer, now);
                 let is_news = std::mem::replace(&mut neighbour.is_shown, is_open) != is_open;
                 match is_open {
-                    true if is_news => neighbour.turns = turns(),
+                    true if is_news => neighbour.turns = Turns::new(),
                     true => {}
                     // Its contact is over, or it has another connection.
                     false => neighbour.turns.close(),
@@ -689,7 +715,7 @@ impl Sink for Entrance {
         let neighbour = Neighbour {
             node,
             number: self.0.came.fetch_add(1, Ordering::Relaxed),
-            turns: turns(),
+            turns: Turns::new(),
             is_shown: false,
         };
         self.0.is_there(&neighbour.node);

@@ -14,9 +14,15 @@ use hardy_bpa::{
     storage::{BundleStorage, RecoveryResponse, Result},
     stream::Sender,
 };
+use hardy_bpv7::eid::Eid;
 use starhaul_ltp::{combined_checksum, rest_checksum};
 
-use crate::sums;
+use crate::{
+    reports,
+    steady::{self, REFUSED},
+    stock::Stock,
+    sums,
+};
 
 /// The number of the payload block (RFC 9171 §4.1).
 const PAYLOAD: u64 = 1;
@@ -191,29 +197,52 @@ pub(crate) trait Carrier: Cla {
 
 impl Carrier for hardy_tcpclv4::Cla {}
 
-/// The data of bundles, of which the agent gets no large payload that it is about to send.
-pub(crate) struct PassingBy(pub(crate) Arc<dyn BundleStorage>);
+/// The data of bundles, of which the agent gets no large payload that it is about to send. Reports of this node that say nothing are not kept.
+pub(crate) struct PassingBy {
+    store: Arc<dyn BundleStorage>,
+    stock: Arc<Stock>,
+}
+
+impl PassingBy {
+    /// Wraps the data of the bundles that `stock` counts.
+    pub(crate) fn new(store: Arc<dyn BundleStorage>, stock: Arc<Stock>) -> Self {
+        Self { store, stock }
+    }
+
+    /// Whether these are the bytes of a report that the agent makes now, and that says nothing.
+    fn is_void(&self, data: &[u8]) -> bool {
+        let is_own = |source: &Eid| {
+            let node = source.to_node_id();
+            node.is_ok_and(|node| self.stock.is_own(&node))
+        };
+        reports::says_nothing(data, is_own)
+    }
+}
 
 #[async_trait]
 impl BundleStorage for PassingBy {
     async fn recover(&self, stream: &dyn Sender<RecoveryResponse>) -> Result<()> {
-        self.0.recover(stream).await
+        self.store.recover(stream).await
     }
 
     async fn load(&self, name: &str) -> Result<Option<Bytes>> {
-        Ok(self.0.load(name).await?.map(keep))
+        Ok(self.store.load(name).await?.map(keep))
     }
 
     async fn save(&self, data: Bytes) -> Result<Arc<str>> {
-        self.0.save(data).await
+        if !steady::is_taking() && self.is_void(&data) {
+            // The store of metadata does not note it either (`stock/counted.rs`).
+            return Ok(REFUSED.into());
+        }
+        self.store.save(data).await
     }
 
     async fn replace(&self, name: &str, data: Bytes) -> Result<()> {
-        self.0.replace(name, data).await
+        self.store.replace(name, data).await
     }
 
     async fn delete(&self, name: &str) -> Result<()> {
-        self.0.delete(name).await
+        self.store.delete(name).await
     }
 }
 
@@ -227,7 +256,6 @@ mod tests {
         bundle::{Flags, ParsedBundle},
         creation_timestamp::CreationTimestamp,
         editor::{Chunk, Editor},
-        eid::Eid,
         hop_info::HopInfo,
     };
     use parking_lot::Mutex;

@@ -34,6 +34,8 @@ mod names;
 mod node;
 mod payload;
 pub mod plan;
+mod priority;
+mod reports;
 mod routes;
 mod schedule;
 mod security;
@@ -41,6 +43,7 @@ mod silence;
 mod steady;
 mod stock;
 mod sums;
+mod tcp;
 mod trail;
 mod unread;
 
@@ -48,3 +51,5 @@ pub use config::{Config, DatabaseUrl, LtpConfig, LtpPeer, OneWay, Storage, TcpCo
 pub use error::Error;
 pub use ltp::blocks;
 pub use node::{ECHO, Handle, Node};
+pub use priority::Class;
+pub use tcp::splice;

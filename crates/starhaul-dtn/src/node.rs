@@ -4,7 +4,7 @@ mod figures;
 mod storage;
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     net::SocketAddr,
     num::NonZeroUsize,
     path::PathBuf,
@@ -23,20 +23,24 @@ use starhaul_dtn_client::{self as client, random};
 use starhaul_ltp::LinkState;
 use starhaul_net::PeerAddress;
 use tokio::{sync::mpsc, task::JoinSet};
+use tracing::{instrument::WithSubscriber as _, subscriber::NoSubscriber};
 
 use crate::{
     Error,
     app::{App, Delivery, Desk, MOST_DELIVERING},
-    config::{Config, LtpConfig, TcpConfig, TcpPeer},
+    config::{Config, LtpConfig, TcpPeer},
     egress::{MOST_BUNDLES, Pool, Window},
     files::LEAST_CONTACT,
     filters,
     gate::{Gate, Guests},
     ltp::{LtpCla, LtpLayer},
     plan::{Moment, NodeId},
+    priority::Priorities,
+    reports::ANONYMOUS,
     routes::Routes,
     schedule::Schedule,
     stock::Stock,
+    tcp::TcpLayer,
 };
 
 /// Bundles that the agent keeps in memory for each queue beside the store: twice as many as are on their way to a neighbour. Beyond
@@ -57,6 +61,10 @@ const POOL_BYTES: u64 = 512 << 20;
 const OWN_BYTES: u64 = 8 << 20;
 /// Round trips for which the window suffices: sending, and two repairs.
 const WINDOW_ROUND_TRIPS: u32 = 3;
+/// How long a link is busy with bundles that have begun to leave before an urgent one, beside the round trips; and the least bytes of these: fewer
+/// would leave a slow link idle.
+const AHEAD: Duration = Duration::from_secs(1);
+const LEAST_USUAL_BYTES: u64 = 16 << 10;
 /// How long the agent may take to end.
 const MOST_SHUTDOWN: Duration = Duration::from_secs(5);
 /// How long the node waits before it tries again what failed.
@@ -95,7 +103,7 @@ struct Parts {
     desk: Arc<Desk>,
     routes: Arc<Routes>,
     ltp: Option<(Arc<LtpLayer>, Arc<Gate>)>,
-    tcp: Option<(Arc<hardy_tcpclv4::Cla>, Arc<Gate>)>,
+    tcp: Option<(Arc<TcpLayer>, Arc<Gate>)>,
     /// Only one at a time looks at the plan: an older evaluation must not overwrite a newer one.
     updating: tokio::sync::Mutex<()>,
     started: Instant,
@@ -117,6 +125,7 @@ impl Node {
             None => None,
         };
         let stock = Stock::new(config.node.clone(), config.storage.clone());
+        stock.set_priorities(Priorities::new(std::mem::take(&mut config.priorities)));
         let stores = storage::open(&config.storage, &stock).await?;
         let always = config.always();
         let plan = std::mem::take(&mut config.plan);
@@ -140,6 +149,8 @@ impl Node {
         }
         let agent = agent
             .build()
+            // It warns at each start that reports may be sent, of which the configuration says more.
+            .with_subscriber(NoSubscriber::new())
             .await
             .map_err(|error| Error::Agent(error.to_string()))?;
         filters::register(&agent, &stock, &keys).map_err(agent_error)?;
@@ -179,6 +190,9 @@ impl Node {
         let address = metrics.as_ref().map(starhaul_metrics::Server::address);
         if let Some(server) = metrics {
             tasks.spawn(server.serve(figures::site(&parts)));
+        }
+        if let Some((layer, _)) = &parts.tcp {
+            tasks.spawn(layer.clone().accept());
         }
         if let Some(tcp) = &parts.config.tcp {
             tasks.spawn(miss_connections(parts.clone(), tcp.peers.clone()));
@@ -233,6 +247,9 @@ impl Parts {
         if !has_ended {
             tracing::warn!("the bundle agent does not end: it is left");
         }
+        if let Some((layer, _)) = &self.tcp {
+            layer.close().await;
+        }
         has_ended
     }
 
@@ -266,7 +283,7 @@ impl Parts {
                 self.store.clone(),
                 self.stock.clone(),
                 self.schedule.clone(),
-                window,
+                (window, usual_windows(config)),
                 pool.clone(),
             );
             layer.set_links(|node| self.link(node, Schedule::now()));
@@ -277,11 +294,11 @@ impl Parts {
             self.ltp = Some((layer, gate));
         }
         if let Some(config) = &self.config.tcp {
-            let layer = start_tcp(config, self.config.storage.bundle_bytes)?;
+            let layer = TcpLayer::start(config, self.config.storage.bundle_bytes).await?;
             let guests = Guests::over_tcp(config, self.config.ltp.as_ref());
             let gate = Gate::new(
                 self.config.node.clone(),
-                layer.clone(),
+                layer.library(),
                 self.schedule.clone(),
                 self.stock.clone(),
                 guests,
@@ -291,7 +308,7 @@ impl Parts {
                 self.store.clone(),
                 self.stock.clone(),
                 self.schedule.clone(),
-                WINDOW_BYTES,
+                (WINDOW_BYTES, BTreeMap::new()),
                 pool,
             );
             agent
@@ -340,22 +357,14 @@ fn window_over(config: &LtpConfig) -> u64 {
     most.clamp(WINDOW_BYTES, MOST_WINDOW_BYTES)
 }
 
-fn start_tcp(config: &TcpConfig, bundle_bytes: u64) -> Result<Arc<hardy_tcpclv4::Cla>, Error> {
-    if let Some(address) = config.listen {
-        // The library only logs it when it cannot listen.
-        let listener = std::net::TcpListener::bind(address);
-        listener.map_err(|error| Error::Listen {
-            address,
-            reason: starhaul_net::not_bound(&error),
-        })?;
-    }
-    let settings = hardy_tcpclv4::config::Config {
-        address: config.listen,
-        transfer_mru: bundle_bytes.saturating_add(64 << 10),
-        ..hardy_tcpclv4::config::Config::default()
-    };
-    let layer = hardy_tcpclv4::Cla::new(&settings).map_err(agent_error)?;
-    Ok(Arc::new(layer))
+/// Bytes of bundles that are not urgent on their way to each neighbour over LTP whose rate is known, where others may be.
+fn usual_windows(config: &LtpConfig) -> BTreeMap<NodeId, u64> {
+    let windows = config.peers.iter().filter_map(|peer| {
+        let round_trips = (peer.light_time * 2).saturating_mul(WINDOW_ROUND_TRIPS);
+        let bytes = peer.rate?.bytes_in(round_trips.saturating_add(AHEAD));
+        Some((peer.node.clone(), bytes.max(LEAST_USUAL_BYTES)))
+    });
+    windows.collect()
 }
 
 fn agent_error(error: impl std::fmt::Display) -> Error {
@@ -406,9 +415,9 @@ fn connect_patience(light_time: Duration, is_last: bool) -> Duration {
     own.saturating_add(light_time.saturating_mul(CONNECT_WAYS))
 }
 
-/// Connects to the first address of a peer that takes a connection, and returns it.
+/// Connects to the first address of a peer that takes a connection, and returns the address under which the agent has it.
 async fn connect(
-    layer: &hardy_tcpclv4::Cla,
+    layer: &TcpLayer,
     address: &PeerAddress,
     light_time: Duration,
 ) -> Result<SocketAddr, String> {
@@ -425,9 +434,9 @@ async fn connect(
     while let Some(address) = addresses.next() {
         // The system would try longer and longer, and lose the beginning of a contact.
         let patience = connect_patience(light_time, addresses.peek().is_none());
-        match tokio::time::timeout(patience, layer.connect(&address)).await {
-            Ok(Ok(())) => return Ok(address),
-            Ok(Err(error)) => failed = error.to_string(),
+        match tokio::time::timeout(patience, layer.connect(address)).await {
+            Ok(Ok(at)) => return Ok(at),
+            Ok(Err(error)) => failed = error,
             Err(_) => failed = format!("{address} does not answer"),
         }
     }
@@ -503,12 +512,34 @@ impl Handle {
         name: Option<&str>,
         deliveries: mpsc::Sender<Delivery>,
     ) -> Result<(Arc<App>, Eid), client::Error> {
+        let app = App::new(self.0.desk.clone(), deliveries);
+        let endpoint = self.register(name, app.clone()).await?;
+        Ok((app, endpoint))
+    }
+
+    /// The same; what nodes report of bundles of this endpoint that ask for it goes to `reports`, and is dropped when that is full.
+    ///
+    /// # Errors
+    /// As [`Handle::open`].
+    pub async fn open_reporting(
+        &self,
+        name: Option<&str>,
+        deliveries: mpsc::Sender<Delivery>,
+        reports: mpsc::Sender<client::control::Report>,
+    ) -> Result<(Arc<App>, Eid), client::Error> {
+        let app = App::reporting(self.0.desk.clone(), deliveries, reports);
+        let endpoint = self.register(name, app.clone()).await?;
+        Ok((app, endpoint))
+    }
+
+    async fn register(&self, name: Option<&str>, app: Arc<App>) -> Result<Eid, client::Error> {
         let node = &self.0.config.node;
         let name = name.map(ToOwned::to_owned);
         let random = u64::from_le_bytes(random::bytes()?);
+        let (least, prefix) = (u64::from(ANONYMOUS.0), ANONYMOUS.1);
         let name = name.unwrap_or_else(|| match node {
-            NodeId::Dtn(_) => format!("app-{random:016x}"),
-            _ => (ANY + random % ANY).to_string(),
+            NodeId::Dtn(_) => format!("{prefix}{random:016x}"),
+            _ => (least + random % least).to_string(),
         });
         let service = match node {
             NodeId::Dtn(_) => Service::Dtn(name.as_str().into()),
@@ -516,11 +547,9 @@ impl Handle {
                 client::Error::Refused(format!("{name:?} is no service of {node}: write a number"))
             })?),
         };
-        let app = App::new(self.0.desk.clone(), deliveries);
         let _change = self.0.stock.changes.begin();
-        let endpoint = self.0.agent.register_service(service, app.clone()).await;
-        let endpoint = endpoint.map_err(|error| client::Error::Refused(error.to_string()))?;
-        Ok((app, endpoint))
+        let endpoint = self.0.agent.register_service(service, app).await;
+        endpoint.map_err(|error| client::Error::Refused(error.to_string()))
     }
 
     /// The bundles that applications have acknowledged.
@@ -550,9 +579,6 @@ impl Handle {
         self.0.ltp.as_ref().map(|(layer, _)| layer.address())
     }
 }
-
-/// Endpoints without a name have numbers from here on.
-const ANY: u64 = 1 << 30;
 
 #[cfg(test)]
 mod tests {

@@ -14,10 +14,10 @@ mod passed;
 use std::{
     collections::{BTreeMap, HashMap, HashSet, hash_map::Entry},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use hardy_bpa::bundle::Bundle;
@@ -34,6 +34,8 @@ use crate::{
     changes::{Changes, Seen},
     config::Storage,
     plan::NodeId,
+    priority::Priorities,
+    reports::{Allowance, PER_SECOND},
     trail::Marks,
     unread,
 };
@@ -71,6 +73,8 @@ pub struct Stock {
     /// That a part of a bundle was taken, or was not.
     part_ended: Notify,
     is_begun: AtomicBool,
+    /// Which bundles leave first.
+    priorities: OnceLock<Priorities>,
     /// Of the routes that the agent knows.
     pub(crate) changes: Changes,
 }
@@ -92,6 +96,10 @@ struct Held {
     full: HashSet<Eid>,
     /// How many bundles fit into no contact that is left with the next node on their way.
     unfit: u64,
+    /// How many bundles are reports that this node has made.
+    reports: u64,
+    /// How many more it may make.
+    allowance: Allowance,
     ended: Ended,
 }
 
@@ -104,6 +112,8 @@ pub struct Ended {
     pub refused: u64,
     /// How often one was larger than any may be.
     pub too_large: u64,
+    /// Reports that bundles have asked for and that were not made, since there were too many.
+    pub unreported: u64,
 }
 
 #[derive(Debug)]
@@ -125,6 +135,8 @@ struct Item {
     is_unread: bool,
     /// Why no application can have it, if it is known.
     unusable: Option<ReasonCode>,
+    /// Whether this node has made it to report of another one.
+    is_report: bool,
 }
 
 /// What is being done with a bundle.
@@ -186,8 +198,20 @@ impl Stock {
             recovered: Notify::new(),
             part_ended: Notify::new(),
             is_begun: AtomicBool::new(false),
+            priorities: OnceLock::new(),
             changes: Changes::default(),
         })
+    }
+
+    /// Gives the rules by which some bundles leave before others; without them, none does.
+    pub(crate) fn set_priorities(&self, priorities: Priorities) {
+        // They are given once, before there are bundles.
+        let _ = self.priorities.set(priorities);
+    }
+
+    /// Which bundles leave first.
+    pub(crate) fn priorities(&self) -> &Priorities {
+        self.priorities.get_or_init(Priorities::default)
     }
 
     /// All that is held.
@@ -274,6 +298,26 @@ impl Stock {
         Ok(Room { stock: self, bytes })
     }
 
+    /// Whether this node has made a bundle to report of another one: nothing has let it in, as the gate and applications do others.
+    pub(crate) fn is_report(&self, bundle: &Bundle) -> bool {
+        let source = bundle.bundle.id.source.to_node_id();
+        bundle.bundle.flags.is_admin_record
+            && bundle.metadata.read_only.ingress_cla.is_none()
+            && source.is_ok_and(|node| self.is_own(&node))
+    }
+
+    /// Room for a report that this node makes now; `None` if it has made too many, or there is no room.
+    pub(crate) fn admit_report(&self, bytes: u64, now: Instant) -> Option<Room<'_>> {
+        let may = {
+            let mut held = self.held();
+            let most = (self.limits.bundles as u64 / REPORTS_SHARE).max(LEAST_REPORTS);
+            let may = held.reports < most && held.allowance.take(now);
+            held.ended.unreported += u64::from(!may);
+            may
+        };
+        may.then(|| self.admit(bytes).ok()).flatten()
+    }
+
     /// Notes that a bundle which was let in could not be stored.
     pub(crate) fn refused(&self) {
         self.held().ended.refused += 1;
@@ -344,6 +388,12 @@ impl Stock {
             met.push(format!(
                 "{} times a bundle was refused that is larger than max_bundle_bytes or max_bytes allows",
                 held.ended.too_large
+            ));
+        }
+        if held.ended.unreported > 0 {
+            met.push(format!(
+                "{} status reports were not made: more than {PER_SECOND} in a second were asked for, or an eighth of max_bundles waits",
+                held.ended.unreported
             ));
         }
         if held.unfit > 0 {
@@ -438,6 +488,7 @@ impl Stock {
             is_unfit: false,
             is_unread: false,
             unusable: None,
+            is_report: self.is_report(bundle),
         };
         if held.bundles.contains_key(&bundle.bundle.id) {
             return;
@@ -446,6 +497,7 @@ impl Stock {
             held.parts.insert(&bundle.bundle.id, payload_bytes(bundle));
         }
         add(&mut held.total, item.bytes);
+        held.reports += u64::from(item.is_report);
         if let Some(node) = &item.node {
             add(held.by_node.entry(node.clone()).or_default(), item.bytes);
         }
@@ -461,6 +513,7 @@ impl Stock {
         take(&mut held.total, item.bytes);
         held.parts.remove(id);
         held.unfit -= u64::from(item.is_unfit);
+        held.reports = held.reports.saturating_sub(u64::from(item.is_report));
         if item.may_have_left {
             let most = self.limits.bundles.saturating_mul(MOST_PASSED);
             held.passed.note(id, item.trace, most);
@@ -541,6 +594,9 @@ const REST_DOUBLINGS: u32 = 6;
 const MOST_PASSED: usize = 4;
 /// How long a bundle without room waits at most until its timer tries it again.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
+/// The share of all bundles that may be reports of this node, but so many in any case: what nobody takes must not fill the store.
+const REPORTS_SHARE: u64 = 8;
+const LEAST_REPORTS: u64 = 64;
 /// What a bundle's blocks may add to its payload.
 const OVERHEAD: u64 = 64 << 10;
 /// About the bytes by which a bundle of an empty payload makes the database larger, or memory: names, times, and its places in

@@ -67,7 +67,7 @@ pub use starhaul_cc::{
     ControllerConfig, Detection, PathModel, ProbeMethod, ProbeTarget, RateFeed, Reconfiguration,
     ReconfigurationSource, Reconfigurations, Timetable,
 };
-pub use starhaul_leotp::{ContentSecret, NeighbourKey};
+pub use starhaul_leotp::{ContentSecret, NeighbourKey, RateRule};
 pub use starhaul_net::prober;
 pub use starhaul_quic::{Identity, LinkKind, PathSpec, PathStatus, PathTotals, PublicKey};
 pub use starhaul_session::{

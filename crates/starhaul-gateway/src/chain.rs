@@ -25,6 +25,7 @@ pub(crate) fn bind(rule: &LeotpRule) -> Result<Chain, Error> {
     let chain = Chain::bind(ChainConfig {
         listen: rule.listen,
         packet_bytes: rule.packet_bytes,
+        rate_rule: rule.rate_rule,
         secret: ContentSecret::new(&secret),
         window_bytes: rule.window,
         memory_bytes: rule.memory,
@@ -45,6 +46,7 @@ fn address(target: &Target) -> PeerAddress {
 
 #[cfg(test)]
 mod tests {
+    use starhaul_endpoint::RateRule;
     use starhaul_net::leotp::HopSignals;
 
     use super::*;
@@ -65,6 +67,7 @@ mod tests {
         let mut rule = LeotpRule {
             listen: ([127, 0, 0, 1], 0).into(),
             packet_bytes: None,
+            rate_rule: RateRule::default(),
             secret: file("secret"),
             window: 1 << 20,
             memory: 64 << 20,

@@ -18,12 +18,21 @@ pub enum Scope {
 }
 
 /// The rule by which the receiver of a hop finds its rate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RateRule {
     /// Ours: keeps a small queue by one-way delays.
+    #[default]
     Adaptive,
     /// The published one: a window, by round-trip times.
     Published,
+}
+
+impl RateRule {
+    /// Each rule by its name in configurations.
+    pub const NAMED: [(&'static str, Self); 2] =
+        [("ours", Self::Adaptive), ("published", Self::Published)];
+    /// Segments of a content that wait at a relay by the published rule.
+    pub const PUBLISHED_BACKLOG: f64 = 5.0;
 }
 
 /// Limits and habits of a node.
@@ -63,6 +72,20 @@ impl NodeConfig {
     pub const QUEUE_BYTES: usize = 32 << 20;
     /// The smallest segments: enough for any path.
     pub const LEAST_SEGMENT_BYTES: usize = 64;
+
+    /// With this rule for the rate of hops; with the published one the backlog is the published one, too.
+    #[must_use]
+    pub fn by_rule(self, rate_rule: RateRule) -> Self {
+        let backlog_segments = match rate_rule {
+            RateRule::Adaptive => self.backlog_segments,
+            RateRule::Published => RateRule::PUBLISHED_BACKLOG,
+        };
+        Self {
+            rate_rule,
+            backlog_segments,
+            ..self
+        }
+    }
 
     /// Data in a segment whose packet fits into a datagram of so many bytes (UDP payload), whatever its header. Below
     /// [`NodeConfig::LEAST_SEGMENT_BYTES`] for less than 118.

@@ -1,5 +1,5 @@
 //! LTP authentication (RFC 5327 §2.1): a header extension names cipher suite and key, a trailer extension holds the HMAC
-//! of all bytes of the segment before it.
+//! of all bytes of the segment before it, in every profile.
 
 use hmac::{Hmac, Mac};
 use sha1::Sha1;
@@ -90,12 +90,19 @@ impl std::fmt::Debug for AuthKey {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::segment::{Body, EngineId, SessionId, parse};
+    use crate::segment::{Body, Encoding, EngineId, SessionId, parse};
 
     #[test]
     fn one_changed_bit_or_another_key_is_noticed() {
+        for encoding in [Encoding::Rfc5326, Encoding::Fixed] {
+            notices_changes(encoding);
+        }
+    }
+
+    fn notices_changes(encoding: Encoding) {
         let key = AuthKey::new(b"a secret of twenty-one", b"k1").unwrap();
         let segment = Segment {
+            encoding,
             session: SessionId {
                 originator: EngineId(1),
                 number: 2,
@@ -114,11 +121,11 @@ mod tests {
             parse(bytes)
                 .is_ok_and(|(segment, rest)| rest.is_empty() && key.is_signed(&segment, bytes))
         };
-        assert!(is_signed(&key, &bytes));
+        assert!(is_signed(&key, &bytes), "{encoding:?}");
         for bit in 0..bytes.len() * 8 {
             let mut changed = bytes.clone();
             changed[bit / 8] ^= 1 << (bit % 8);
-            assert!(!is_signed(&key, &changed), "bit {bit}");
+            assert!(!is_signed(&key, &changed), "{encoding:?}: bit {bit}");
         }
         for other in [("another secret", "k1"), ("a secret of twenty-one", "k2")] {
             let other = AuthKey::new(other.0.as_bytes(), other.1.as_bytes()).unwrap();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use starhaul_units::Bandwidth;
 
 use crate::{
-    AuthKey, Coding, EngineId, SegmentSize,
+    AuthKey, Coding, EngineId, Profile, SegmentSize,
     path::{AnswerTime, MOST_DOUBLINGS},
 };
 
@@ -60,6 +60,8 @@ pub enum UnknownPeers {
 /// Configuration of a peer and of the link to it.
 #[derive(Clone, Debug)]
 pub struct PeerConfig {
+    /// What both engines agree on; the peer must be told the same.
+    pub profile: Profile,
     /// Time that a signal takes to the peer; the greater one if the ways differ.
     pub one_way_light_time: Duration,
     /// Rate at which segments leave; without it, or with one of zero, reports limit the red data under way.
@@ -89,8 +91,8 @@ pub struct PeerConfig {
     pub block_bytes: u64,
     /// Greatest memory for the peer's blocks received in part, in bytes.
     pub receive_memory: usize,
-    /// Whether the red part carries its CRC32C, green segments theirs, and reports the number of their reception. Engines
-    /// that do not know the extensions ignore them.
+    /// Whether the red part carries its CRC32C, green segments theirs, and reports the number of their reception, where the profile has
+    /// that. Engines that do not know the extensions ignore them.
     pub integrity: bool,
     /// Repair segments for the red part, so that losses cost no round trip; only to peers that know them.
     pub coding: Option<Coding>,
@@ -129,6 +131,11 @@ const HOST_PER_BYTE: u64 = 4;
 /// However little the host has: four of the blocks in which files are sent.
 const LEAST_MEMORY: u64 = 64 << 20;
 
+impl NumberWidth {
+    /// All widths, as people write them.
+    pub const ALL: [(&'static str, Self); 2] = [("32", Self::Bits32), ("64", Self::Bits64)];
+}
+
 impl EngineConfig {
     /// The defaults: 32-bit numbers, 8 GiB for received blocks until [`EngineConfig::fit_memory`] is told how much the host has, no limit for
     /// blocks to send, unknown engines refused.
@@ -158,6 +165,7 @@ impl PeerConfig {
         let under_way = (one_way_light_time * 2 + margin).saturating_mul(ROUND_TRIPS);
         let bytes = rate.map_or(0, |rate| rate.bytes_in(under_way));
         Self {
+            profile: Profile::default(),
             one_way_light_time,
             rate,
             segment_data: ETHERNET_SEGMENT_DATA,
@@ -197,6 +205,17 @@ impl PeerConfig {
         }
     }
 
+    /// This configuration without what the profile does not have: peers that are accepted although unknown are not refused for it.
+    pub(crate) fn in_profile(mut self) -> Self {
+        self.integrity = self.has_integrity();
+        self.coding = self.coding.filter(|_| self.profile.has_additions());
+        self
+    }
+
+    const fn has_integrity(&self) -> bool {
+        self.integrity && self.profile.has_additions()
+    }
+
     /// Greatest length of a block that is taken, in bytes: it fits into the memory, too, of which an engine has so much for all.
     pub fn longest_block(&self, engine_memory: usize) -> u64 {
         let memory = self.receive_memory.min(engine_memory);
@@ -233,7 +252,12 @@ impl PeerConfig {
                 format!("every {every} segments and the end of the red part")
             });
         let answer = AnswerTime::new(self.one_way_light_time, self.margin, self.blind_doublings);
-        let rows: [(&'static str, String, &'static str); 12] = [
+        let rows: [(&'static str, String, &'static str); 13] = [
+            (
+                "profile",
+                self.profile.to_string(),
+                "given, or RFC 5326; both ends must have the same encoding of segments",
+            ),
             (
                 "one-way light time",
                 format!("{:?}", self.one_way_light_time),
@@ -298,8 +322,8 @@ impl PeerConfig {
             ),
             (
                 "integrity",
-                self.integrity.to_string(),
-                "CRC32C of each red part; other engines ignore it",
+                self.has_integrity().to_string(),
+                "CRC32C of each red part; other engines ignore it, and the profile ccsds-734.1 leaves it out",
             ),
         ];
         let rows = rows.into_iter();

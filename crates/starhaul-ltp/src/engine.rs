@@ -8,7 +8,7 @@ use std::{
 use bytes::Bytes;
 
 use crate::{
-    Batch, CancelReason, EngineConfig, EngineId, Error, Event, PeerConfig, SegmentChoice,
+    Batch, CancelReason, Encoding, EngineConfig, EngineId, Error, Event, PeerConfig, SegmentChoice,
     SessionId, Stats, UnknownPeers, parse,
     peer::{Context, Memory, Numbers, Peer},
 };
@@ -85,7 +85,7 @@ impl Engine {
     /// Adds a peer, whose link is up.
     ///
     /// # Errors
-    /// [`Error::DuplicatePeer`] and [`Error::NoSegmentData`] for a wrong configuration.
+    /// [`Error::DuplicatePeer`], [`Error::NoSegmentData`] and [`Error::NotInProfile`] for a wrong configuration.
     pub fn add_peer(
         &mut self,
         now: Instant,
@@ -97,6 +97,14 @@ impl Engine {
         }
         if config.segment_data == 0 {
             return Err(Error::NoSegmentData(id));
+        }
+        let profile = config.profile;
+        if let Some(lacking) = profile.lacking(config.coding.is_some(), self.config.numbers) {
+            return Err(Error::NotInProfile {
+                peer: id,
+                profile,
+                lacking,
+            });
         }
         self.insert(Peer::new(id, config, false, now));
         Ok(())
@@ -171,8 +179,8 @@ impl Engine {
     /// Begins to send a block (RFC 5326 §4.1).
     ///
     /// # Errors
-    /// [`Error::UnknownPeer`], [`Error::EmptyBlock`] and [`Error::RedBeyondBlock`] for a wrong call; [`Error::Full`] while
-    /// too much is under way.
+    /// [`Error::UnknownPeer`], [`Error::EmptyBlock`], [`Error::RedBeyondBlock`] and [`Error::MixedBlock`] for a wrong call;
+    /// [`Error::Full`] while too much is under way.
     pub fn send(&mut self, now: Instant, outgoing: Outgoing) -> Result<SessionId, Error> {
         self.send_with(now, outgoing, Bytes::new(), None)
     }
@@ -204,6 +212,9 @@ impl Engine {
             return Err(Error::RedBeyondBlock { red, length });
         }
         let peer = self.peers.get(&to).ok_or(Error::UnknownPeer(to))?;
+        if peer.encoding().is_single_colour() && (1..length).contains(&red) {
+            return Err(Error::MixedBlock { red, length });
+        }
         let under_way = self.memory.sending;
         // A block above the limit may be sent alone.
         let is_full = under_way > 0 && under_way.saturating_add(length) > self.config.send_bytes;
@@ -300,7 +311,12 @@ impl Engine {
     ) -> bool {
         let datagrams = contents.chunks(stride.max(1));
         let first = datagrams.clone().next().unwrap_or_default();
-        if !self.peers.contains_key(&from) && !self.admit(now, from, first) {
+        let is_known = self.peers.contains_key(&from);
+        if !is_known && self.is_of_other_profile(first) {
+            self.stats.dropped.other_profile += datagrams.len() as u64;
+            return false;
+        }
+        if !is_known && !self.admit(now, from, first) {
             self.stats.dropped.unknown_peer += datagrams.len() as u64;
             return false;
         }
@@ -377,6 +393,16 @@ impl Engine {
     /// Smoothed time from a checkpoint to its report, once measured.
     pub fn answer_time(&self, peer: EngineId) -> Option<Duration> {
         self.peers.get(&peer)?.answer_time().smoothed()
+    }
+
+    /// Whether an unknown engine, whose first datagram this is, has another encoding than those have that are accepted: it would take the place
+    /// of one that is understood.
+    fn is_of_other_profile(&self, first: &[u8]) -> bool {
+        let UnknownPeers::Accept { config, .. } = &self.config.unknown_peers else {
+            return false;
+        };
+        let encoding = first.first().and_then(|control| Encoding::of(*control));
+        encoding.is_some_and(|encoding| encoding != config.profile.encoding())
     }
 
     /// Makes an unknown engine a peer for its first datagram, if the configuration allows it.

@@ -109,6 +109,9 @@ pub struct Dropped {
     pub unknown_peer: u64,
     /// Without a valid signature of a peer with a key.
     pub unauthenticated: u64,
+    /// Written in the encoding of another profile than the peer's, or, of engines that are no peers, than those have that are accepted; the
+    /// rest of the datagram was dropped, too.
+    pub other_profile: u64,
     /// For a session of other engines.
     pub misdirected: u64,
     /// Of sessions that have ended.

@@ -1,5 +1,5 @@
 //! The Licklider Transmission Protocol (LTP, RFC 5326) with the extensions of RFC 5327 for authentication, as an engine
-//! without sockets and clock.
+//! without sockets and clock. [`Profile`] names what else both ends may agree on.
 //!
 //! An engine sends *blocks*. The first part of a block is *red*: the receiver reports what has arrived, and what is missing
 //! is sent again. The rest is *green*: sent once. Each end of each session ends, whatever the other does.
@@ -55,6 +55,7 @@ mod fates;
 mod integrity;
 mod path;
 mod peer;
+mod profile;
 mod ranges;
 mod receive;
 mod sdnv;
@@ -74,10 +75,11 @@ pub use config::{
 };
 pub use engine::{Engine, LinkState, Outgoing};
 pub use event::{Dropped, Event, Stats};
+pub use profile::{ParseProfileError, Profile};
 pub use sdnv::SdnvError;
 pub use segment::{
-    Body, CancelReason, Checkpoint, Claims, Data, DataKind, End, EngineId, Extensions, Parity,
-    ParseError, Repair, Report, Segment, SessionId, parse,
+    Body, CancelReason, Checkpoint, Claims, Data, DataKind, Encoding, End, EngineId, Extensions,
+    Parity, ParseError, Repair, Report, Segment, SessionId, parse,
 };
 pub use size_choice::{ParseSegmentSizeError, SegmentChoice, SegmentSize, SizeReason};
 
@@ -101,6 +103,28 @@ pub enum Error {
     /// The caller's red part is longer than the block.
     #[error("the red part has {red} bytes and its block only {length}")]
     RedBeyondBlock {
+        /// Bytes of the red part.
+        red: u64,
+        /// Bytes of the block.
+        length: u64,
+    },
+    /// The peer's profile lacks what the configuration asks for.
+    #[error(
+        "the profile {profile} of engine {peer} has no {lacking}: leave them out, or give another profile at both ends"
+    )]
+    NotInProfile {
+        /// The peer.
+        peer: EngineId,
+        /// Its profile.
+        profile: Profile,
+        /// What that does not have.
+        lacking: &'static str,
+    },
+    /// The caller's block is red in part, and the profile of its receiver has blocks of one colour.
+    #[error(
+        "{red} of {length} bytes are red, and in the profile fixed a block is red or green as a whole: send two"
+    )]
+    MixedBlock {
         /// Bytes of the red part.
         red: u64,
         /// Bytes of the block.

@@ -10,7 +10,7 @@ use crate::{
     coding::{Parities, Repairs},
     ranges::RangeSet,
     sdnv,
-    segment::{Checkpoint, Claims, Data, Parity, PlainRun, Repair, Report},
+    segment::{Checkpoint, Claims, Data, Encoding, Parity, PlainRun, Repair, Report},
     send::Cancelling,
 };
 
@@ -25,6 +25,8 @@ const MOST_GREEN_RUNS: usize = 1024;
 #[derive(Debug)]
 pub(crate) struct ReceiveSession {
     pub(crate) service: u64,
+    /// How its segments are written.
+    encoding: Encoding,
     assembly: Assembly,
     symbols: Repairs,
     parities: Parities,
@@ -60,6 +62,7 @@ pub(crate) struct ReceiveSession {
 /// A report that was not acknowledged yet.
 #[derive(Debug)]
 pub(crate) struct SentReport {
+    encoding: Encoding,
     checkpoint: u64,
     lower: u64,
     upper: u64,
@@ -77,7 +80,7 @@ pub(crate) struct SentReport {
 /// Why data were not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// Red behind green, or green before red (§6.21).
+    /// Red behind green, or green before red (§6.21); both in one block where that has one colour.
     Miscolored,
     /// They contradict earlier data.
     Contradiction,
@@ -88,6 +91,7 @@ impl ReceiveSession {
     pub(crate) fn new(service: u64, serial: u64, reception: u32, now: PeerTime) -> Self {
         Self {
             service,
+            encoding: Encoding::default(),
             assembly: Assembly::default(),
             symbols: Repairs::default(),
             parities: Parities::default(),
@@ -113,9 +117,10 @@ impl ReceiveSession {
         }
     }
 
-    /// The same, of a red part that has probably so many bytes.
-    pub(crate) fn expecting(self, bytes: u64) -> Self {
+    /// The same, of a red part that has probably so many bytes, in segments of this encoding.
+    pub(crate) fn expecting(self, bytes: u64, encoding: Encoding) -> Self {
         Self {
+            encoding,
             assembly: Assembly::expecting(bytes),
             ..self
         }
@@ -197,8 +202,9 @@ impl ReceiveSession {
                 .received()
                 .within(data.offset, u64::MAX)
                 .next();
-            let is_miscolored =
-                before_red.is_some() || red_end.is_some_and(|red| data.offset < red);
+            let is_miscolored = before_red.is_some()
+                || red_end.is_some_and(|red| data.offset < red)
+                || self.encoding.is_single_colour() && self.has_red();
             let is_beyond = self.green_end.is_some_and(|last| end > last);
             return match (is_miscolored, is_beyond) {
                 (true, _) => Err(Refusal::Miscolored),
@@ -206,7 +212,7 @@ impl ReceiveSession {
                 (false, false) => Ok(()),
             };
         }
-        if self.green_lowest.is_some_and(|green| end > green) {
+        if self.is_green_before(end) {
             return Err(Refusal::Miscolored);
         }
         let is_beyond = red_end.is_some_and(|red| end > red);
@@ -217,6 +223,18 @@ impl ReceiveSession {
             true => Err(Refusal::Contradiction),
             false => Ok(()),
         }
+    }
+
+    /// Whether some of the block is known to be red.
+    fn has_red(&self) -> bool {
+        self.red.is_some() || self.assembly.received().count() > 0
+    }
+
+    /// Whether some of the block is green where it could only be red if red data end at `end`.
+    fn is_green_before(&self, end: u64) -> bool {
+        let is_single = self.encoding.is_single_colour();
+        self.green_lowest
+            .is_some_and(|green| is_single || end > green)
     }
 
     fn has_received_beyond(&self, end: u64) -> bool {
@@ -251,9 +269,8 @@ impl ReceiveSession {
 
     /// Whether red data that end there agree with those before, if nothing ends with them.
     pub(crate) fn is_within_red(&self, end: u64) -> bool {
-        let is_green = self.green_lowest.is_some_and(|green| end > green);
         let is_beyond = self.red.is_some_and(|(red, _)| end > red);
-        !is_green && !is_beyond
+        !self.is_green_before(end) && !is_beyond
     }
 
     /// Greatest number of bytes of memory that taking these segments can add.
@@ -327,8 +344,8 @@ impl ReceiveSession {
     /// Whether what a repair segment tells of the block, its service and its red part, is so as far as that is known.
     fn agrees(&self, service: u64, red: (u64, bool)) -> bool {
         let is_other = self.red.is_some_and(|known| known != red);
-        let is_green = self.green_lowest.is_some_and(|green| red.0 > green);
         let past_end = self.has_received_beyond(red.0);
+        let is_green = self.is_green_before(red.0);
         service == self.service && !is_other && !is_green && !past_end
     }
 
@@ -495,8 +512,8 @@ impl ReceiveSession {
                 self.add_report(checkpoint, (from, to), std::mem::take(&mut claims), count);
                 (from, count) = (to, 0);
             }
-            sdnv::encode(start - from, &mut claims);
-            sdnv::encode(end - start, &mut claims);
+            self.encoding.write_number(start - from, &mut claims);
+            self.encoding.write_number(end - start, &mut claims);
             (to, count) = (end, count + 1);
         }
         if count > 0 {
@@ -513,6 +530,7 @@ impl ReceiveSession {
             self.lower_bounds.pop_first();
         }
         let report = SentReport {
+            encoding: self.encoding,
             checkpoint,
             lower,
             upper,
@@ -541,6 +559,7 @@ impl SentReport {
             upper: self.upper,
             lower: self.lower,
             claims: Claims {
+                encoding: self.encoding,
                 count: self.count,
                 bytes: &self.claims,
             },

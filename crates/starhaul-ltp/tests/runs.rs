@@ -17,7 +17,7 @@ use rand_chacha::{
 };
 use starhaul_ltp::{
     AuthKey, Batch, Body, Checkpoint, Coding, Data, DataKind, Engine, Event, Outgoing, PeerConfig,
-    SegmentSize, parse,
+    Profile, SegmentSize, parse,
 };
 
 /// Bytes of a message at most.
@@ -28,6 +28,14 @@ const FORGED: usize = 100;
 /// One of so many times.
 fn one_in(random: &mut ChaCha8Rng, bound: u32) -> bool {
     random.next_u32().is_multiple_of(bound)
+}
+
+/// In every fourth world fields have fixed offsets, and blocks one colour.
+fn profile(seed: u64) -> Profile {
+    match seed % 4 {
+        3 => Profile::Fixed,
+        _ => Profile::Rfc5326,
+    }
 }
 
 /// Some datagrams are lost, come twice, or overtake the one before them.
@@ -77,6 +85,7 @@ impl World {
         let (now, mut config) = (Instant::now(), PeerConfig::new(Duration::ZERO, None));
         let size = [64, 1360, 9000][random.next_u32() as usize % 3];
         config.set_segment_size(SegmentSize::Bytes(size));
+        config.profile = profile(seed);
         config.checkpoint_every = one_in(&mut random, 2).then_some(20);
         config.coding = one_in(&mut random, 4).then(|| Coding::new(0.05));
         let receiver = || engine(RECEIVER, 2, &[SENDER], &config, now);
@@ -165,6 +174,10 @@ fn segments_that_come_together_do_what_each_does_by_itself() {
             let red = match one_in(&mut world.random, 3) {
                 true => world.random.next_u32() as usize % length,
                 false => length,
+            };
+            let red = match profile(seed) {
+                Profile::Fixed if red > 0 => length,
+                _ => red,
             };
             let expected: Vec<Bytes> = match red {
                 0 => Vec::new(),
@@ -385,20 +398,24 @@ fn check_output(
     asking
 }
 
-/// Offsets need one byte, two, three and four, lengths are odd, and blocks lie in one buffer or in two.
+/// Offsets need one byte, two, three and four, or always eight, lengths are odd, and blocks lie in one buffer or in two.
 #[test]
 fn what_leaves_as_a_run_is_what_each_segment_would_be() {
     let now = Instant::now();
     for size in [1, 7, 127, 129, 1359, 1360, 2047, 2048, 9001, 64_000] {
         let length = (size * 1700).clamp(20_000, 3_000_001);
         let block = content(length, size as u64);
-        for (every, head, mtu) in [
-            (None, 0, None),
-            (Some(1), 0, None),
-            (Some(20), 999, Some(1500)),
-            (None, 100_003, Some(65_536)),
+        let (usual, fixed) = (Profile::Rfc5326, Profile::Fixed);
+        for (every, head, mtu, profile) in [
+            (None, 0, None, usual),
+            (Some(1), 0, None, usual),
+            (Some(20), 999, Some(1500), usual),
+            (None, 100_003, Some(65_536), usual),
+            (None, 0, None, fixed),
+            (Some(20), 999, Some(1500), fixed),
         ] {
             let mut config = PeerConfig::new(Duration::ZERO, None);
+            config.profile = profile;
             config.set_segment_size(match mtu {
                 Some(_) => SegmentSize::Auto,
                 None => SegmentSize::Bytes(size),

@@ -30,6 +30,8 @@ use crate::{
 };
 
 pub use hop::HopSignals;
+#[cfg(feature = "config")]
+pub use keys::{RULE_KEYS, read_rule};
 
 /// The port that Starhaul uses for LEOTP; none is assigned.
 pub const PORT: u16 = 4511;

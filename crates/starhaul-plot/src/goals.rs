@@ -15,6 +15,9 @@ pub struct Goal {
     #[serde(flatten)]
     bound: Bound,
     met: bool,
+    /// Nobody promised it of this row: it is told, and missed without consequence.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    told_only: bool,
 }
 
 /// What a figure should be.
@@ -62,6 +65,16 @@ impl Bound {
             Self::Below(_) => Self::Below(figure),
         }
     }
+
+    /// This share of it, from above 0 to 1: half of a least figure, twice a greatest one. `None`: of zero there is no share.
+    fn floor(self, share: f64) -> Option<Self> {
+        let figure = self.figure();
+        let floor = match self {
+            Self::AtLeast(_) | Self::Above(_) => figure * share,
+            Self::AtMost(_) | Self::Below(_) => figure / share,
+        };
+        (figure > 0.0).then(|| self.with(floor))
+    }
 }
 
 impl fmt::Display for Bound {
@@ -87,7 +100,28 @@ impl Goal {
             measured,
             bound,
             met: bound.holds(measured),
+            told_only: false,
         }
+    }
+
+    /// The same where nobody promised it.
+    #[must_use]
+    pub fn told_only(self) -> Self {
+        Self {
+            told_only: true,
+            ..self
+        }
+    }
+
+    /// The floors of promised goals: the same figures, held to this share of each bound (from above 0 to 1). What is below one is not put down to
+    /// a busy computer. A bound of zero has none.
+    pub fn floors(goals: &[Self], share: f64) -> Vec<Self> {
+        let floor = |goal: &Self| {
+            let bound = goal.bound.floor(share)?;
+            Some(Self::new(&goal.row, goal.figure, goal.measured, bound))
+        };
+        let promised = goals.iter().filter(|goal| !goal.told_only);
+        promised.filter_map(floor).collect()
     }
 
     /// Whether the figure is within its bound.
@@ -98,20 +132,34 @@ impl Goal {
     /// A line of text for each goal, after an empty one.
     pub fn lines(goals: &[Self]) -> String {
         let line = |goal: &Self| {
-            let outcome = if goal.met { "met" } else { "missed" };
-            format!("{outcome:7} {goal}\n")
+            let (outcome, ends) = match (goal.told_only, goal.met) {
+                (true, _) => ("told", ", not promised here"),
+                (false, true) => ("met", ""),
+                (false, false) => ("missed", ""),
+            };
+            format!("{outcome:7} {goal}{ends}\n")
         };
         let lines: String = goals.iter().map(line).collect();
         format!("\n{lines}")
     }
 
-    /// One line that names the goals that are missed; `None`: all are met.
+    /// One line that names the promised goals that are missed; `None`: all are met.
     pub fn missed(goals: &[Self]) -> Option<String> {
-        let missed = goals.iter().filter(|goal| !goal.met);
+        Self::named("goals missed", goals)
+    }
+
+    /// The same of floors.
+    pub fn missed_floors(floors: &[Self]) -> Option<String> {
+        Self::named("floors missed", floors)
+    }
+
+    fn named(what: &str, goals: &[Self]) -> Option<String> {
+        let promised = goals.iter().filter(|goal| !goal.told_only);
+        let missed = promised.clone().filter(|goal| !goal.met);
         let missed: Vec<String> = missed.map(ToString::to_string).collect();
-        let (count, all) = (missed.len(), goals.len());
+        let (count, all) = (missed.len(), promised.count());
         let named = missed.join("; ");
-        (count > 0).then(|| format!("goals missed, {count} of {all}: {named}"))
+        (count > 0).then(|| format!("{what}, {count} of {all}: {named}"))
     }
 }
 
@@ -150,5 +198,33 @@ mod tests {
         assert!(lines.contains("met     gso: gbit_per_s 6.000"), "{lines}");
         let computed = Goal::new("gso", "share", 0.5, Bound::Below(1.0 / 3.0)).to_string();
         assert_eq!(computed, "gso: share 0.500, below 0.333333");
+    }
+
+    #[test]
+    fn what_nobody_promised_is_told_and_never_missed() {
+        let goal = |measured| Goal::new("disk", "share", measured, Bound::AtLeast(0.9));
+        let goals = [goal(0.5).told_only(), goal(0.95).told_only(), goal(0.9)];
+        assert_eq!(Goal::missed(&goals), None);
+        let told = Goal::missed(&[goal(0.5).told_only(), goal(0.5)]);
+        assert!(told.is_some_and(|told| told.contains("1 of 1: ")));
+        let line = "told    disk: share 0.500, at least 0.9, not promised here\n";
+        assert!(Goal::lines(&goals).contains(line));
+        let json = goals.map(|goal| serde_json::to_value(goal).unwrap_or_default());
+        assert!(json[0]["told_only"] == true && json[2].get("told_only").is_none());
+    }
+
+    #[test]
+    fn a_floor_is_a_share_of_what_is_promised() {
+        let goal = |measured, bound| Goal::new("gso", "figure", measured, bound);
+        let missed = |goal: Goal| Goal::missed_floors(&Goal::floors(&[goal], 0.5)).is_some();
+        assert!(!missed(goal(2.5, Bound::AtLeast(5.0))) && missed(goal(2.4, Bound::AtLeast(5.0))));
+        assert!(!missed(goal(3.0, Bound::AtMost(1.5))) && missed(goal(3.1, Bound::AtMost(1.5))));
+        assert!(missed(goal(f64::NAN, Bound::AtMost(1.5))));
+        // Neither has one.
+        assert!(!missed(goal(9.0, Bound::AtMost(0.0))));
+        assert!(!missed(goal(0.1, Bound::AtLeast(5.0)).told_only()));
+        let floors = Goal::floors(&[goal(2.4, Bound::AtLeast(5.0))], 0.5);
+        let told = "floors missed, 1 of 1: gso: figure 2.400, at least 2.5";
+        assert_eq!(Goal::missed_floors(&floors).as_deref(), Some(told));
     }
 }

@@ -3,33 +3,36 @@
 
 mod alone;
 mod far_end;
+mod transfer;
 
 use std::{
     net::SocketAddr,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
     time::{Duration, Instant},
 };
 
 use bytes::Bytes;
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
-use starhaul_ltp::{
-    Block, Engine, EngineConfig, EngineId, Event, Outgoing, PeerConfig, SegmentSize, SizeReason,
-};
-use starhaul_net::{BulkSocket, IoMode, Poller, RecvBuffer, ltp::LtpDriver};
+use starhaul_ltp::{EngineId, Profile, SegmentSize};
+use starhaul_net::{BulkSocket, IoMode, Poller, RecvBuffer};
 
 pub use self::alone::{Alone, alone};
-use self::far_end::FarEnd;
+use self::{
+    far_end::FarEnd,
+    transfer::{Carrier, Way, driver},
+};
 use crate::Error;
 
 /// Sizes and system calls of a measurement.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Bytes of block data per segment, or that they adapt.
+    /// Bytes of block data per segment, or that they adapt: then both ends go on from one transfer to the next, and those before the size
+    /// stays are not counted.
     pub segment: SegmentSize,
+    /// Bytes of block data per segment with which LTP is measured by turns, too, to compare with; may be empty.
+    pub beside: Vec<usize>,
+    /// What both ends agree on.
+    pub profile: Profile,
     /// Bytes of the block.
     pub block_bytes: usize,
     /// The kinds of system calls that are measured one after the other.
@@ -82,6 +85,13 @@ pub struct Row {
     pub receive_us_per_segment: f64,
     /// LTP's rate by that of the raw datagrams that were measured beside it: the median of all pairs.
     pub share_of_ceiling: f64,
+    /// The least of LTP's rates by those with the fixed sizes that were measured beside it, each the median of all turns: so near it comes to
+    /// the best of these sizes. `None` if there were none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub share_of_best_fixed: Option<f64>,
+    /// The fixed sizes that were measured beside it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub beside: Vec<Beside>,
     /// Pairs that were measured.
     pub pairs: usize,
     /// Segments that were sent and did not arrive, in any of the transfers that count.
@@ -89,6 +99,17 @@ pub struct Row {
     /// Why segments had their size at the end, if they adapt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+}
+
+/// LTP with segments of a fixed size, measured by turns with another size.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Beside {
+    /// Bytes of data per segment.
+    pub segment_bytes: usize,
+    /// Data of the block, until its sender knew that all had arrived: the median.
+    pub gbit_per_s: f64,
+    /// The rate that it is compared with by this one: the median of all turns.
+    pub share: f64,
 }
 
 const SENDER: EngineId = EngineId(1);
@@ -112,7 +133,8 @@ const MOST_PAIRS: usize = 99;
 pub fn run(options: &Options, mut tell: impl FnMut(&str)) -> Result<Report, Error> {
     let (block, far) = (content(options.block_bytes), FarEnd::start());
     let mut report = Report {
-        mtu: driver(SENDER, IoMode::default(), options)?.path_mtu(([127, 0, 0, 1], 9).into()),
+        mtu: driver(SENDER, IoMode::default(), options.segment, options)?
+            .path_mtu(([127, 0, 0, 1], 9).into()),
         ceilings: Vec::new(),
         rows: Vec::new(),
     };
@@ -124,8 +146,8 @@ pub fn run(options: &Options, mut tell: impl FnMut(&str)) -> Result<Report, Erro
     Ok(report)
 }
 
-/// Measures raw datagrams and LTP by turns. Each begins every other pair, so that neither has what the other leaves behind, and a computer
-/// that becomes slower or faster meanwhile is as slow or fast for both.
+/// Measures raw datagrams, LTP, and what is beside it by turns. Each order is that of every other turn, so that none has what the same other
+/// leaves behind, and a computer that becomes slower or faster meanwhile is as slow or fast for all.
 fn measure(
     options: &Options,
     mode: IoMode,
@@ -133,38 +155,98 @@ fn measure(
     far: &FarEnd,
     tell: &mut impl FnMut(&str),
 ) -> Result<(Ceiling, Row), Error> {
-    let (mut ceilings, mut rows) = (Vec::new(), Vec::new());
-    let least = options.repeats.clamp(1, MOST_PAIRS);
-    // Memory that this process, or its virtual machine, has for the first time is slow: not counted.
-    let mut segment_bytes = row(options, mode, block, far)?.segment_bytes;
-    let start = Instant::now();
-    while rows.len() < least || start.elapsed() < options.least_time && rows.len() < MOST_PAIRS {
-        tell(&format!("{}: pair {}", mode.name(), rows.len() + 1));
+    let way = Way {
+        options,
+        mode,
+        block,
+        far,
+    };
+    let mut ltp = Carrier::new(options.segment, options.segment == SegmentSize::Auto);
+    let beside = options.beside.iter();
+    let mut beside: Vec<Carrier> = beside
+        .map(|bytes| Carrier::new(SegmentSize::Bytes(*bytes), true))
+        .collect();
+    let mut segment_bytes = ltp.warm_up(&way)?;
+    for carrier in &mut beside {
+        carrier.warm_up(&way)?;
+    }
+    let mut turns: Vec<Turn> = Vec::new();
+    let (least, start) = (options.repeats.clamp(1, MOST_PAIRS), Instant::now());
+    while turns.len() < least || start.elapsed() < options.least_time && turns.len() < MOST_PAIRS {
+        tell(&format!("{}: pair {}", mode.name(), turns.len() + 1));
         // What adapts is compared with raw datagrams of the size that it came to before.
         let raw = || ceiling(segment_bytes, mode, block, far);
-        let ltp = || row(options, mode, block, far);
-        let (raw, ltp) = match rows.len() % 2 {
-            0 => (raw()?, ltp()?),
-            _ => {
-                let ltp = ltp()?;
-                (raw()?, ltp)
-            }
+        let turn = match turns.len() % 2 {
+            0 => Turn {
+                raw: raw()?,
+                ltp: ltp.carry(&way)?,
+                beside: rates(&mut beside, &way)?,
+            },
+            // Fields are evaluated as they are written.
+            _ => Turn {
+                beside: rates(&mut beside, &way)?,
+                ltp: ltp.carry(&way)?,
+                raw: raw()?,
+            },
         };
-        segment_bytes = ltp.segment_bytes;
-        ceilings.push(raw);
-        rows.push(ltp);
+        segment_bytes = turn.ltp.segment_bytes;
+        turns.push(turn);
     }
-    let shares = ceilings.iter().zip(&rows);
-    let shares = shares.map(|(raw, ltp)| ltp.gbit_per_s / raw.gbit_per_s.max(f64::MIN_POSITIVE));
-    let share_of_ceiling = median(shares.collect(), |share| *share);
-    let (pairs, lost) = (rows.len(), rows.iter().map(|row| row.lost).sum());
+    Ok(medians(turns, &options.beside))
+}
+
+/// What was measured one after the other.
+struct Turn {
+    raw: Ceiling,
+    ltp: Row,
+    /// Rates of the sizes beside it, in their order.
+    beside: Vec<f64>,
+}
+
+/// What these carry, one after the other.
+fn rates(beside: &mut [Carrier], way: &Way<'_>) -> Result<Vec<f64>, Error> {
+    let rates = beside.iter_mut();
+    rates
+        .map(|carrier| carrier.carry(way).map(|row| row.gbit_per_s))
+        .collect()
+}
+
+/// The figures of all turns, of which there is one at least.
+fn medians(turns: Vec<Turn>, sizes: &[usize]) -> (Ceiling, Row) {
+    let share_of = |of: &dyn Fn(&Turn) -> f64| {
+        let shares = turns.iter();
+        let shares = shares.map(|turn| turn.ltp.gbit_per_s / of(turn).max(f64::MIN_POSITIVE));
+        median(shares.collect(), |share| *share)
+    };
+    let share_of_ceiling = share_of(&|turn| turn.raw.gbit_per_s);
+    let rate = |turn: &Turn, index: usize| turn.beside.get(index).copied().unwrap_or_default();
+    let beside = sizes.iter().enumerate();
+    let beside: Vec<Beside> = beside
+        .map(|(index, segment_bytes)| Beside {
+            segment_bytes: *segment_bytes,
+            gbit_per_s: median(
+                turns.iter().map(|turn| rate(turn, index)).collect(),
+                |rate| *rate,
+            ),
+            share: share_of(&|turn| rate(turn, index)),
+        })
+        .collect();
+    let shares = beside.iter().map(|beside| beside.share);
+    let share_of_best_fixed = shares.min_by(f64::total_cmp);
+    let lost = turns.iter().map(|turn| turn.ltp.lost).sum();
+    let pairs = turns.len();
+    let both: (Vec<Ceiling>, Vec<Row>) = turns.into_iter().map(|turn| (turn.raw, turn.ltp)).unzip();
+    let (ceilings, rows) = both;
     let row = Row {
         share_of_ceiling,
+        share_of_best_fixed,
+        beside,
         pairs,
         lost,
-        ..median(rows, |row| row.gbit_per_s)
+        ..median(rows, |row: &Row| row.gbit_per_s)
     };
-    Ok((median(ceilings, |ceiling| ceiling.gbit_per_s), row))
+    let ceiling = median(ceilings, |ceiling: &Ceiling| ceiling.gbit_per_s);
+    (ceiling, row)
 }
 
 /// The one in the middle, of an even number the lower one; there must be one.
@@ -239,142 +321,6 @@ fn count(socket: &BulkSocket, total: usize) -> Result<(usize, Instant, Duration)
     Ok((count, last, thread_time().saturating_sub(before)))
 }
 
-fn row(options: &Options, mode: IoMode, block: &Bytes, far: &FarEnd) -> Result<Row, Error> {
-    let (mut sender, mut receiver) = (
-        driver(SENDER, mode, options)?,
-        driver(RECEIVER, mode, options)?,
-    );
-    sender.set_address(RECEIVER, receiver.local_addr());
-    receiver.set_address(SENDER, sender.local_addr());
-    let (is_over, waker) = (Arc::new(AtomicBool::new(false)), receiver.waker());
-    let (ends, expected) = (is_over.clone(), block.clone());
-    let receiving = far.begin(move || receive(&mut receiver, &ends, &expected))?;
-    let sent = send(&mut sender, block);
-    is_over.store(true, Ordering::SeqCst);
-    waker.wake();
-    let received = receiving.end()?;
-    let ((time, send_time), (receive_time, arrived)) = (sent?, received?);
-    let choice = sender.engine().segment_choice(RECEIVER);
-    let stats = sender.engine().stats();
-    let segments = stats.data_segments_sent;
-    Ok(Row {
-        mode: mode.name(),
-        segment_bytes: choice.map_or(0, |choice| choice.data_bytes),
-        gbit_per_s: gbit(block.len(), time),
-        send_us_per_segment: per_segment(send_time, segments),
-        receive_us_per_segment: per_segment(receive_time, segments),
-        // Of all transfers together.
-        share_of_ceiling: 0.0,
-        pairs: 0,
-        lost: stats.segments_sent.saturating_sub(arrived),
-        reason: choice
-            .map(|choice| choice.reason)
-            .filter(|reason| *reason != SizeReason::Fixed)
-            .map(|reason| reason.to_string()),
-    })
-}
-
-fn driver(id: EngineId, mode: IoMode, options: &Options) -> Result<LtpDriver, Error> {
-    let engine = engine(id, options.segment, options.block_bytes, true)?;
-    Ok(LtpDriver::bind(([127, 0, 0, 1], 0).into(), mode, engine)?)
-}
-
-/// One of the two engines, which sends or takes a block of so many bytes.
-fn engine(
-    id: EngineId,
-    segment: SegmentSize,
-    block_bytes: usize,
-    integrity: bool,
-) -> Result<Engine, Error> {
-    let mut engine = Engine::new(EngineConfig::new(id, [id.0.to_le_bytes()[0]; 32]));
-    let mut config = PeerConfig::new(Duration::ZERO, None);
-    config.set_segment_size(segment);
-    config.receive_memory = config.receive_memory.max(2 * block_bytes);
-    config.block_bytes = config.block_bytes.max(block_bytes as u64);
-    config.integrity = integrity;
-    let peer = if id == SENDER { RECEIVER } else { SENDER };
-    engine.add_peer(Instant::now(), peer, config)?;
-    engine.open_service(SERVICE);
-    Ok(engine)
-}
-
-/// Sends the block; how long that took, and the processor time of this thread.
-fn send(driver: &mut LtpDriver, block: &Bytes) -> Result<(Duration, Duration), Error> {
-    let (start, before) = (Instant::now(), thread_time());
-    let (red, service, to) = (block.len() as u64, SERVICE, RECEIVER);
-    driver.engine().send(
-        start,
-        Outgoing {
-            to,
-            service,
-            block: block.clone(),
-            red,
-        },
-    )?;
-    loop {
-        driver.turn(Some(start + LONGEST))?;
-        while let Some(event) = driver.poll_event() {
-            match event {
-                Event::Sent { .. } => {
-                    let took = (start.elapsed(), thread_time().saturating_sub(before));
-                    // The last acknowledgement of a report leaves.
-                    driver.turn(Some(Instant::now()))?;
-                    return Ok(took);
-                }
-                Event::SendCancelled { reason, .. } => return Err(Error::GivenUp(reason)),
-                _ => {}
-            }
-        }
-        if start.elapsed() > LONGEST {
-            return Err(Error::Bench("it took longer than a minute"));
-        }
-    }
-}
-
-/// Receives the block; the processor time of this thread, and how many segments came.
-fn receive(
-    driver: &mut LtpDriver,
-    is_over: &AtomicBool,
-    block: &Bytes,
-) -> Result<(Duration, u64), Error> {
-    let (before, mut received) = (thread_time(), None);
-    let (mut took, mut limit) = (None, None);
-    // The sender's last acknowledgement is still to come when it is done.
-    while limit.is_none_or(|limit| Instant::now() < limit) {
-        if is_over.load(Ordering::SeqCst) {
-            took.get_or_insert_with(|| thread_time().saturating_sub(before));
-            limit.get_or_insert_with(|| Instant::now() + SILENCE);
-            if driver.engine().sessions() == (0, 0) {
-                break;
-            }
-        }
-        driver.turn(Some(Instant::now() + SILENCE))?;
-        while let Some(event) = driver.poll_event() {
-            if let Event::RedPart { block, .. } = event {
-                received = Some(block);
-            }
-        }
-    }
-    let took = took.unwrap_or_default();
-    let arrived = driver.engine().stats().segments_received;
-    match received.is_some_and(|received| is_same(&received, block)) {
-        true => Ok((took, arrived)),
-        false => Err(Error::Bench(
-            "the received block is not the one that was sent",
-        )),
-    }
-}
-
-/// Whether a block that arrived is the one that was sent.
-fn is_same(received: &Block, sent: &Bytes) -> bool {
-    let mut at = 0;
-    received.len() == sent.len()
-        && received.parts().iter().all(|part| {
-            at += part.len();
-            sent.get(at - part.len()..at) == Some(part)
-        })
-}
-
 fn thread_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
@@ -407,6 +353,8 @@ mod tests {
         let measure = |repeats, least_time| {
             let options = Options {
                 segment: SegmentSize::Bytes(1360),
+                beside: Vec::new(),
+                profile: Profile::default(),
                 block_bytes: 20_000,
                 modes: vec![IoMode::Gso],
                 repeats,
@@ -423,5 +371,75 @@ mod tests {
         assert_eq!(measure(4, Duration::ZERO), 4);
         let long = measure(1, Duration::from_secs(3600));
         assert_eq!(long, MOST_PAIRS, "short ones have a bound, too");
+    }
+
+    /// Of each size the median share, and of these the least: the rate of the best size in one turn does not decide.
+    #[test]
+    fn what_adapts_is_compared_with_each_fixed_size_of_its_turn() {
+        let turn = |ltp, beside: [f64; 2]| Turn {
+            raw: Ceiling {
+                mode: "gso",
+                segment_bytes: 1360,
+                gbit_per_s: 10.0,
+                send_us_per_segment: 1.0,
+                receive_us_per_segment: 1.0,
+            },
+            ltp: Row {
+                mode: "gso",
+                segment_bytes: 1360,
+                gbit_per_s: ltp,
+                send_us_per_segment: 1.0,
+                receive_us_per_segment: 1.0,
+                share_of_ceiling: 0.0,
+                share_of_best_fixed: None,
+                beside: Vec::new(),
+                pairs: 0,
+                lost: 1,
+                reason: None,
+            },
+            beside: beside.to_vec(),
+        };
+        // The computer is half as fast in the second turn, and disturbed in the third.
+        let turns = vec![
+            turn(8.0, [10.0, 4.0]),
+            turn(4.0, [5.0, 2.0]),
+            turn(8.0, [4.0, 16.0]),
+        ];
+        let (ceiling, row) = medians(turns, &[1360, 64_000]);
+        assert_eq!((ceiling.gbit_per_s, row.gbit_per_s), (10.0, 8.0));
+        assert_eq!((row.share_of_ceiling, row.pairs, row.lost), (0.8, 3, 3));
+        assert_eq!(row.share_of_best_fixed, Some(0.8));
+        let beside = row.beside.iter();
+        let beside: Vec<_> = beside.map(|one| (one.segment_bytes, one.share)).collect();
+        assert_eq!(beside, [(1360, 0.8), (64_000, 2.0)]);
+        let (_, alone) = medians(vec![turn(8.0, [0.0; 2])], &[]);
+        assert_eq!((alone.share_of_best_fixed, alone.beside.len()), (None, 0));
+    }
+
+    /// What adapts goes on where it was, whatever its first transfers were.
+    #[test]
+    fn sizes_beside_are_measured_as_often() {
+        let options = Options {
+            segment: SegmentSize::Auto,
+            beside: vec![1360, 8192],
+            profile: Profile::Fixed,
+            block_bytes: 200_000,
+            modes: vec![IoMode::Mmsg],
+            repeats: 2,
+            least_time: Duration::ZERO,
+        };
+        let report = run(&options, |_| {}).unwrap();
+        let row = &report.rows[0];
+        let sizes: Vec<usize> = row.beside.iter().map(|one| one.segment_bytes).collect();
+        assert_eq!((row.pairs, sizes), (2, vec![1360, 8192]));
+        assert!(
+            row.beside
+                .iter()
+                .all(|one| one.gbit_per_s > 0.0 && one.share > 0.0)
+        );
+        assert!(
+            row.share_of_best_fixed.is_some() && row.reason.is_some(),
+            "{row:?}"
+        );
     }
 }

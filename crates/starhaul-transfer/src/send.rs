@@ -330,7 +330,7 @@ mod tests {
     };
 
     use starhaul_ltp::{
-        Body, Data, DataKind, EngineConfig, Extensions, PeerConfig, Segment, UnknownPeers,
+        Body, Data, DataKind, Encoding, EngineConfig, Extensions, PeerConfig, Segment, UnknownPeers,
     };
     use starhaul_net::IoMode;
     use starhaul_units::Bandwidth;
@@ -360,6 +360,7 @@ mod tests {
     /// A datagram that seems to come from an engine of another number.
     fn forged() -> Vec<u8> {
         let segment = Segment {
+            encoding: Encoding::default(),
             session: SessionId {
                 originator: EngineId(5),
                 number: 1,

@@ -93,6 +93,10 @@ struct SendArguments {
     /// Do not wait: exit code 0 then says that this node has stored all
     #[arg(long, conflicts_with = "wait")]
     no_wait: bool,
+    /// Have nodes report when they delete a bundle, as when it expires, and end at once with the node and the reason; without --wait, the
+    /// reports are waited for a tenth of the lifetime longer, 10 s at least
+    #[arg(long, conflicts_with = "no_wait")]
+    report: bool,
     #[command(flatten)]
     socket: Socket,
 }
@@ -225,12 +229,21 @@ fn endpoint(text: &str, service: (u32, &str)) -> Result<String, Usage> {
     })
 }
 
+/// How long after it was sent a bundle that expires is reported at the latest, as a rule.
+fn until_reported(lifetime: Duration) -> Duration {
+    lifetime.saturating_add((lifetime / 10).max(Duration::from_secs(10)))
+}
+
 async fn send(arguments: SendArguments) -> anyhow::Result<()> {
     let to = endpoint(&arguments.to, SERVICE)?;
     let sender = FileSender::open(&arguments.files)?;
+    let (sender, usual) = match arguments.report {
+        true => (sender.with_reports(), until_reported(arguments.lifetime)),
+        false => (sender, arguments.lifetime),
+    };
     let mut client = Client::connect(arguments.socket.socket.as_deref()).await?;
     client.open(None).await?;
-    let patience = (!arguments.no_wait).then(|| arguments.wait.unwrap_or(arguments.lifetime));
+    let patience = (!arguments.no_wait).then(|| arguments.wait.unwrap_or(usual));
     let bar = Bar::new();
     let mut last = Progress::default();
     let sent = sender.run(&mut client, &to, arguments.lifetime, patience, |progress| {

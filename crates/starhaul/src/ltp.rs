@@ -20,7 +20,8 @@ use std::{
 use clap::{Subcommand, ValueEnum};
 use ring::rand::{SecureRandom as _, SystemRandom};
 use starhaul_ltp::{
-    AuthKey, Coding, Engine, EngineConfig, EngineId, Event, PeerConfig, SegmentSize, UnknownPeers,
+    AuthKey, Coding, Engine, EngineConfig, EngineId, Event, NumberWidth, PeerConfig, Profile,
+    SegmentSize, UnknownPeers,
 };
 use starhaul_net::{
     HostMemory, IoMode, host_memory,
@@ -79,6 +80,13 @@ struct Link {
     /// Bytes of data per segment, from 64 to 65400; auto follows the path's MTU, losses and speed
     #[arg(long, value_name = "auto|BYTES", default_value_t)]
     segment: SegmentSize,
+    /// What both ends agree on: ccsds-734.1 has nothing that Starhaul adds to LTP; fixed, which is ours, has fields at fixed offsets, and
+    /// the other end must have it, too
+    #[arg(long, value_name = "rfc5326|ccsds-734.1|fixed", default_value_t)]
+    profile: Profile,
+    /// Bits of the numbers of sessions that this end begins; other engines may know no more than 32
+    #[arg(long, value_enum, value_name = "BITS", default_value_t = Numbers::Bits32)]
+    numbers: Numbers,
     /// Share of segments that is lost, as 5%: repair segments make up for it without a round trip; both ends must be
     /// Starhaul [default: none; what is lost is sent again]
     #[arg(long, value_name = "SHARE", value_parser = starhaul_units::parse_share)]
@@ -137,6 +145,25 @@ enum Mode {
     Single,
 }
 
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Numbers {
+    /// From 1 to 4294967295
+    #[value(name = "32")]
+    Bits32,
+    /// From 1 to 18446744073709551615
+    #[value(name = "64")]
+    Bits64,
+}
+
+impl From<Numbers> for NumberWidth {
+    fn from(numbers: Numbers) -> Self {
+        match numbers {
+            Numbers::Bits32 => Self::Bits32,
+            Numbers::Bits64 => Self::Bits64,
+        }
+    }
+}
+
 impl From<Mode> for IoMode {
     fn from(mode: Mode) -> Self {
         match mode {
@@ -164,7 +191,13 @@ impl Link {
                 "--rate of 0 lets nothing be sent: give the rate of the link, or leave it out";
             return Err(Usage(text.to_owned()).into());
         }
+        let (profile, has_repair) = (self.profile, self.repair.is_some());
+        if let Some(lacking) = profile.lacking(has_repair, self.numbers.into()) {
+            let text = format!("--profile {profile} has no {lacking}: leave them out");
+            return Err(Usage(text).into());
+        }
         let mut config = PeerConfig::new(self.light_time.unwrap_or_default(), self.rate);
+        config.profile = profile;
         config.set_segment_size(self.segment);
         config.blind_doublings = BLIND_DOUBLINGS;
         config.coding = self.repair.map(Coding::new);
@@ -195,6 +228,7 @@ impl Link {
         let filled = SystemRandom::new().fill(&mut seed);
         filled.map_err(|_| anyhow::anyhow!("the system has no randomness"))?;
         let mut config = EngineConfig::new(id, seed);
+        config.numbers = self.numbers.into();
         if let Some(HostMemory { bytes, .. }) = host_memory() {
             config.fit_memory(bytes);
         }

@@ -14,6 +14,7 @@ use starhaul_dtn::{
         Moment, read_plan,
         route::{Bookings, Query, earliest},
     },
+    splice::{Limits, Splice},
 };
 use starhaul_dtn_client::flows::{Event, Limits, Machine, Message, Read};
 
@@ -201,5 +202,52 @@ pub fn dtn_flow(data: &[u8]) {
     assert!(
         answers <= 3 * inputs,
         "{answers} answers to {inputs} inputs"
+    );
+}
+
+/// A connection over TCPCLv4: each part of the input after a byte that says whose it is. What passes is what came, in order, but for flags
+/// of acknowledgements, and does not depend on how it came; what is held has come, but for the segment on its way.
+pub fn dtn_tcpcl(data: &[u8]) {
+    const LIMITS: Limits = Limits {
+        segment: 1000,
+        transfer: 4000,
+    };
+    /// Bytes of a message that wait for the rest of its fields.
+    const MOST_WAITING: usize = 20;
+    let run = |piece: usize| {
+        let mut splice = Splice::new(LIMITS);
+        let mut came: [Vec<u8>; 2] = Default::default();
+        let mut passed: [Vec<u8>; 2] = Default::default();
+        for part in super::parts(data) {
+            let (from, bytes) = part.split_first().unwrap_or((&0, &[]));
+            let from = usize::from(from & 1);
+            came[from].extend(bytes);
+            for bytes in bytes.chunks(piece) {
+                let taken = match from {
+                    0 => splice.take_from_peer(bytes, &mut passed[0]),
+                    _ => splice.take_from_node(bytes, &mut passed[1]),
+                };
+                if let Err(fault) = taken {
+                    return (came, passed, splice.held(), Some(fault));
+                }
+            }
+        }
+        (came, passed, splice.held(), None)
+    };
+    let whole = run(usize::MAX);
+    assert_eq!(run(1), whole);
+    assert_eq!(run(1 + data.len() % 13), whole);
+    let (came, passed, held, fault) = whole;
+    for (from, (came, passed)) in came.iter().zip(&passed).enumerate() {
+        assert!(passed.len() <= came.len());
+        assert!(fault.is_some() || came.len() - passed.len() <= MOST_WAITING);
+        for (came, passed) in came.iter().zip(passed) {
+            assert!(came == passed || (from == 0 && *passed <= 3));
+        }
+    }
+    assert!(
+        held <= came[0].len() as u64 + LIMITS.segment,
+        "{held} bytes are held of {}",
+        came[0].len()
     );
 }

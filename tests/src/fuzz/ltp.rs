@@ -8,8 +8,8 @@ use std::{
 
 use bytes::Bytes;
 use starhaul_ltp::{
-    Batch, Coding, Engine, EngineConfig, EngineId, Event, LinkState, Outgoing, PeerConfig,
-    UnknownPeers, parse,
+    Batch, Coding, Encoding, Engine, EngineConfig, EngineId, Event, LinkState, Outgoing,
+    PeerConfig, Profile, UnknownPeers, parse,
 };
 
 use super::parts;
@@ -20,7 +20,8 @@ const IDS: [EngineId; 2] = [EngineId(1), EngineId(2)];
 const MOST_UNDER_WAY: usize = 2000;
 const MEMORY: usize = 1 << 20;
 
-/// What parses is written again as a segment that parses to the same, of the length foretold.
+/// What parses, in either encoding, is written again as a segment that parses to the same, of the length foretold. With fixed fields there is
+/// one way to write it.
 pub fn ltp_segment(data: &[u8]) {
     let mut rest = data;
     while let Ok((segment, behind)) = parse(rest) {
@@ -29,15 +30,25 @@ pub fn ltp_segment(data: &[u8]) {
         segment.write(&mut written);
         assert_eq!(written.len(), segment.encoded_len());
         assert_eq!(parse(&written), Ok((segment, [].as_slice())));
+        if segment.encoding == Encoding::Fixed {
+            assert_eq!(written, rest[..rest.len() - behind.len()]);
+        }
         rest = behind;
     }
 }
 
-/// Datagrams of known and unknown engines, a block under way: memory stays below its limit, and all ends in the end.
+/// Datagrams of known and unknown engines, a block under way: memory stays below its limit, and all ends in the end, in either encoding.
 pub fn ltp_engine(data: &[u8]) {
+    for profile in [Profile::Rfc5326, Profile::Fixed] {
+        hears_anything(profile, data);
+    }
+}
+
+fn hears_anything(profile: Profile, data: &[u8]) {
     let mut now = Instant::now();
-    let mut engine = engine(IDS[0], 1, now);
-    send(&mut engine, now, IDS[1], 5000, 4000);
+    let mut engine = engine(IDS[0], 1, profile, now);
+    let red = colour(profile, 5000, 4000);
+    send(&mut engine, now, IDS[1], 5000, red);
     let mut batch = Batch::new(65_507, 64);
     for (i, part) in parts(data).enumerate() {
         let from = if i % 5 == 4 { EngineId(9) } else { IDS[1] };
@@ -50,7 +61,8 @@ pub fn ltp_engine(data: &[u8]) {
                 batch
                     .contents()
                     .chunks(batch.segment_size())
-                    .all(|segment| parse(segment).is_ok())
+                    .all(|segment| parse(segment)
+                        .is_ok_and(|(segment, _)| segment.encoding == profile.encoding()))
             );
         }
         while engine.poll_event().is_some() {}
@@ -80,8 +92,17 @@ pub fn delivered_between_engines(data: &[u8]) -> usize {
     pair.delivered.len()
 }
 
+/// Of so many red bytes of a block: all of it, if the profile has blocks of one colour.
+fn colour(profile: Profile, length: usize, red: usize) -> usize {
+    match profile {
+        Profile::Fixed if red > 0 => length,
+        _ => red,
+    }
+}
+
 struct Pair {
     now: Instant,
+    profile: Profile,
     engines: [Engine; 2],
     lives: u8,
     /// Datagrams under way, by the engine that they reach.
@@ -104,11 +125,17 @@ struct Pair {
 impl Pair {
     fn new(seed: u8) -> Self {
         let now = Instant::now();
+        // Another bit decides on repair segments.
+        let profile = match seed & 4 {
+            0 => Profile::Rfc5326,
+            _ => Profile::Fixed,
+        };
         Self {
             now,
+            profile,
             engines: [
-                engine(IDS[0], seed, now),
-                engine(IDS[1], seed.wrapping_add(1), now),
+                engine(IDS[0], seed, profile, now),
+                engine(IDS[1], seed.wrapping_add(1), profile, now),
             ],
             lives: seed,
             flight: [Vec::new(), Vec::new()],
@@ -130,6 +157,7 @@ impl Pair {
                 // Every block has a length of its own, which tells it from all others.
                 let length = 1 + amount * 150 + self.blocks.len();
                 let red = length * usize::from(operation >> 4) / 15;
+                let red = colour(self.profile, length, red);
                 if !self.blocks.contains_key(&red.max(1)) {
                     let block = send(
                         &mut self.engines[side],
@@ -231,6 +259,7 @@ impl Pair {
         self.engines[side] = engine(
             IDS[side],
             self.lives.wrapping_add(side.to_le_bytes()[0]),
+            self.profile,
             self.now,
         );
         self.was_restarted = true;
@@ -333,8 +362,9 @@ impl Pair {
     }
 }
 
-fn engine(id: EngineId, seed: u8, now: Instant) -> Engine {
+fn engine(id: EngineId, seed: u8, profile: Profile, now: Instant) -> Engine {
     let mut peer = PeerConfig::new(Duration::from_secs(1), None);
+    peer.profile = profile;
     peer.segment_data = 300;
     peer.checkpoint_every = Some(7);
     peer.receive_memory = MEMORY;

@@ -19,7 +19,7 @@ mod record;
 mod session;
 
 pub use control::{congestion_control, path_monitor};
-pub use dtn::{dtn_block, dtn_config, dtn_flow, dtn_log, dtn_plan};
+pub use dtn::{dtn_block, dtn_config, dtn_flow, dtn_log, dtn_plan, dtn_tcpcl};
 pub use flow::lab_flow;
 pub use gateway::{
     gateway_config, gateway_control, gateway_label, gateway_quotas, gateway_status, gateway_text,
@@ -41,7 +41,7 @@ pub use session::{fec_decode, quic_handshake, session_datagram, session_pair};
 pub type Body = fn(&[u8]);
 
 /// All targets, by the name of the file and of the corpus folder.
-pub const TARGETS: [(&str, Body); 43] = [
+pub const TARGETS: [(&str, Body); 44] = [
     ("congestion_control", congestion_control),
     ("detector", detector),
     ("dtn_block", dtn_block),
@@ -49,6 +49,7 @@ pub const TARGETS: [(&str, Body); 43] = [
     ("dtn_flow", dtn_flow),
     ("dtn_log", dtn_log),
     ("dtn_plan", dtn_plan),
+    ("dtn_tcpcl", dtn_tcpcl),
     ("fec_decode", fec_decode),
     ("gateway_config", gateway_config),
     ("gateway_control", gateway_control),

@@ -1,7 +1,7 @@
 //! What a relay's configuration may hold.
 
 use starhaul_config::{Definition, Example, Key};
-use starhaul_net::leotp::HopSignals;
+use starhaul_net::leotp::{HopSignals, RULE_KEYS};
 
 /// A datagram of an unknown address is compared with the keys of all neighbours.
 pub(super) const MOST_NEIGHBOURS: usize = 256;
@@ -26,6 +26,7 @@ pub(super) static TOP: Definition = Definition {
             .or_none("none")
             .such_as("\"server\"")
             .means("The neighbour that is asked for what is not kept here."),
+    ], RULE_KEYS, &[
         Key::tables("neighbour", &NEIGHBOUR)
             .required()
             .means("The neighbours, 2 to 256."),

@@ -11,8 +11,11 @@ use std::{
 };
 
 use starhaul_config::{Definition, Document, Table, nearest, secret_file};
-use starhaul_leotp::NeighbourKey;
-use starhaul_net::{PeerAddress, leotp::HopSignals};
+use starhaul_leotp::{NeighbourKey, RateRule};
+use starhaul_net::{
+    PeerAddress,
+    leotp::{HopSignals, read_rule},
+};
 
 use self::definition::{MOST_NEIGHBOURS, TOP};
 use crate::{Error, file_error};
@@ -31,6 +34,8 @@ pub struct Config {
     pub cache_bytes: usize,
     /// The name of the neighbour that is asked for what is not kept.
     pub upstream: Option<String>,
+    /// How the rates of what its neighbours send are found.
+    pub rate_rule: RateRule,
     /// The nodes beside this relay.
     pub neighbours: Vec<Neighbour>,
 }
@@ -118,6 +123,7 @@ impl Config {
             metrics: top.text_if("metrics", starhaul_metrics::address)?,
             cache_bytes,
             upstream,
+            rate_rule: read_rule(&top)?,
             neighbours,
         })
     }
@@ -143,6 +149,9 @@ impl Config {
                 let _ = write!(text, ", reconfigurations by {signals}");
             }
             text.push('\n');
+        }
+        if self.rate_rule == RateRule::Published {
+            text.push_str("rates by the published rule\n");
         }
         if let Some(address) = self.metrics {
             let _ = writeln!(text, "metrics: http://{address}/metrics");
@@ -377,9 +386,26 @@ mod tests {
             Config::read(&document, &name)
         };
         let known = trials::in_variables(&TOP, parse).unwrap();
-        assert_eq!(known, 5);
+        assert_eq!(known, 6);
         let config = parse(&Config::sample(), "CACHE", "1MiB").unwrap();
         assert_eq!(config.cache_bytes, 1 << 20);
+    }
+
+    #[test]
+    fn the_published_rule_is_chosen_by_its_name() {
+        let config = parse(&Config::sample()).unwrap();
+        assert_eq!(config.rate_rule, RateRule::Adaptive);
+        assert!(!config.describe().contains("published"));
+        let with = |rule: &str| parse(&format!("rule = \"{rule}\"\n{}", Config::sample()));
+        let config = with("published").unwrap();
+        assert_eq!(config.rate_rule, RateRule::Published);
+        let told = config.describe();
+        assert!(told.contains("rates by the published rule\n"), "{told}");
+        let error = with("publishd").unwrap_err();
+        assert!(
+            error.contains("rule") && error.contains("published"),
+            "{error}"
+        );
     }
 
     #[test]

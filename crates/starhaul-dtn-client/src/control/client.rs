@@ -15,8 +15,11 @@ use tokio::{
     },
 };
 
-use super::wire::{Reply, Request, default_sockets, read, read_payload, write};
+use super::wire::{Fate, Reply, Report, Request, default_sockets, read, read_payload, write};
 use crate::{Error, status::Status};
+
+/// Reports that are kept for an application that does not take them.
+const MOST_REPORTS: usize = 4096;
 
 /// A bundle for this endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,6 +32,15 @@ pub struct Bundle {
     pub payload: Vec<u8>,
 }
 
+/// What a node sends by itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Message {
+    /// A bundle for this endpoint.
+    Bundle(Bundle),
+    /// What became of a bundle that was sent by [`Client::send_reported`].
+    Report(Report),
+}
+
 /// A connection to a node, with at most one endpoint.
 #[derive(Debug)]
 pub struct Client {
@@ -37,6 +49,8 @@ pub struct Client {
     writer: OwnedWriteHalf,
     /// Bundles that came while an answer was awaited.
     bundles: VecDeque<Bundle>,
+    /// Reports that came meanwhile.
+    reports: VecDeque<Report>,
     endpoint: String,
     most_bytes: u64,
     contact_bytes: Option<u64>,
@@ -63,6 +77,7 @@ impl Client {
                         reader,
                         writer,
                         bundles: VecDeque::new(),
+                        reports: VecDeque::new(),
                         endpoint: String::new(),
                         most_bytes: 0,
                         contact_bytes: None,
@@ -131,6 +146,30 @@ impl Client {
         payload: &[u8],
         lifetime: Duration,
     ) -> Result<String, Error> {
+        self.send_as(to, payload, lifetime, false).await
+    }
+
+    /// The same for a bundle that asks the nodes which deliver or delete it to report that. Whether they do is their configuration; what
+    /// they say comes by [`Client::next_report`] and [`Client::next_message`], as long as this connection is there.
+    ///
+    /// # Errors
+    /// As [`Client::send`].
+    pub async fn send_reported(
+        &mut self,
+        to: &str,
+        payload: &[u8],
+        lifetime: Duration,
+    ) -> Result<String, Error> {
+        self.send_as(to, payload, lifetime, true).await
+    }
+
+    async fn send_as(
+        &mut self,
+        to: &str,
+        payload: &[u8],
+        lifetime: Duration,
+        reports: bool,
+    ) -> Result<String, Error> {
         let (to, bytes) = (to.to_owned(), payload.len() as u64);
         let lifetime_ms = u64::try_from(lifetime.as_millis()).unwrap_or(u64::MAX);
         match self
@@ -139,6 +178,7 @@ impl Client {
                     to,
                     lifetime_ms,
                     bytes,
+                    reports,
                 },
                 payload,
             )
@@ -158,13 +198,41 @@ impl Client {
             if let Some(bundle) = self.bundles.pop_front() {
                 return Ok(bundle);
             }
-            if let Some(reply) = self.read().await? {
-                return Err(self.unexpected(&reply));
-            }
+            self.read_message().await?;
         }
     }
 
-    /// Waits until [`Client::next_bundle`] has something to read; `false` after `patience`.
+    /// The next report or bundle, reports first. Must not be dropped before it is ready; [`Client::has_message`] can.
+    ///
+    /// # Errors
+    /// [`Error::Control`].
+    pub async fn next_message(&mut self) -> Result<Message, Error> {
+        loop {
+            if let Some(report) = self.next_report() {
+                return Ok(Message::Report(report));
+            }
+            if let Some(bundle) = self.bundles.pop_front() {
+                return Ok(Message::Bundle(bundle));
+            }
+            self.read_message().await?;
+        }
+    }
+
+    /// A report that came while something else was awaited. Of those that nobody takes, 4096 are kept: first those of deletions that have a
+    /// reason.
+    pub fn next_report(&mut self) -> Option<Report> {
+        self.reports.pop_front()
+    }
+
+    /// Waits until [`Client::next_message`] has something to read; `false` after `patience`.
+    ///
+    /// # Errors
+    /// [`Error::Control`].
+    pub async fn has_message(&mut self, patience: Duration) -> Result<bool, Error> {
+        Ok(!self.reports.is_empty() || self.has_bundle(patience).await?)
+    }
+
+    /// Waits until [`Client::next_bundle`] has something to read, which may be a report where some were asked for; `false` after `patience`.
     ///
     /// # Errors
     /// [`Error::Control`].
@@ -209,14 +277,40 @@ impl Client {
         }
     }
 
-    /// The next message that is no bundle; `None` if it was one.
+    /// Reads what the node sends by itself.
+    async fn read_message(&mut self) -> Result<(), Error> {
+        match self.read().await? {
+            None => Ok(()),
+            Some(reply) => Err(self.unexpected(&reply)),
+        }
+    }
+
+    /// Keeps a report until it is taken.
+    fn keep(&mut self, report: Report) {
+        let is_loss = |report: &Report| report.fate == Fate::Deleted && report.reason.is_some();
+        if self.reports.len() >= MOST_REPORTS {
+            if !is_loss(&report) {
+                return;
+            }
+            let other = self.reports.iter().position(|kept| !is_loss(kept));
+            drop(self.reports.remove(other.unwrap_or_default()));
+        }
+        self.reports.push_back(report);
+    }
+
+    /// The next answer; `None` if it was a bundle or a report, which are kept.
     async fn read(&mut self) -> Result<Option<Reply>, Error> {
         let reply = match read::<Reply>(&mut self.reader).await {
             Ok(reply) => reply.ok_or_else(|| self.failed(io::ErrorKind::UnexpectedEof.into()))?,
             Err(reason) => return Err(self.failed(reason)),
         };
-        let Reply::Bundle { id, source, bytes } = reply else {
-            return Ok(Some(reply));
+        let (id, source, bytes) = match reply {
+            Reply::Bundle { id, source, bytes } => (id, source, bytes),
+            Reply::Report(report) => {
+                self.keep(report);
+                return Ok(None);
+            }
+            answer => return Ok(Some(answer)),
         };
         let payload = read_payload(&mut self.reader, bytes).await;
         let payload = payload.map_err(|reason| self.failed(reason))?;

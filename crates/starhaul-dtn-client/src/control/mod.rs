@@ -3,4 +3,7 @@
 mod client;
 pub mod wire;
 
-pub use self::client::{Bundle, Client};
+pub use self::{
+    client::{Bundle, Client, Message},
+    wire::{Fate, Report},
+};

@@ -31,6 +31,9 @@ pub enum Request {
         lifetime_ms: u64,
         /// Length of its payload.
         bytes: u64,
+        /// Whether nodes are to report that it was delivered, and that it was deleted. Nodes of earlier versions do not look at it.
+        #[serde(default)]
+        reports: bool,
     },
     /// The bundle is where the application wants it; it will not come again.
     Acknowledge {
@@ -74,6 +77,8 @@ pub enum Reply {
         /// Length of its payload.
         bytes: u64,
     },
+    /// A node reports what became of a bundle of the endpoint. It comes to those alone that have asked for reports.
+    Report(Report),
     /// The bundle has no room now; it may have later.
     Full,
     /// The bundle could not be taken for a reason that may pass.
@@ -86,6 +91,33 @@ pub enum Reply {
         /// Why it was refused, as text for people.
         reason: String,
     },
+}
+
+/// What a node reports of a bundle (RFC 9171 §6.1.1). Nothing proves that the report is from that node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Report {
+    /// Name of the bundle.
+    pub id: String,
+    /// The node that reports it.
+    pub node: String,
+    /// What became of the bundle there.
+    pub fate: Fate,
+    /// Why, as text for people; `None` if the node gives no reason.
+    pub reason: Option<String>,
+}
+
+/// What became of a bundle at a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Fate {
+    /// The node has received it.
+    Received,
+    /// The node has sent it on.
+    Forwarded,
+    /// The application at its destination has it.
+    Delivered,
+    /// The node has deleted it. Nodes of some makes report this, without a reason, also of what they have sent on or delivered.
+    Deleted,
 }
 
 /// Where a node's socket is, by default: the user's own place, then the system's.

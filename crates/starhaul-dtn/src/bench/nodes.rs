@@ -11,7 +11,7 @@ use hardy_bpv7::{
     eid::{Eid, Service},
 };
 use parking_lot::Mutex;
-use starhaul_ltp::{EngineId, SegmentSize};
+use starhaul_ltp::{EngineId, NumberWidth, Profile, SegmentSize};
 use starhaul_net::PeerAddress;
 use tokio::{
     sync::{Semaphore, mpsc},
@@ -112,7 +112,9 @@ async fn send(app: Arc<App>, to: Eid, all: Arc<Sending>) -> Result<(), Error> {
         if let Ok(permit) = all.room.acquire().await {
             permit.forget();
         }
-        let sent = app.send_prepared(to.clone(), payload, LIFETIME).await;
+        let sent = app
+            .send_prepared(to.clone(), payload, LIFETIME, false)
+            .await;
         sent?;
     }
 }
@@ -209,6 +211,7 @@ fn config(
             light_time: Duration::ZERO,
             rate: None,
             segment: SegmentSize::Auto,
+            profile: Profile::default(),
             repair: None,
             one_way: OneWay::No,
             key: None,
@@ -221,10 +224,12 @@ fn config(
         ltp: Some(LtpConfig {
             engine: EngineId(number),
             listen: loopback(),
+            numbers: NumberWidth::default(),
             peers: peers.collect::<Result<_, Error>>()?,
         }),
         tcp: None,
         routes: Vec::new(),
+        priorities: Vec::new(),
         plan: ContactPlan::default(),
         keys: Keys::default(),
         status_reports: false,

@@ -6,9 +6,13 @@ use starhaul_config::{
     Definition, Example, Key,
     definition::{Preset, names},
 };
+use starhaul_ltp::{NumberWidth, Profile};
 
 use super::one_way::WAY_NAMES;
-use crate::plan::{CONTACTS, EPOCH, LIGHT_TIME};
+use crate::{
+    plan::{CONTACTS, EPOCH, LIGHT_TIME},
+    priority::CLASS_NAMES,
+};
 
 /// Where bundles are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +31,8 @@ pub(super) const KINDS: [(&str, Kept); 3] = [
 ];
 const KIND_NAMES: [&str; KINDS.len()] = names(&KINDS);
 const ON_DISK: &[(&str, &str)] = &[("kind", "\"disk\"")];
+const PROFILE_NAMES: [&str; Profile::ALL.len()] = names(&Profile::ALL);
+const NUMBER_NAMES: [&str; NumberWidth::ALL.len()] = names(&NumberWidth::ALL);
 const ENGINES: RangeInclusive<u64> = 1..=u64::MAX;
 
 pub(super) static TOP: Definition = Definition {
@@ -53,14 +59,15 @@ pub(super) static TOP: Definition = Definition {
             .means("A file with `epoch` and the [contacts](#contact-plan) of all nodes."),
         EPOCH,
         Key::flag("status_reports")
-            .or_flag(false)
-            .means("Send the status reports that bundles ask for, as when they expire (RFC 9171, section 6.1). Whoever sends a bundle decides where its reports go."),
+            .or_flag(true)
+            .means("Send the [status reports](#status-reports) that bundles ask for, as when they expire (RFC 9171, section 6.1), 200 in a second at most. Whoever sends a bundle decides where its reports go."),
         Key::table("storage", &STORAGE)
             .or_none("all defaults")
             .means("[Where bundles are kept](#storage)."),
         Key::table("ltp", &LTP).means("Neighbours over LTP (RFC 5326). `[ltp]` or `[tcp]` is required."),
         Key::table("tcp", &TCP).means("Neighbours over TCPCLv4 (RFC 9174)."),
         Key::tables("route", &ROUTE).means("Routes that hold at any time."),
+        Key::tables("priority", &PRIORITY).means("Bundles that [leave before others](#priorities)."),
         CONTACTS,
         Key::table("security", &SECURITY).means("[The keys of BPSec](#keys)."),
     ]],
@@ -137,6 +144,9 @@ static LTP: Definition = Definition {
         Key::text("listen", "address")
             .or("[::]:1113")
             .means("UDP address where segments are received; `[::]` takes IPv4, too."),
+        Key::words("numbers", &NUMBER_NAMES)
+            .or(NUMBER_NAMES[0])
+            .means("Bits of the numbers of sessions that our engine begins. Other engines may know no more than 32."),
         Key::tables("peer", &LTP_PEER)
             .required()
             .means("The neighbours."),
@@ -167,6 +177,9 @@ static LTP_PEER: Definition = Definition {
         Key::text("segment", "auto, or bytes")
             .or("auto")
             .means("Bytes of data in a segment, as `\"8860\"`, from 64 to 65400. `auto` [follows the path's MTU, losses and speed](ltp.md#segment-size)."),
+        Key::words("profile", &PROFILE_NAMES)
+            .or(PROFILE_NAMES[0])
+            .means("[What both ends agree on](ltp.md#profiles). `ccsds-734.1`: nothing that Starhaul adds to LTP. `fixed`, which is ours: fields at fixed offsets; the neighbour must have the same."),
         Key::text("repair", "share")
             .or_none("none")
             .such_as("\"5%\"")
@@ -240,6 +253,22 @@ static ROUTE: Definition = Definition {
     examples: &[Example {
         comment: "",
         written: &[("to", "\"ipn:9.*\""), ("via", "\"ipn:9.0\"")],
+    }],
+};
+
+static PRIORITY: Definition = Definition {
+    introduction: "How soon bundles for these endpoints leave. The first table that names an endpoint holds.",
+    keys: &[&[
+        Key::text("to", "pattern of endpoints")
+            .such_as("\"ipn:*.911\"")
+            .means("The endpoints, as `ipn:3.*` or `dtn://station/**`."),
+        Key::words("class", &CLASS_NAMES)
+            .or(CLASS_NAMES[0])
+            .means("`urgent`: before all others that wait for the same neighbour. `normal`: as without a table."),
+    ]],
+    examples: &[Example {
+        comment: "",
+        written: &[("to", "\"ipn:*.911\"")],
     }],
 };
 

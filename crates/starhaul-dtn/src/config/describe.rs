@@ -3,11 +3,15 @@
 use std::fmt::Write as _;
 
 use starhaul_config::{size, state_folder};
+use starhaul_ltp::Profile;
 
 use super::{Config, OneWay};
-use crate::plan::{
-    Moment, NodeId,
-    route::{Bookings, Query, earliest},
+use crate::{
+    plan::{
+        Moment, NodeId,
+        route::{Bookings, Query, earliest},
+    },
+    priority::CLASSES,
 };
 
 /// Bytes of the bundle whose routes are shown.
@@ -57,6 +61,10 @@ pub(super) fn describe(config: &Config, now: Moment) -> String {
                 format!(", repair segments for {percent} % lost")
             });
             let repair = repair.unwrap_or_default();
+            let profile = match peer.profile {
+                Profile::Rfc5326 => String::new(),
+                other => format!(", profile {other}"),
+            };
             let key = if peer.key.is_some() {
                 ", with a key"
             } else {
@@ -69,7 +77,7 @@ pub(super) fn describe(config: &Config, now: Moment) -> String {
             };
             let _ = writeln!(
                 text,
-                "  {node}: engine {engine} at {at}, light time {light:?}, rate {rate}, segments {segment}{repair}{key}{way}"
+                "  {node}: engine {engine} at {at}, light time {light:?}, rate {rate}, segments {segment}{profile}{repair}{key}{way}"
             );
         }
     }
@@ -86,6 +94,11 @@ pub(super) fn describe(config: &Config, now: Moment) -> String {
     }
     for (pattern, via) in &config.routes {
         let _ = writeln!(text, "route: {pattern} via {via}");
+    }
+    for (pattern, class) in &config.priorities {
+        let class = CLASSES.iter().find(|(_, known)| known == class);
+        let name = class.map_or("normal", |(name, _)| *name);
+        let _ = writeln!(text, "priority: {pattern} is {name}");
     }
     let _ = writeln!(text, "security: {}", config.keys.describe());
     if let Some(address) = config.metrics {

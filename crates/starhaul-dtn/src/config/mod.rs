@@ -15,7 +15,7 @@ use std::{
 
 use hardy_eid_patterns::EidPattern;
 use starhaul_config::{Definition, Document};
-use starhaul_ltp::{AuthKey, EngineId, SegmentSize};
+use starhaul_ltp::{AuthKey, EngineId, NumberWidth, Profile, SegmentSize};
 use starhaul_net::{LocalSocketFile, PeerAddress};
 use starhaul_units::Bandwidth;
 
@@ -23,6 +23,7 @@ pub use self::one_way::OneWay;
 use crate::{
     Error,
     plan::{Contact, ContactPlan, Moment, NodeId},
+    priority::Class,
     security::Keys,
 };
 
@@ -46,11 +47,13 @@ pub struct Config {
     pub tcp: Option<TcpConfig>,
     /// Routes that hold at any time: bundles for the pattern go to the node.
     pub routes: Vec<(EidPattern, NodeId)>,
+    /// How soon bundles leave: the first pattern that matches a destination decides, and others are normal.
+    pub priorities: Vec<(EidPattern, Class)>,
     /// When the node can exchange bundles with each neighbour; one that the plan does not name can be reached at any time.
     pub plan: ContactPlan,
     /// The keys of BPSec (RFC 9172).
     pub keys: Keys,
-    /// Whether the node sends the status reports that bundles ask for (RFC 9171 §6.1). The sender of a bundle decides where its reports go.
+    /// Whether the node sends the status reports that bundles ask for (RFC 9171 §6.1), at a bounded rate. The sender of a bundle decides where its reports go.
     pub status_reports: bool,
 }
 
@@ -128,6 +131,8 @@ pub struct LtpConfig {
     pub engine: EngineId,
     /// UDP address at which segments are received.
     pub listen: SocketAddr,
+    /// The width of the numbers of its sessions.
+    pub numbers: NumberWidth,
     /// The nodes that are reached by it.
     pub peers: Vec<LtpPeer>,
 }
@@ -147,6 +152,8 @@ pub struct LtpPeer {
     pub rate: Option<Bandwidth>,
     /// Bytes of data in its segments, or that they adapt.
     pub segment: SegmentSize,
+    /// What both engines agree on.
+    pub profile: Profile,
     /// The share of segments that is lost, from 0 to 1, for which repair segments make up.
     pub repair: Option<f64>,
     /// Which way the link carries segments.

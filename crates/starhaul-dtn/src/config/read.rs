@@ -8,7 +8,7 @@ use std::{
 
 use hardy_eid_patterns::EidPattern;
 use starhaul_config::{Document, Table, secret_file, state_folder};
-use starhaul_ltp::{AuthKey, EngineId};
+use starhaul_ltp::{AuthKey, EngineId, NumberWidth, Profile};
 use starhaul_net::{PeerAddress, ltp::reaches};
 use starhaul_units::parse_share;
 
@@ -20,6 +20,7 @@ use super::{
 use crate::{
     Error,
     plan::{self, ContactPlan, Moment, NodeId},
+    priority::{CLASSES, Class},
     security,
 };
 
@@ -45,6 +46,7 @@ pub(super) fn read(document: &Document<'_>, name: &Path, start: Moment) -> Resul
         ltp,
         tcp,
         routes: read_routes(&top, &node)?,
+        priorities: read_priorities(&top)?,
         plan: plan.with(arrivals),
         keys: read_keys(&top.table("security")?, folder)?,
         status_reports: top.flag("status_reports")?,
@@ -182,6 +184,7 @@ fn read_ltp(
     let mut config = LtpConfig {
         engine: EngineId(engine),
         listen: table.text("listen", address)?,
+        numbers: table.choice("numbers", &NumberWidth::ALL)?,
         peers: Vec::new(),
     };
     let mut engines = BTreeSet::from([config.engine]);
@@ -221,11 +224,17 @@ fn read_ltp(
             light_time: table.duration("light_time")?,
             rate: table.rate_if("rate")?,
             segment: table.text("segment", str::parse)?,
+            profile: table.choice("profile", &Profile::ALL)?,
             repair: table.text_if("repair", parse_share)?,
             one_way: table.choice("one_way", &WAYS)?,
             key: key.transpose()?,
         };
         as_planned(&mut peer, own, plan);
+        let has_repair = peer.repair.is_some();
+        if let Some(lacking) = peer.profile.lacking(has_repair, config.numbers) {
+            let problem = format!("the profile {} has no {lacking}", peer.profile);
+            return Err(table.key_problem("profile", problem).into());
+        }
         one_way::check(&table, &peer)?;
         one_way::check_plan(&table, &peer, own, plan, tcp)?;
         config.peers.push(peer);
@@ -294,15 +303,28 @@ fn peer_node<'a>(
     Ok(node)
 }
 
+fn read_priorities(top: &Table<'_>) -> Result<Vec<(EidPattern, Class)>, Error> {
+    let mut rules = Vec::new();
+    for table in top.tables("priority")? {
+        rules.push((read_pattern(&table)?, table.choice("class", &CLASSES)?));
+    }
+    Ok(rules)
+}
+
+/// The endpoints that a table is about.
+fn read_pattern(table: &Table<'_>) -> Result<EidPattern, Error> {
+    let read = |text: &str| {
+        let wrong =
+            || format!("{text:?} is no pattern of endpoints: write ipn:3.* or dtn://station/**");
+        text.parse::<EidPattern>().map_err(|_| wrong())
+    };
+    Ok(table.text("to", read)?)
+}
+
 fn read_routes(top: &Table<'_>, own: &NodeId) -> Result<Vec<(EidPattern, NodeId)>, Error> {
     let mut routes = Vec::new();
     for table in top.tables("route")? {
-        let to = table.text("to", |text| {
-            let wrong = || {
-                format!("{text:?} is no pattern of endpoints: write ipn:3.* or dtn://station/**")
-            };
-            text.parse::<EidPattern>().map_err(|_| wrong())
-        })?;
+        let to = read_pattern(&table)?;
         let via = table.text("via", plan::node)?;
         if via == *own {
             return Err(table.key_problem("via", "this is the node itself").into());

@@ -3,6 +3,7 @@
 use std::{fs, path::Path};
 
 use starhaul_config::{Document, trials};
+use starhaul_ltp::{NumberWidth, Profile};
 
 use super::{Config, OneWay, VARIABLES, definition::TOP, read};
 use crate::{
@@ -208,6 +209,35 @@ fn a_file_that_cannot_be_read_is_told_with_its_key() {
     ] {
         let error = parse(&folder, &format!("node = \"ipn:1.0\"\n{text}")).unwrap_err();
         assert!(error.contains(said), "{error}");
+    }
+}
+
+#[test]
+fn a_profile_is_told_and_has_what_is_asked_for() {
+    let parsed = |ltp: &str, peer: &str| {
+        let text =
+            format!("node = \"ipn:1.0\"\n[ltp]\n{ltp}\n[[ltp.peer]]\nnode = \"ipn:2.0\"\n{peer}\n");
+        Config::parse(&text, Path::new("dtn.toml"), Moment::default())
+    };
+    for (name, profile) in Profile::ALL {
+        let config = parsed("", &format!("profile = \"{name}\"")).unwrap();
+        let ltp = config.ltp.as_ref().unwrap();
+        assert_eq!(ltp.numbers, NumberWidth::Bits32);
+        assert_eq!(ltp.peers[0].profile, profile);
+        let told = config.describe(Moment::default());
+        let is_told = told.contains(&format!("profile {name}"));
+        assert_eq!(is_told, profile != Profile::default(), "{told}");
+    }
+    let wide = parsed("numbers = \"64\"", "").unwrap();
+    assert_eq!(wide.ltp.unwrap().numbers, NumberWidth::Bits64);
+    let ccsds = "profile = \"ccsds-734.1\"";
+    for (ltp, more, lacking) in [
+        ("", "repair = \"5%\"", "no repair segments"),
+        ("numbers = \"64\"", "", "no session numbers of 64 bits"),
+    ] {
+        let error = parsed(ltp, &format!("{ccsds}\n{more}")).unwrap_err();
+        let said = error.to_string();
+        assert!(said.contains(lacking) && said.contains("profile"), "{said}");
     }
 }
 

@@ -12,7 +12,10 @@ use super::{
     hash::hash_of,
     wire::{Chunk, Verdict, decode, encode},
 };
-use starhaul_dtn_client::{self as client, control::Client};
+use starhaul_dtn_client::{
+    self as client,
+    control::{Bundle, Client, Fate, Message, Report},
+};
 
 use crate::Error;
 
@@ -26,6 +29,8 @@ const LEAST_CHUNK_BYTES: u64 = 16 << 10;
 pub(crate) const LEAST_CONTACT: u64 = CHUNKS_IN_CONTACT * LEAST_CHUNK_BYTES;
 /// How long the sender waits when the node's storage is full.
 const FULL: Duration = Duration::from_millis(500);
+/// Bundles that are remembered as delivered.
+const MOST_DELIVERED: usize = 1 << 16;
 /// How often progress is told while nothing comes.
 const TELL_EVERY: Duration = Duration::from_millis(200);
 
@@ -46,6 +51,36 @@ pub struct Progress {
 #[derive(Debug)]
 pub struct FileSender {
     files: Vec<Outgoing>,
+    asks: bool,
+}
+
+/// What nodes have reported of the bundles.
+#[derive(Debug, Default)]
+struct Heard {
+    /// Those that are known to be delivered: another copy of one may be deleted.
+    delivered: BTreeSet<String>,
+}
+
+impl Heard {
+    /// Notes a report.
+    ///
+    /// # Errors
+    /// [`Error::Deleted`] if it says that a bundle is lost. Without a reason it does not: some nodes report so of what they have sent on.
+    fn note(&mut self, report: Report) -> Result<(), Error> {
+        match (report.fate, report.reason) {
+            (Fate::Delivered, _) if self.delivered.len() < MOST_DELIVERED => {
+                self.delivered.insert(report.id);
+            }
+            (Fate::Deleted, Some(reason)) if !self.delivered.contains(&report.id) => {
+                return Err(Error::Deleted {
+                    node: report.node,
+                    reason,
+                });
+            }
+            _ => {}
+        }
+        Ok(())
+    }
 }
 
 #[derive(Debug)]
@@ -95,8 +130,14 @@ impl FileSender {
                 file: paths.first().cloned().unwrap_or_default(),
                 reason: "there are no files in it",
             }),
-            false => Ok(Self { files }),
+            false => Ok(Self { files, asks: false }),
         }
+    }
+
+    /// Has the bundles ask the nodes that deliver or delete them for reports: a deletion ends [`FileSender::run`] at once.
+    pub fn with_reports(mut self) -> Self {
+        self.asks = true;
+        self
     }
 
     /// Sends all, and, if `patience` is given, waits so long for the far side to say that it has them.
@@ -117,12 +158,14 @@ impl FileSender {
             files: self.files.len(),
             ..Progress::default()
         };
+        let mut heard = Heard::default();
         for file in &self.files {
-            file.send(client, to, lifetime, &mut |bytes| {
+            let told = &mut |bytes: u64| {
                 progress.stored += bytes;
                 tell(progress);
-            })
-            .await?;
+            };
+            let asks = self.asks.then_some(&mut heard);
+            file.send(client, (to, lifetime), asks, told).await?;
         }
         let Some(patience) = patience else {
             return Ok(());
@@ -139,16 +182,16 @@ impl FileSender {
             if until.is_some_and(|until| Instant::now() > until) {
                 return Err(Error::Silent(patience));
             }
-            if !client.has_bundle(TELL_EVERY).await? {
+            if !client.has_message(TELL_EVERY).await? {
                 continue;
             }
-            let bundle = client.next_bundle().await?;
-            let verdict = decode::<Verdict>(&bundle.payload).map(|(verdict, _)| verdict);
-            // One that waited here for long comes once more, and either acknowledgement is of both.
-            match client.acknowledge(&bundle.id).await {
-                Err(client::Error::Refused(_)) => {}
-                acknowledged => acknowledged?,
-            }
+            let verdict = match client.next_message().await? {
+                Message::Bundle(bundle) => verdict(client, bundle).await?,
+                Message::Report(report) => {
+                    heard.note(report)?;
+                    continue;
+                }
+            };
             let Some(Verdict {
                 name,
                 sha256,
@@ -168,12 +211,24 @@ impl FileSender {
     }
 }
 
+/// What a bundle of the far side says of a file, if it does; it is acknowledged.
+async fn verdict(client: &mut Client, bundle: Bundle) -> Result<Option<Verdict>, Error> {
+    let verdict = decode::<Verdict>(&bundle.payload).map(|(verdict, _)| verdict);
+    // One that waited here for long comes once more, and either acknowledgement is of both.
+    match client.acknowledge(&bundle.id).await {
+        Err(client::Error::Refused(_)) => {}
+        acknowledged => acknowledged?,
+    }
+    Ok(verdict)
+}
+
 impl Outgoing {
+    /// Sends all of the file; if its bundles ask for reports, `heard` notes those that come meanwhile.
     async fn send(
         &self,
         client: &mut Client,
-        to: &str,
-        lifetime: Duration,
+        (to, lifetime): (&str, Duration),
+        mut heard: Option<&mut Heard>,
         told: &mut impl FnMut(u64),
     ) -> Result<(), Error> {
         let read = |reason| Error::Read {
@@ -204,10 +259,20 @@ impl Outgoing {
             let mut data = vec![0; usize::try_from(bytes).unwrap_or(usize::MAX)];
             file.read_exact_at(&mut data, chunk.offset).map_err(read)?;
             let payload = encode(&chunk, &data);
-            while let Err(error) = client.send(to, &payload, lifetime).await {
-                match error {
-                    client::Error::Full => tokio::time::sleep(FULL).await,
-                    other => return Err(other.into()),
+            loop {
+                let sent = match heard.is_some() {
+                    true => client.send_reported(to, &payload, lifetime).await,
+                    false => client.send(to, &payload, lifetime).await,
+                };
+                if let Some(heard) = heard.as_deref_mut() {
+                    while let Some(report) = client.next_report() {
+                        heard.note(report)?;
+                    }
+                }
+                match sent {
+                    Ok(_) => break,
+                    Err(client::Error::Full) => tokio::time::sleep(FULL).await,
+                    Err(other) => return Err(other.into()),
                 }
             }
             told(bytes);

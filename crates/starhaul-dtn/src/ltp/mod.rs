@@ -34,6 +34,7 @@ use tokio::{
 use self::thread::{Arrived, Command, Neighbours, Unsent, Worker};
 use crate::{
     config::{LtpConfig, OneWay},
+    egress,
     halves::{Carrier, Halves},
     plan::NodeId,
     sums,
@@ -89,6 +90,7 @@ impl Counters {
         let dropped = stats.dropped;
         let all = dropped.malformed
             + dropped.unauthenticated
+            + dropped.other_profile
             + dropped.misdirected
             + dropped.late
             + dropped.false_report
@@ -124,6 +126,7 @@ impl LtpLayer {
         let mut engine_config =
             EngineConfig::new(config.engine, starhaul_dtn_client::random::bytes()?);
         engine_config.awaits_acceptance = true;
+        engine_config.numbers = config.numbers;
         // A block holds a bundle with all its blocks, and a second one can begin.
         let block_bytes = bundle_bytes.saturating_add(BESIDE_PAYLOAD);
         let memory = usize::try_from(block_bytes.saturating_mul(2)).unwrap_or(usize::MAX);
@@ -138,6 +141,7 @@ impl LtpLayer {
         let now = Instant::now();
         for peer in &config.peers {
             let mut settings = PeerConfig::new(peer.light_time, peer.rate);
+            settings.profile = peer.profile;
             settings.auth = peer.key.clone();
             settings.set_segment_size(peer.segment);
             settings.coding = peer.repair.map(Coding::new);
@@ -323,7 +327,12 @@ impl Carrier for LtpCla {
             return Ok(ForwardBundleResult::NoNeighbour);
         };
         let (answer, answered) = oneshot::channel();
-        self.0.command(Command::Send { to, bundle, answer });
+        self.0.command(Command::Send {
+            to,
+            bundle,
+            is_urgent: egress::is_urgent(),
+            answer,
+        });
         match answered.await {
             Ok(Ok(())) => Ok(ForwardBundleResult::Sent),
             Ok(Err(Unsent::Unanswered)) => Ok(ForwardBundleResult::NoNeighbour),

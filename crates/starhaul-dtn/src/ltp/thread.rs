@@ -7,6 +7,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use starhaul_log::Seldom;
 use starhaul_ltp::{
     Block, CancelReason, End, EngineId, Error, Event, LinkState, Outgoing, SessionId,
 };
@@ -57,6 +58,8 @@ pub(super) enum Command {
     Send {
         to: EngineId,
         bundle: Halves,
+        /// Whether it is to leave before others.
+        is_urgent: bool,
         answer: Answer,
     },
     /// The bundles of a block are stored, or there was no room for them.
@@ -86,6 +89,7 @@ pub(super) struct Arrived {
 /// A bundle that waits to be sent.
 struct Waiting {
     bundle: Halves,
+    is_urgent: bool,
     answer: Answer,
 }
 
@@ -137,6 +141,8 @@ pub(super) struct Worker {
     /// Aggregates by the peer they went to: a refusal says that it does not know them.
     aggregates: BTreeMap<SessionId, EngineId>,
     storing_bytes: usize,
+    /// Segments of other profiles that were told of, and when they were.
+    other_profile: (u64, Seldom),
 }
 
 impl Worker {
@@ -158,6 +164,7 @@ impl Worker {
             alone: BTreeMap::new(),
             aggregates: BTreeMap::new(),
             storing_bytes: 0,
+            other_profile: (0, Seldom::default()),
         }
     }
 
@@ -185,7 +192,9 @@ impl Worker {
             }
             if Instant::now() >= next_tell {
                 let strangers = self.driver.from_nobody();
-                self.counters.set(&self.driver.engine().stats(), strangers);
+                let stats = self.driver.engine().stats();
+                self.counters.set(&stats, strangers);
+                self.tell_of_profiles(stats.dropped.other_profile);
                 let engine = self.driver.engine();
                 let sizes = self.neighbours.all.iter();
                 let sizes = sizes.filter_map(|peer| Some((*peer, engine.segment_choice(*peer)?)));
@@ -195,15 +204,39 @@ impl Worker {
         }
     }
 
+    /// Neither end would learn otherwise why nothing arrives.
+    fn tell_of_profiles(&mut self, dropped: u64) {
+        let (told, log) = &mut self.other_profile;
+        if dropped > *told && log.is_due(Instant::now()).is_some() {
+            let segments = dropped - std::mem::replace(told, dropped);
+            tracing::warn!(
+                "{segments} segments written otherwise than the profile of their neighbour says are dropped: give both ends the same profile"
+            );
+        }
+    }
+
     /// Returns `false` at the end.
     fn take_commands(&mut self) -> bool {
         loop {
             match self.inbox.try_recv() {
-                Ok(Command::Send { to, bundle, answer }) => {
-                    self.waiting
-                        .entry(to)
-                        .or_default()
-                        .push_back(Waiting { bundle, answer });
+                Ok(Command::Send {
+                    to,
+                    bundle,
+                    is_urgent,
+                    answer,
+                }) => {
+                    let queue = self.waiting.entry(to).or_default();
+                    // Behind those that are urgent, too: they are at the front.
+                    let place = match is_urgent {
+                        true => queue.partition_point(|waiting| waiting.is_urgent),
+                        false => queue.len(),
+                    };
+                    let waiting = Waiting {
+                        bundle,
+                        is_urgent,
+                        answer,
+                    };
+                    queue.insert(place, waiting);
                 }
                 Ok(Command::Settle {
                     session,

@@ -124,8 +124,8 @@ pub(super) async fn open(config: &Storage, stock: &Arc<Stock>) -> Result<Stores,
             }
         };
     Ok(Stores {
-        metadata: Counted::new(metadata, stock.clone(), unread),
-        bundles: Arc::new(PassingBy(bundles)),
+        metadata: Counted::over(metadata, stock.clone(), unread, bundles.clone()),
+        bundles: Arc::new(PassingBy::new(bundles, stock.clone())),
         journal,
         writer,
         lock,

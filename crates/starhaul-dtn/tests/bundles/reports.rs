@@ -1,4 +1,5 @@
-//! Status reports of bundles that expire (RFC 9171 §6.1.1), and answers that expire with their request.
+//! Status reports of bundles that expire or are delivered (RFC 9171 §6.1.1), what applications hear of them, and answers that expire with their
+//! request.
 
 use std::{
     path::Path,
@@ -6,9 +7,9 @@ use std::{
 };
 
 use super::kit::{
-    Running,
+    Running, over_ltp,
     source::{NODE, Source},
-    stop, until, write,
+    stop, udp, until, write,
 };
 use hardy_bpv7::{
     bpsec::no_keys,
@@ -17,7 +18,8 @@ use hardy_bpv7::{
     creation_timestamp::CreationTimestamp,
     dtn_time::DtnTime,
 };
-use starhaul_dtn::{Config, Node};
+use starhaul_dtn::{Config, Error, Node, files::FileSender};
+use starhaul_dtn_client::control::{Client, Fate, Message, Report};
 
 /// Longer than a bundle takes to its node on a busy computer.
 const LIFETIME: Duration = Duration::from_millis(1500);
@@ -56,8 +58,8 @@ async fn reports_of(configured: &str) -> (Vec<u8>, Vec<bytes::Bytes>) {
     source.send(bundle(80, true, "ipn:0.0"));
     source.send(asking.clone());
     let (enough, patience) = match configured.is_empty() {
-        true => (1, LIFETIME * 4),
-        false => (1, PATIENCE),
+        true => (1, PATIENCE),
+        false => (1, LIFETIME * 4),
     };
     let source = tokio::task::spawn_blocking(move || {
         source.receive(enough, patience);
@@ -79,7 +81,7 @@ async fn reports_of(configured: &str) -> (Vec<u8>, Vec<bytes::Bytes>) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_expired_bundle_is_reported_if_its_source_asked() {
-    let (asking, reports) = reports_of("status_reports = true").await;
+    let (asking, reports) = reports_of("").await;
     let asking = ParsedBundle::parse(&asking, no_keys).unwrap().bundle;
     let [report] = reports.as_slice() else {
         panic!("{} reports of one bundle that asks", reports.len());
@@ -103,9 +105,130 @@ async fn an_expired_bundle_is_reported_if_its_source_asked() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_report_is_sent_unless_configured() {
-    let (_, reports) = reports_of("").await;
+async fn no_report_is_sent_where_they_are_off() {
+    let (_, reports) = reports_of("status_reports = false").await;
     assert!(reports.is_empty(), "{reports:?}");
+}
+
+/// The next report that an application hears.
+async fn heard(client: &mut Client) -> Report {
+    assert!(client.has_message(PATIENCE).await.unwrap(), "no report");
+    match client.next_message().await.unwrap() {
+        Message::Report(report) => report,
+        Message::Bundle(bundle) => panic!("{bundle:?} in place of a report"),
+    }
+}
+
+/// A lander and an orbiter, which is asked to carry what is for the station, and has no way there.
+async fn lander_and_orbiter() -> [Running; 2] {
+    let (a, b) = (udp(), udp());
+    let route = "[[route]]\nto = \"ipn:3.*\"\nvia = \"ipn:2.0\"";
+    let lander = Running::start(&over_ltp(1, a, 2, b, route)).await;
+    let orbiter = Running::start(&over_ltp(2, b, 1, a, "")).await;
+    [lander, orbiter]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_application_hears_where_its_bundle_was_deleted_and_why() {
+    let [lander, orbiter] = lander_and_orbiter().await;
+    let mut client = lander.client().await;
+    client.open(None).await.unwrap();
+    // Here, and at the next node: that one's report comes over the link.
+    for (to, node) in [("ipn:9.5", "ipn:1.0"), ("ipn:3.5", "ipn:2.0")] {
+        let id = client.send_reported(to, b"too late", LIFETIME).await;
+        let expected = Report {
+            id: id.unwrap(),
+            node: node.to_owned(),
+            fate: Fate::Deleted,
+            reason: Some("lifetime expired".to_owned()),
+        };
+        assert_eq!(heard(&mut client).await, expected);
+    }
+    // What the lander has sent on was not deleted there: of the second bundle, one report alone was made.
+    until(&lander, "one report has come", |status| {
+        (status.counters.received, status.storage.bundles) == (1, 0)
+    })
+    .await;
+    until(&orbiter, "nothing stays behind", |status| {
+        status.storage.bundles == 0
+    })
+    .await;
+    // Who asks for no report gets none.
+    client.send("ipn:9.5", b"too late", LIFETIME).await.unwrap();
+    assert!(!client.has_message(LIFETIME * 2).await.unwrap());
+    drop(client);
+    stop([lander, orbiter]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_application_hears_of_a_delivery_once() {
+    let [lander, orbiter] = lander_and_orbiter().await;
+    let mut receiver = orbiter.client().await;
+    receiver.open(Some("5")).await.unwrap();
+    let mut client = lander.client().await;
+    client.open(None).await.unwrap();
+    let id = client.send_reported("ipn:2.5", b"in time", PATIENCE).await;
+    let bundle = receiver.next_bundle().await.unwrap();
+    receiver.acknowledge(&bundle.id).await.unwrap();
+    let expected = Report {
+        id: id.unwrap(),
+        node: "ipn:2.0".to_owned(),
+        fate: Fate::Delivered,
+        reason: None,
+    };
+    assert_eq!(heard(&mut client).await, expected);
+    // That it was deleted then would come now.
+    assert!(!client.has_message(LIFETIME).await.unwrap());
+    drop((client, receiver));
+    stop([lander, orbiter]).await;
+}
+
+/// It would wait for the far side's answer, which cannot come any more.
+#[tokio::test(flavor = "multi_thread")]
+async fn files_that_expire_on_their_way_end_the_transfer_with_the_reason() {
+    let [lander, orbiter] = lander_and_orbiter().await;
+    let file = write(lander.folder.path(), "picture", b"a picture");
+    let mut client = lander.client().await;
+    client.open(None).await.unwrap();
+    let sender = FileSender::open(&[file]).unwrap().with_reports();
+    let sending = sender.run(&mut client, "ipn:3.100", LIFETIME, Some(PATIENCE), |_| {});
+    let error = sending.await.unwrap_err();
+    let Error::Deleted { node, reason } = error else {
+        panic!("{error}");
+    };
+    assert_eq!(
+        (node.as_str(), reason.as_str()),
+        ("ipn:2.0", "lifetime expired")
+    );
+    drop(client);
+    stop([lander, orbiter]).await;
+}
+
+/// Each search for what waits would read it, until it expires after a day.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_report_for_an_application_that_has_left_for_ever_ends() {
+    let [lander, orbiter] = lander_and_orbiter().await;
+    for to in ["ipn:9.5", "ipn:3.5"] {
+        let mut client = lander.client().await;
+        client.open(None).await.unwrap();
+        client
+            .send_reported(to, b"too late", LIFETIME)
+            .await
+            .unwrap();
+    }
+    for (running, what) in [(&orbiter, "the report has left"), (&lander, "it has ended")] {
+        until(running, what, |status| {
+            (status.counters.expired, status.storage.bundles) == (1, 0)
+        })
+        .await;
+    }
+    until(
+        &lander,
+        "the orbiter's report has come and ended",
+        |status| (status.counters.received, status.storage.bundles) == (1, 0),
+    )
+    .await;
+    stop([lander, orbiter]).await;
 }
 
 /// An echo that answers another one's answer, under a name by which it is not known for one, does so for the lifetime of the first request:

@@ -8,7 +8,7 @@ use std::{io, net::SocketAddr, sync::Arc, thread};
 
 use bytes::Bytes;
 use starhaul_leotp::{
-    ContentSecret, NeighbourConfig, NeighbourId, NeighbourKey, Node, NodeConfig, Stats,
+    ContentSecret, NeighbourConfig, NeighbourId, NeighbourKey, Node, NodeConfig, RateRule, Stats,
     StreamConfig,
 };
 use starhaul_net::{
@@ -39,6 +39,8 @@ pub struct ChainConfig {
     pub listen: SocketAddr,
     /// UDP payload of the packets of what streams send, in bytes; without it what a path of 1500 bytes carries.
     pub packet_bytes: Option<u16>,
+    /// How the rates of what the neighbours send are found.
+    pub rate_rule: RateRule,
     /// The secret that both ends of the chain share.
     pub secret: ContentSecret,
     /// Bytes of a stream that may be under way or unread, and as many that were written and are not confirmed, at most. Each begins with 1 MiB, and
@@ -127,6 +129,7 @@ impl Chain {
             burst: BURST,
             ..NodeConfig::default()
         };
+        let node = node.by_rule(config.rate_rule);
         let mut node = Node::new(now, node, seed).map_err(io::Error::other)?;
         node.enable_streams(StreamConfig {
             accepts: config.accepts,

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use ipnet::IpNet;
-use starhaul_endpoint::{Detection, LinkKind, ProbeMethod, ProbeTarget};
+use starhaul_endpoint::{Detection, LinkKind, ProbeMethod, ProbeTarget, RateRule};
 
 use starhaul_config::size;
 
@@ -127,6 +127,9 @@ fn write_leotp(rule: &LeotpRule, out: &mut String) -> std::fmt::Result {
         size::show(rule.window as u64),
         size::show(rule.memory as u64)
     )?;
+    if rule.rate_rule == RateRule::Published {
+        writeln!(out, "  rates by the published rule")?;
+    }
     for neighbour in &rule.neighbours {
         let address = neighbour.address.as_ref().map(ToString::to_string);
         let at = address.as_deref().unwrap_or("wherever it calls from");

@@ -10,7 +10,8 @@ use std::{
 use starhaul_config::{
     Definition, Error, Example, Key, Table, definition::names, nearest, shared_secret,
 };
-use starhaul_net::leotp::{HopSignals, PACKET_BYTES};
+use starhaul_endpoint::RateRule;
+use starhaul_net::leotp::{HopSignals, PACKET_BYTES, RULE_KEYS, read_rule};
 
 use super::bundle::DEFAULT_LIFETIME;
 use super::values::{rule_name, secret, socket_address, target};
@@ -39,6 +40,7 @@ pub(super) static LEOTP: Definition = Definition {
             .or_none("none")
             .such_as("\"orbiter\"")
             .means("Neighbour toward the gateway that accepts connections. Rules with `service = \"leotp\"` need it."),
+    ], RULE_KEYS, &[
         Key::tables("neighbour", &NEIGHBOUR)
             .or_none("at least one")
             .means("[The relays or gateways beside this one](#leotpneighbour)."),
@@ -112,6 +114,8 @@ pub struct LeotpRule {
     pub listen: SocketAddr,
     /// UDP payload of its packets; what a path of 1500 bytes carries if `None`.
     pub packet_bytes: Option<u16>,
+    /// How the rates of what its neighbours send are found.
+    pub rate_rule: RateRule,
     /// The file of the secret that the gateways at both ends share; relays do not need it.
     pub secret: PathBuf,
     /// Bytes of a connection that may be under way or unread, and as many unconfirmed.
@@ -215,6 +219,7 @@ pub(super) fn read(table: &Table<'_>, directory: &Path) -> Result<LeotpRule, Err
             true => u16::try_from(table.whole("packet_bytes")?).ok(),
             false => None,
         },
+        rate_rule: read_rule(table)?,
         secret: table.text("secret", |text| secret(directory, text))?,
         window: table.bytes("window")?,
         memory: table.bytes("memory")?,

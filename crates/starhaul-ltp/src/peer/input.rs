@@ -12,7 +12,9 @@ use crate::{
     coding::SYMBOL_COST,
     integrity,
     receive::{ReceiveSession, Refusal},
-    segment::{Body, Checkpoint, Data, Extensions, Parity, Repair, Report, Segment, parse},
+    segment::{
+        Body, Checkpoint, Data, Encoding, Extensions, Parity, Repair, Report, Segment, parse,
+    },
     send::ReportOutcome,
 };
 
@@ -24,7 +26,12 @@ impl Peer {
     fn handle_datagram(&mut self, cx: &mut Context<'_>, datagram: &[u8]) -> bool {
         let (mut rest, mut is_believed) = (datagram, false);
         self.credit.earn(datagram.len() + self.config.overhead);
-        while !rest.is_empty() {
+        while let Some(&control) = rest.first() {
+            // Numbers of a peer with another profile would be taken for others: nothing of it is looked at.
+            if Encoding::of(control).is_some_and(|encoding| encoding != self.encoding()) {
+                cx.stats.dropped.other_profile += 1;
+                break;
+            }
             let Ok((segment, behind)) = parse(rest) else {
                 cx.stats.dropped.malformed += 1;
                 break;
@@ -141,7 +148,7 @@ impl Peer {
         }
         let mut session =
             ReceiveSession::new(service, cx.numbers.serial(), cx.numbers.reception(), now)
-                .expecting(self.usual);
+                .expecting(self.usual, self.encoding());
         if !cx.services.contains(&service) {
             self.receives.insert(id.number, session);
             self.refuse_service(cx, id.number);

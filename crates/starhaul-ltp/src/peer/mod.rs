@@ -27,6 +27,7 @@ use crate::{
     ended::Ended,
     path::{AnswerTime, Pacer},
     receive::ReceiveSession,
+    segment::Encoding,
     send::{Cancelling, SendSession},
     size::SegmentSizes,
     window::Window,
@@ -142,7 +143,8 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    pub(crate) fn new(id: EngineId, mut config: PeerConfig, is_guest: bool, now: Instant) -> Self {
+    pub(crate) fn new(id: EngineId, config: PeerConfig, is_guest: bool, now: Instant) -> Self {
+        let mut config = config.in_profile();
         // A rate of nothing limits nothing: reports do.
         config.rate = config.rate.filter(|rate| *rate > Bandwidth::ZERO);
         let answer = config.answer_time();
@@ -177,6 +179,11 @@ impl Peer {
             answer,
             config,
         }
+    }
+
+    /// How segments of both engines are written.
+    pub(crate) const fn encoding(&self) -> Encoding {
+        self.config.profile.encoding()
     }
 
     /// The engine whose segments came from where this peer is, if it has another number.
@@ -343,7 +350,7 @@ impl Peer {
         let coding = self.config.coding.filter(|_| red > 0)?;
         let (most, config) = (self.sizes.single_packet(), &self.config);
         let signature = config.auth.as_ref().map_or(0, |_| TRAILER_BYTES);
-        let overhead = config.overhead + signature;
+        let overhead = config.overhead + signature + self.encoding().further_header();
         Some(match config.is_one_way {
             true => Layout::without_return(red, most, coding, overhead),
             false => Layout::usual(red, most, coding),

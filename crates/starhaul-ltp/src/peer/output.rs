@@ -12,7 +12,7 @@ use crate::{
     credit::Credit,
     integrity::{ReportTrailers, Trailer},
     path::Pacer,
-    segment::{Body, Data, Extensions, Segment},
+    segment::{Body, Data, Encoding, Extensions, Segment},
     send::{Plan, SendSession, Source},
 };
 
@@ -309,8 +309,10 @@ fn data_of<'a>(session: &'a SendSession, plan: &Plan) -> Data<'a> {
     }
 }
 
+/// A segment without extensions, which is written as [`put`] says.
 fn plain(session: SessionId, body: Body<'_>) -> Segment<'_> {
     Segment {
+        encoding: Encoding::default(),
         session,
         header: Extensions::default(),
         body,
@@ -318,7 +320,7 @@ fn plain(session: SessionId, body: Body<'_>) -> Segment<'_> {
     }
 }
 
-/// Writes a segment, signed with the key, if the batch takes it. One for which there is no credit goes the way of those that are lost.
+/// Writes a segment as the peer's profile says, signed with the key, if the batch takes it. One for which there is no credit goes the way of those that are lost.
 fn put(
     config: &PeerConfig,
     pacer: &Pacer,
@@ -326,7 +328,11 @@ fn put(
     segment: Segment<'_>,
     batch: &mut Batch,
 ) -> bool {
-    let key = config.auth.as_ref();
+    let (key, encoding) = (config.auth.as_ref(), config.profile.encoding());
+    let segment = Segment {
+        encoding,
+        ..segment
+    };
     let (segment, trailer) = match key {
         Some(key) => {
             let header = key.header();

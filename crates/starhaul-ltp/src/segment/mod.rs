@@ -1,11 +1,13 @@
-//! LTP segments (RFC 5326 §3). One value, [`Segment`], is what parsing returns and what is written; its data, claims and
-//! extensions are borrowed.
+//! LTP segments (RFC 5326 §3). One value, [`Segment`], is what parsing returns and what is written, in either [`Encoding`]; its data,
+//! claims and extensions are borrowed.
 
+mod encoding;
 mod parse;
 mod write;
 
 use std::fmt;
 
+pub use encoding::Encoding;
 pub(crate) use parse::PlainRun;
 pub use parse::{ParseError, parse};
 pub(crate) use write::begin_plain;
@@ -56,9 +58,11 @@ pub enum End {
 /// A segment, its data borrowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment<'a> {
+    /// How it is written; its claims, if it has some, are written so, too.
+    pub encoding: Encoding,
     /// The session it belongs to.
     pub session: SessionId,
-    /// Extensions before the content.
+    /// Extensions before the content; with fixed fields they stand behind it, before the others.
     pub header: Extensions<'a>,
     /// Content of the segment, by its type.
     pub body: Body<'a>,
@@ -113,7 +117,7 @@ pub struct Data<'a> {
 
 /// A repair symbol of an erasure code over a part of the red part. On the wire: service, first byte of the code, length of
 /// the red part, 1 if the block ends with it or 0, data symbols, repair symbols, index, length, symbol; the four between
-/// are single bytes, the others SDNVs.
+/// are single bytes, the others numbers of the segment's encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Repair<'a> {
     /// The client service at the receiver.
@@ -200,6 +204,7 @@ pub struct Report<'a> {
 /// The claims of a report as on the wire; checked when they were parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Claims<'a> {
+    pub(crate) encoding: Encoding,
     pub(crate) count: u64,
     pub(crate) bytes: &'a [u8],
 }
@@ -292,10 +297,10 @@ impl Claims<'_> {
     /// The claimed ranges of the block, as first byte and first byte behind, in ascending order. `lower` is the lower
     /// bound of the report.
     pub fn ranges(&self, lower: u64) -> impl Iterator<Item = (u64, u64)> {
-        let mut rest = self.bytes;
+        let (mut rest, encoding) = (self.bytes, self.encoding);
         (0..self.count).map_while(move |_| {
-            let (offset, after) = sdnv::decode(rest).ok()?;
-            let (length, after) = sdnv::decode(after).ok()?;
+            let (offset, after) = encoding.read_number(rest).ok()?;
+            let (length, after) = encoding.read_number(after).ok()?;
             rest = after;
             let start = lower.checked_add(offset)?;
             Some((start, start.checked_add(length)?))

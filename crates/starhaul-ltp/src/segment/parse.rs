@@ -1,10 +1,10 @@
-//! Parsing of segments (RFC 5326 §3). Nothing is copied, and nothing is allocated.
+//! Parsing of segments (RFC 5326 §3), in either encoding. Nothing is copied, and nothing is allocated.
 
 use super::{
-    Body, CancelReason, Checkpoint, Claims, Data, DataKind, End, EngineId, Extensions,
+    Body, CancelReason, Checkpoint, Claims, Data, DataKind, Encoding, End, EngineId, Extensions,
     LEAST_PARITY, Parity, Repair, Report, Segment, SessionId,
 };
-use crate::sdnv::{self, SdnvError};
+use crate::sdnv::SdnvError;
 
 /// Why bytes are no segment; the peer or the network is at fault, and the rest of the datagram is ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -12,8 +12,10 @@ pub enum ParseError {
     /// A number is malformed.
     #[error(transparent)]
     Number(#[from] SdnvError),
-    /// The version is not 0.
-    #[error("the peer speaks version {0} of LTP, this engine version 0")]
+    /// The version is not 0, nor that of the encoding with fixed fields.
+    #[error(
+        "the peer speaks version {0} of LTP, this engine version 0, or 15 in the profile of fixed fields"
+    )]
     Version(u8),
     /// RFC 5326 leaves the segment type undefined.
     #[error("segment type {0} is undefined")]
@@ -33,24 +35,30 @@ pub enum ParseError {
     /// A report without claims, or with claims that overlap or exceed its bounds.
     #[error("the claims of a report do not fit its bounds")]
     Claims,
+    /// With fixed fields: the red part ends before its block.
+    #[error("the block is red in part, and blocks have one colour in the profile of fixed fields")]
+    MixedBlock,
+    /// With fixed fields: an extension of more than 127 bytes.
+    #[error("an extension is longer than 127 bytes, the most in the profile of fixed fields")]
+    LongExtension,
 }
+
+/// Greatest number of bytes of an extension's value with fixed fields. Up to here its length is the same byte in both encodings.
+const LONGEST_EXTENSION: u8 = 127;
 
 /// Parses the first segment of a datagram and returns it with the bytes behind it.
 ///
 /// # Errors
-/// [`ParseError`] when the bytes do not begin with a whole segment of version 0.
+/// [`ParseError`] when the bytes do not begin with a whole segment of an encoding that is known.
 pub fn parse(datagram: &[u8]) -> Result<(Segment<'_>, &[u8]), ParseError> {
-    let mut input = Input(datagram);
-    let control = input.byte()?;
-    if control >> 4 != 0 {
-        return Err(ParseError::Version(control >> 4));
+    let &control = datagram.first().ok_or(ParseError::Truncated)?;
+    let encoding = Encoding::of(control).ok_or(ParseError::Version(control >> 4))?;
+    let mut input = Input::new(encoding, datagram);
+    let (session, counts) = input.beginning()?;
+    let mut header = Extensions::default();
+    if encoding == Encoding::Rfc5326 {
+        header = input.extensions(counts >> 4)?;
     }
-    let session = SessionId {
-        originator: EngineId(input.number()?),
-        number: input.number()?,
-    };
-    let counts = input.byte()?;
-    let header = input.extensions(counts >> 4)?;
     let body = match control & 0xf {
         0 => input.data(DataKind::Red)?,
         1 => input.data(DataKind::RedCheckpoint)?,
@@ -69,14 +77,18 @@ pub fn parse(datagram: &[u8]) -> Result<(Segment<'_>, &[u8]), ParseError> {
         15 => Body::CancelAck { by: End::Receiver },
         undefined => return Err(ParseError::Type(undefined)),
     };
+    if encoding == Encoding::Fixed {
+        header = input.extensions(counts >> 4)?;
+    }
     let trailer = input.extensions(counts & 0xf)?;
     let segment = Segment {
+        encoding,
         session,
         header,
         body,
         trailer,
     };
-    Ok((segment, input.0))
+    Ok((segment, input.rest))
 }
 
 impl Parity<'_> {
@@ -107,26 +119,24 @@ impl<'a> PlainRun<'a> {
     /// Capacity for the payloads at first: those of a sender of much data have an Ethernet packet each.
     const USUAL: usize = 64;
 
-    /// The run that datagrams of `stride` bytes, but for the last, begin with; `None` if there is none, or `is_wanted` says so of its session
-    /// and client service. Whatever is taken for a part of it, [`parse`] takes for the same segment.
+    /// The run that datagrams of `stride` bytes, but for the last, begin with, in this encoding; `None` if there is none, or `is_wanted` says
+    /// so of its session and client service. Whatever is taken for a part of it, [`parse`] takes for the same segment.
     pub(crate) fn find(
+        encoding: Encoding,
         datagrams: &'a [u8],
         stride: usize,
         is_wanted: impl FnOnce(SessionId, u64) -> bool,
     ) -> Option<Self> {
         let mut datagrams = datagrams.chunks(stride.max(1));
         let first = datagrams.next().filter(|_| datagrams.len() > 0)?;
-        let mut input = Input(first);
-        let control = input.byte().ok()?;
-        let session = SessionId {
-            originator: EngineId(input.number().ok()?),
-            number: input.number().ok()?,
-        };
-        let (counts, service) = (input.byte().ok()?, input.number().ok()?);
-        if (control, counts) != (0, 0) || !is_wanted(session, service) {
+        let mut input = Input::new(encoding, first);
+        let (session, counts) = input.beginning().ok()?;
+        let service = input.number().ok()?;
+        let is_plain = first.first() == Some(&encoding.control(0)) && counts == 0;
+        if !is_plain || !is_wanted(session, service) {
             return None;
         }
-        let beginning = &first[..first.len() - input.0.len()];
+        let beginning = &first[..first.len() - input.rest.len()];
         let (start, payload) = input.plain_data()?;
         let mut run = Self {
             session,
@@ -138,7 +148,7 @@ impl<'a> PlainRun<'a> {
         run.add(first, payload);
         for datagram in datagrams {
             let rest = datagram.strip_prefix(beginning);
-            match rest.and_then(|rest| Input(rest).plain_data()) {
+            match rest.and_then(|rest| Input::new(encoding, rest).plain_data()) {
                 Some((at, payload)) if at == run.end => run.add(datagram, payload),
                 _ => break,
             }
@@ -158,18 +168,44 @@ impl<'a> PlainRun<'a> {
     }
 }
 
-struct Input<'a>(&'a [u8]);
+/// What is left of a segment, and how it is written.
+struct Input<'a> {
+    encoding: Encoding,
+    rest: &'a [u8],
+}
 
 impl<'a> Input<'a> {
+    const fn new(encoding: Encoding, rest: &'a [u8]) -> Self {
+        Self { encoding, rest }
+    }
+
+    /// First byte, which is known, session, and numbers of extensions: four bits for those before the content, four for those behind it.
+    fn beginning(&mut self) -> Result<(SessionId, u8), ParseError> {
+        self.byte()?;
+        let second = match self.encoding {
+            Encoding::Fixed => Some(self.byte()?),
+            Encoding::Rfc5326 => None,
+        };
+        let session = SessionId {
+            originator: EngineId(self.number()?),
+            number: self.number()?,
+        };
+        let counts = match second {
+            Some(counts) => counts,
+            None => self.byte()?,
+        };
+        Ok((session, counts))
+    }
+
     fn byte(&mut self) -> Result<u8, ParseError> {
-        let (&byte, rest) = self.0.split_first().ok_or(ParseError::Truncated)?;
-        self.0 = rest;
+        let (&byte, rest) = self.rest.split_first().ok_or(ParseError::Truncated)?;
+        self.rest = rest;
         Ok(byte)
     }
 
     fn number(&mut self) -> Result<u64, ParseError> {
-        let (number, rest) = sdnv::decode(self.0)?;
-        self.0 = rest;
+        let (number, rest) = self.encoding.read_number(self.rest)?;
+        self.rest = rest;
         Ok(number)
     }
 
@@ -182,24 +218,44 @@ impl<'a> Input<'a> {
 
     fn bytes(&mut self, length: u64) -> Result<&'a [u8], ParseError> {
         let length = usize::try_from(length).map_err(|_| ParseError::Truncated)?;
-        let split = self.0.split_at_checked(length);
+        let split = self.rest.split_at_checked(length);
         let (bytes, rest) = split.ok_or(ParseError::Truncated)?;
-        self.0 = rest;
+        self.rest = rest;
         Ok(bytes)
     }
 
     fn extensions(&mut self, count: u8) -> Result<Extensions<'a>, ParseError> {
-        let before = self.0;
+        let before = self.rest;
         for _ in 0..count {
             self.byte()?;
-            let length = self.number()?;
+            let length = self.extension_length()?;
             self.bytes(length)?;
         }
-        let bytes = &before[..before.len() - self.0.len()];
+        let bytes = &before[..before.len() - self.rest.len()];
         Ok(Extensions { count, bytes })
     }
 
+    /// With fixed fields one byte, so that what reads extensions need not know their encoding.
+    fn extension_length(&mut self) -> Result<u64, ParseError> {
+        if self.encoding == Encoding::Rfc5326 {
+            return self.number();
+        }
+        match self.byte()? {
+            length @ ..=LONGEST_EXTENSION => Ok(length.into()),
+            _ => Err(ParseError::LongExtension),
+        }
+    }
+
+    /// Whether a block may go on behind its red part.
+    fn check_colour(&self, is_whole: bool) -> Result<(), ParseError> {
+        match self.encoding.is_single_colour() && !is_whole {
+            true => Err(ParseError::MixedBlock),
+            false => Ok(()),
+        }
+    }
+
     fn data(&mut self, kind: DataKind) -> Result<Body<'a>, ParseError> {
+        self.check_colour(kind != DataKind::RedEnd)?;
         let (service, offset, length) = (self.number()?, self.number()?, self.number()?);
         let has_serials = !matches!(
             kind,
@@ -227,9 +283,9 @@ impl<'a> Input<'a> {
     /// Offset and data of a red segment without a checkpoint that all of the rest is.
     fn plain_data(mut self) -> Option<(u64, &'a [u8])> {
         let (offset, length) = (self.number().ok()?, self.number().ok()?);
-        let is_whole = length == self.0.len() as u64;
+        let is_whole = length == self.rest.len() as u64;
         let has_data = length > 0 && offset.checked_add(length).is_some();
-        (is_whole && has_data).then_some((offset, self.0))
+        (is_whole && has_data).then_some((offset, self.rest))
     }
 
     fn repair(&mut self) -> Result<Body<'a>, ParseError> {
@@ -238,6 +294,7 @@ impl<'a> Input<'a> {
         let (repairs, index) = (self.byte()?, self.byte()?);
         let length = self.number()?;
         let payload = self.bytes(length)?;
+        self.check_colour(whole != 0)?;
         if symbols == 0 {
             let parity = Parity {
                 service,
@@ -280,7 +337,7 @@ impl<'a> Input<'a> {
         let checkpoint = self.number()?;
         let (upper, lower) = (self.number()?, self.number()?);
         let count = self.number()?;
-        let before = self.0;
+        let before = self.rest;
         let scope = upper.checked_sub(lower).ok_or(ParseError::Claims)?;
         if count == 0 {
             return Err(ParseError::Claims);
@@ -295,13 +352,17 @@ impl<'a> Input<'a> {
             }
             end = Some(next.ok_or(ParseError::Claims)?);
         }
-        let bytes = &before[..before.len() - self.0.len()];
+        let bytes = &before[..before.len() - self.rest.len()];
         Ok(Body::Report(Report {
             serial,
             checkpoint,
             upper,
             lower,
-            claims: Claims { count, bytes },
+            claims: Claims {
+                encoding: self.encoding,
+                count,
+                bytes,
+            },
         }))
     }
 

@@ -1,3 +1,7 @@
+//! Both encodings; that with fixed fields alone is in `fixed.rs`.
+
+mod fixed;
+
 use proptest::prelude::*;
 
 use super::*;
@@ -16,6 +20,7 @@ fn written(segment: &Segment<'_>) -> Vec<u8> {
 
 fn plain(body: Body<'_>) -> Segment<'_> {
     Segment {
+        encoding: Encoding::Rfc5326,
         session: SESSION,
         header: Extensions::default(),
         body,
@@ -39,6 +44,7 @@ fn segments_are_laid_out_as_in_the_rfc() {
         report: 9,
     });
     let claims = Claims {
+        encoding: Encoding::Rfc5326,
         count: 2,
         bytes: &[0, 100, 0x81, 0, 1],
     };
@@ -193,14 +199,22 @@ proptest! {
 
 /// Datagrams of red data without checkpoints, with this offset and length each.
 fn plain_datagrams(spans: &[(u64, usize)], kind: DataKind) -> Vec<Vec<u8>> {
+    datagrams_in(Encoding::Rfc5326, spans, kind)
+}
+
+fn datagrams_in(encoding: Encoding, spans: &[(u64, usize)], kind: DataKind) -> Vec<Vec<u8>> {
     let segments = spans.iter().map(|(offset, length)| {
-        written(&plain(Body::Data(Data {
+        let body = Body::Data(Data {
             kind,
             service: 64,
             offset: *offset,
             checkpoint: None,
             payload: &vec![7; *length],
-        })))
+        });
+        written(&Segment {
+            encoding,
+            ..plain(body)
+        })
     });
     segments.collect()
 }
@@ -209,7 +223,7 @@ fn plain_datagrams(spans: &[(u64, usize)], kind: DataKind) -> Vec<Vec<u8>> {
 fn the_beginning_of_plain_red_data_is_that_of_their_segment() {
     let whole = plain_datagrams(&[(1 << 20, 3)], DataKind::Red).concat();
     let mut made = Vec::new();
-    begin_plain(SESSION, 64, &mut made);
+    begin_plain(Encoding::Rfc5326, SESSION, 64, &mut made);
     sdnv::encode(1 << 20, &mut made);
     sdnv::encode(3, &mut made);
     assert_eq!([&made[..], &[7; 3]].concat(), whole);
@@ -219,10 +233,15 @@ fn the_beginning_of_plain_red_data_is_that_of_their_segment() {
 fn segments_that_follow_one_another_are_found_together_as_far_as_they_do() {
     let find = |all: &[Vec<u8>]| {
         let joined = all.concat();
-        let run = PlainRun::find(&joined, all[0].len(), |session, service| {
-            assert_eq!((session, service), (SESSION, 64));
-            true
-        });
+        let run = PlainRun::find(
+            Encoding::Rfc5326,
+            &joined,
+            all[0].len(),
+            |session, service| {
+                assert_eq!((session, service), (SESSION, 64));
+                true
+            },
+        );
         run.map(|run| (run.start, run.end, run.payloads.len(), run.bytes))
     };
     let red = |spans: &[(u64, usize)]| plain_datagrams(spans, DataKind::Red);
@@ -249,15 +268,16 @@ fn segments_that_follow_one_another_are_found_together_as_far_as_they_do() {
         None
     );
     // Nobody wants it.
-    assert!(PlainRun::find(&all.concat(), stride, |_, _| false).is_none());
+    assert!(PlainRun::find(Encoding::Rfc5326, &all.concat(), stride, |_, _| false).is_none());
 }
 
 proptest! {
-    /// Whatever comes: a run is what its datagrams are one by one.
+    /// Whatever comes, in either encoding: a run is what its datagrams are one by one.
     #[test]
     fn what_is_found_together_is_what_each_is(
         starts in prop::collection::vec((0u64..4, 1u64..4), 1..8),
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..3),
+        encoding in prop::sample::select(vec![Encoding::Rfc5326, Encoding::Fixed]),
     ) {
         let spans = starts.iter().scan(120, |at, (skip, _)| {
             let start = *at + skip / 3;
@@ -265,18 +285,18 @@ proptest! {
             Some((start, 4))
         });
         let spans: Vec<(u64, usize)> = spans.collect();
-        let mut all = plain_datagrams(&spans, DataKind::Red).concat();
-        let stride = plain_datagrams(&spans[..1], DataKind::Red)[0].len();
+        let mut all = datagrams_in(encoding, &spans, DataKind::Red).concat();
+        let stride = datagrams_in(encoding, &spans[..1], DataKind::Red)[0].len();
         for (at, byte) in changes {
             let at = at.index(all.len());
             all[at] = byte;
         }
-        if let Some(run) = PlainRun::find(&all, stride, |_, _| true) {
+        if let Some(run) = PlainRun::find(encoding, &all, stride, |_, _| true) {
             let mut at = run.start;
             for (datagram, found) in all[..run.bytes].chunks(stride).zip(&run.payloads) {
                 let (segment, behind) = parse(datagram).unwrap();
                 prop_assert!(behind.is_empty());
-                prop_assert_eq!(segment.session, run.session);
+                prop_assert_eq!((segment.encoding, segment.session), (encoding, run.session));
                 prop_assert_eq!((segment.header.count, segment.trailer.count), (0, 0));
                 let Body::Data(data) = segment.body else {
                     return Err(TestCaseError::fail("no data"));

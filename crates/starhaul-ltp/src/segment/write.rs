@@ -1,29 +1,40 @@
-//! Writing of segments (RFC 5326 §3).
+//! Writing of segments (RFC 5326 §3), in either encoding.
 
-use super::{Body, Data, DataKind, End, Parity, Repair, Report, Segment, SessionId};
-use crate::sdnv::{encode, encoded_len};
+use super::{Body, Data, DataKind, Encoding, End, Parity, Repair, Report, Segment, SessionId};
 
 /// Appends what stands before the offset in a segment of red data that is no checkpoint and has no extensions. Offset, length and data
 /// follow.
-pub(crate) fn begin_plain(session: SessionId, service: u64, out: &mut Vec<u8>) {
-    // Version 0 and type 0; then, behind the session, no extensions before and behind the content.
-    out.push(0);
-    encode(session.originator.0, out);
-    encode(session.number, out);
-    out.push(0);
-    encode(service, out);
+pub(crate) fn begin_plain(encoding: Encoding, session: SessionId, service: u64, out: &mut Vec<u8>) {
+    // Type 0, and no extensions before and behind the content.
+    begin(encoding, (0, 0), session, out);
+    encoding.write_number(service, out);
+}
+
+/// Appends first byte, session and numbers of extensions: with fixed fields these are the second byte.
+fn begin(encoding: Encoding, (type_code, counts): (u8, u8), session: SessionId, out: &mut Vec<u8>) {
+    out.push(encoding.control(type_code));
+    if encoding == Encoding::Fixed {
+        out.push(counts);
+    }
+    encoding.write_number(session.originator.0, out);
+    encoding.write_number(session.number, out);
+    if encoding == Encoding::Rfc5326 {
+        out.push(counts);
+    }
 }
 
 impl Segment<'_> {
     /// Bytes that [`Segment::write`] appends.
     pub fn encoded_len(&self) -> usize {
-        let session = encoded_len(self.session.originator.0) + encoded_len(self.session.number);
+        let encoding = self.encoding;
+        let session = [self.session.originator.0, self.session.number];
+        let session = numbers_len(encoding, &session);
         let body = match self.body {
-            Body::Data(data) => data.encoded_len(),
-            Body::Repair(repair) => repair.encoded_len(),
-            Body::Parity(parity) => parity.encoded_len(),
-            Body::Report(report) => report.encoded_len(),
-            Body::ReportAck { report } => encoded_len(report),
+            Body::Data(data) => data.encoded_len(encoding),
+            Body::Repair(repair) => repair.encoded_len(encoding),
+            Body::Parity(parity) => parity.encoded_len(encoding),
+            Body::Report(report) => report.encoded_len(encoding),
+            Body::ReportAck { report } => encoding.number_len(report),
             Body::Cancel { .. } => 1,
             Body::CancelAck { .. } => 0,
         };
@@ -31,7 +42,7 @@ impl Segment<'_> {
         2 + session + extensions + body
     }
 
-    /// Appends the segment as on the wire.
+    /// Appends the segment as on the wire. What [`crate::parse`] returned is written as what it returns again.
     pub fn write(&self, out: &mut Vec<u8>) {
         self.write_before_trailers(0, out);
         out.extend_from_slice(self.trailer.bytes);
@@ -39,23 +50,27 @@ impl Segment<'_> {
 
     /// Appends all but the trailer extensions, and announces `more` of these than the segment has.
     pub(crate) fn write_before_trailers(&self, more: u8, out: &mut Vec<u8>) {
-        out.push(self.type_code());
-        encode(self.session.originator.0, out);
-        encode(self.session.number, out);
-        out.push(self.header.count << 4 | (self.trailer.count + more) & 0xf);
-        out.extend_from_slice(self.header.bytes);
+        let encoding = self.encoding;
+        let counts = self.header.count << 4 | (self.trailer.count + more) & 0xf;
+        begin(encoding, (self.type_code(), counts), self.session, out);
+        if encoding == Encoding::Rfc5326 {
+            out.extend_from_slice(self.header.bytes);
+        }
         match self.body {
-            Body::Data(data) => data.write(out),
-            Body::Repair(repair) => repair.write(out),
-            Body::Parity(parity) => parity.write(out),
-            Body::Report(report) => report.write(out),
-            Body::ReportAck { report } => encode(report, out),
+            Body::Data(data) => data.write(encoding, out),
+            Body::Repair(repair) => repair.write(encoding, out),
+            Body::Parity(parity) => parity.write(encoding, out),
+            Body::Report(report) => report.write(encoding, out),
+            Body::ReportAck { report } => encoding.write_number(report, out),
             Body::Cancel { reason, .. } => out.push(reason.code()),
             Body::CancelAck { .. } => {}
         }
+        if encoding == Encoding::Fixed {
+            out.extend_from_slice(self.header.bytes);
+        }
     }
 
-    /// RFC 5326 §3.1.1; the version in the upper four bits is 0.
+    /// RFC 5326 §3.1.1, without the version.
     fn type_code(&self) -> u8 {
         match self.body {
             Body::Data(data) => match data.kind {
@@ -81,59 +96,65 @@ impl Segment<'_> {
     }
 }
 
+/// Bytes of these numbers.
+fn numbers_len(encoding: Encoding, numbers: &[u64]) -> usize {
+    let lengths = numbers.iter().map(|number| encoding.number_len(*number));
+    lengths.sum()
+}
+
+fn write_numbers(encoding: Encoding, numbers: &[u64], out: &mut Vec<u8>) {
+    for number in numbers {
+        encoding.write_number(*number, out);
+    }
+}
+
 impl Data<'_> {
-    fn encoded_len(&self) -> usize {
-        let serials = self.checkpoint.map_or(0, |checkpoint| {
-            encoded_len(checkpoint.serial) + encoded_len(checkpoint.report)
-        });
-        let length = self.payload.len();
-        let numbers =
-            encoded_len(self.service) + encoded_len(self.offset) + encoded_len(length as u64);
-        numbers + serials + length
+    fn numbers(&self) -> [u64; 3] {
+        [self.service, self.offset, self.payload.len() as u64]
     }
 
-    fn write(&self, out: &mut Vec<u8>) {
-        encode(self.service, out);
-        encode(self.offset, out);
-        encode(self.payload.len() as u64, out);
+    fn encoded_len(&self, encoding: Encoding) -> usize {
+        let serials = self.checkpoint.map_or(0, |checkpoint| {
+            numbers_len(encoding, &[checkpoint.serial, checkpoint.report])
+        });
+        numbers_len(encoding, &self.numbers()) + serials + self.payload.len()
+    }
+
+    fn write(&self, encoding: Encoding, out: &mut Vec<u8>) {
+        write_numbers(encoding, &self.numbers(), out);
         if let Some(checkpoint) = self.checkpoint {
-            encode(checkpoint.serial, out);
-            encode(checkpoint.report, out);
+            write_numbers(encoding, &[checkpoint.serial, checkpoint.report], out);
         }
         out.extend_from_slice(self.payload);
     }
 }
 
 impl Repair<'_> {
-    fn encoded_len(&self) -> usize {
+    fn encoded_len(&self, encoding: Encoding) -> usize {
         let length = self.payload.len();
         let numbers = [self.service, self.offset, self.red, length as u64];
-        numbers.into_iter().map(encoded_len).sum::<usize>() + 4 + length
+        numbers_len(encoding, &numbers) + 4 + length
     }
 
-    fn write(&self, out: &mut Vec<u8>) {
-        for number in [self.service, self.offset, self.red] {
-            encode(number, out);
-        }
+    fn write(&self, encoding: Encoding, out: &mut Vec<u8>) {
+        write_numbers(encoding, &[self.service, self.offset, self.red], out);
         out.extend([self.is_whole.into(), self.symbols, self.repairs, self.index]);
-        encode(self.payload.len() as u64, out);
+        encoding.write_number(self.payload.len() as u64, out);
         out.extend_from_slice(self.payload);
     }
 }
 
 impl Parity<'_> {
-    fn encoded_len(&self) -> usize {
+    fn encoded_len(&self, encoding: Encoding) -> usize {
         let length = self.payload.len();
         let numbers = [self.service, 0, self.red, length as u64];
-        numbers.into_iter().map(encoded_len).sum::<usize>() + 4 + length
+        numbers_len(encoding, &numbers) + 4 + length
     }
 
-    fn write(&self, out: &mut Vec<u8>) {
-        for number in [self.service, 0, self.red] {
-            encode(number, out);
-        }
+    fn write(&self, encoding: Encoding, out: &mut Vec<u8>) {
+        write_numbers(encoding, &[self.service, 0, self.red], out);
         out.extend([self.is_whole.into(), 0, self.symbols, self.index]);
-        encode(self.payload.len() as u64, out);
+        encoding.write_number(self.payload.len() as u64, out);
         out.extend_from_slice(self.payload);
     }
 }
@@ -149,15 +170,12 @@ impl Report<'_> {
         ]
     }
 
-    fn encoded_len(&self) -> usize {
-        let numbers: usize = self.numbers().into_iter().map(encoded_len).sum();
-        numbers + self.claims.bytes.len()
+    fn encoded_len(&self, encoding: Encoding) -> usize {
+        numbers_len(encoding, &self.numbers()) + self.claims.bytes.len()
     }
 
-    fn write(&self, out: &mut Vec<u8>) {
-        for number in self.numbers() {
-            encode(number, out);
-        }
+    fn write(&self, encoding: Encoding, out: &mut Vec<u8>) {
+        write_numbers(encoding, &self.numbers(), out);
         out.extend_from_slice(self.claims.bytes);
     }
 }

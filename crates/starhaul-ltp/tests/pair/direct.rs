@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use starhaul_ltp::{
-    Batch, Body, Checkpoint, Data, DataKind, Engine, EngineConfig, EngineId, Event, Extensions,
-    PeerConfig, Segment, SessionId,
+    Batch, Body, Checkpoint, Data, DataKind, Encoding, Engine, EngineConfig, EngineId, Event,
+    Extensions, PeerConfig, Segment, SessionId,
 };
 
 use super::{RECEIVER, SENDER, SERVICE};
@@ -39,6 +39,7 @@ pub fn accepting(config: &PeerConfig, now: Instant) -> Engine {
 /// A segment of a sender's session, which needs no engine.
 pub fn segment(number: u64, body: Body<'_>) -> Vec<u8> {
     let segment = Segment {
+        encoding: Encoding::default(),
         session: SessionId {
             originator: SENDER,
             number,

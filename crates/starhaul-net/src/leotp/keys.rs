@@ -1,15 +1,33 @@
-//! The keys of a configuration that say how reconfigurations of the hop to a neighbour become known: relays and gateways have the same.
+//! The keys of a configuration that relays and gateways have alike: by which rule the rates of hops are found, and how reconfigurations of the
+//! hop to a neighbour become known.
 
 use std::path::Path;
 
 use starhaul_cc::{ProbeTarget, Timetable};
 use starhaul_config::{Error, Key, Table, definition::names};
+use starhaul_leotp::RateRule;
 
 use super::hop::HopSignals;
 
 /// Whether reconfigurations are looked for, by the kind of link.
 const LINKS: [(&str, bool); 2] = [("leo", true), ("other", false)];
 const LINK_NAMES: [&str; LINKS.len()] = names(&LINKS);
+
+const RULE: &str = "rule";
+const RULE_NAMES: [&str; RateRule::NAMED.len()] = names(&RateRule::NAMED);
+
+/// The key of a node's table that says by which rule it finds the rates of its hops.
+pub const RULE_KEYS: &[Key] = &[Key::words(RULE, &RULE_NAMES)
+    .or(RULE_NAMES[0])
+    .means("How the [rate](leotp.md#rate) of what the neighbours send here is found, which is told to them. `published`: by the rule of LEOTP's publication, to compare with.")];
+
+/// The rule that a node's table names.
+///
+/// # Errors
+/// There is none of this name.
+pub fn read_rule(table: &Table<'_>) -> Result<RateRule, Error> {
+    table.choice(RULE, &RateRule::NAMED)
+}
 
 impl HopSignals {
     /// The keys of a neighbour's table.

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use starhaul_ltp::{
-    Checkpoint, Data, DataKind, EngineConfig, Extensions, Outgoing, PeerConfig, Segment,
+    Checkpoint, Data, DataKind, Encoding, EngineConfig, Extensions, Outgoing, PeerConfig, Segment,
     SegmentSize, SessionId,
 };
 
@@ -246,6 +246,7 @@ fn a_guest_may_come_again_from_elsewhere() {
 /// A red segment that is a whole block, of an engine without a driver.
 fn whole_block(of: u64, number: u64) -> Vec<u8> {
     let segment = Segment {
+        encoding: Encoding::default(),
         session: SessionId {
             originator: EngineId(of),
             number,
@@ -309,6 +310,7 @@ fn another_engine_is_heard_at_the_address_of_a_guest() {
                 continue;
             };
             let acknowledged = Segment {
+                encoding: told.encoding,
                 session: told.session,
                 header: Extensions::default(),
                 body: Body::ReportAck {
@@ -337,6 +339,7 @@ fn fall_silent(host: &mut LtpDriver) {
 /// An acknowledgement of a report, of a session of this engine that is over.
 fn acknowledgement(of: u64) -> Vec<u8> {
     let segment = Segment {
+        encoding: Encoding::default(),
         session: SessionId {
             originator: EngineId(of),
             number: 99,

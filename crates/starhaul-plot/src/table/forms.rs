@@ -4,7 +4,7 @@ use comfy_table::{CellAlignment, Table as Terminal, presets};
 use maud::{Markup, html};
 use serde_json::{Map, Value as Json};
 
-use super::{Table, Value};
+use super::{Table, Value, column::Sum};
 
 impl Table {
     /// For a terminal, each line with its end.
@@ -64,7 +64,8 @@ impl Table {
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// For programs: an array of objects with the columns' keys, figures as they were measured.
+    /// For programs: an array of objects with the columns' keys, figures as they were measured. Each object has the columns by which rows are
+    /// told apart also as `params`, and those that are summed up also as `metrics`.
     pub fn json(&self) -> Json {
         let json = |value: &Value| match value {
             Value::Text(text) | Value::Verdict(text, _) => text.as_str().into(),
@@ -76,9 +77,22 @@ impl Table {
             Value::Nothing => Json::Null,
         };
         let object = |row: &Vec<Value>| {
-            let cells = self.heads.iter().zip(row);
-            let cells = cells.map(|(head, value)| (head.key.to_owned(), json(value)));
-            Json::Object(cells.collect::<Map<_, _>>())
+            let (mut object, mut params, mut metrics) = (Map::new(), Map::new(), Map::new());
+            for (head, value) in self.heads.iter().zip(row) {
+                let (key, value) = (head.key.to_owned(), json(value));
+                let kind = match head.sum {
+                    Sum::Same => Some(&mut params),
+                    Sum::Dropped => None,
+                    _ => Some(&mut metrics),
+                };
+                if let Some(kind) = kind {
+                    kind.insert(key.clone(), value.clone());
+                }
+                object.insert(key, value);
+            }
+            object.insert("params".to_owned(), Json::Object(params));
+            object.insert("metrics".to_owned(), Json::Object(metrics));
+            Json::Object(object)
         };
         self.rows.iter().map(object).collect()
     }

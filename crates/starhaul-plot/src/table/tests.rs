@@ -50,6 +50,16 @@ fn a_program_gets_objects() {
     let json = table().json();
     assert_eq!(json[1]["rate_mbps"], 9.0);
     assert!(json[1]["loss_rate"].is_null());
+    // What the row is of, and what was found; a column that sums leave out is neither.
+    assert_eq!(json[1]["params"], serde_json::json!({"system": "leocc"}));
+    let metrics = &json[1]["metrics"];
+    assert_eq!(metrics["rate_mbps"], 9.0);
+    assert!(
+        metrics
+            .get("loss_rate")
+            .is_some_and(serde_json::Value::is_null)
+    );
+    assert!(metrics.get("verdict").is_none() && json[1]["verdict"] == "fine");
     assert_eq!(json.as_array().map(Vec::len), Some(4));
 }
 

@@ -4,11 +4,11 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use serde::Serialize;
-use starhaul_ltp::{Batch, Event, Outgoing, SegmentSize};
+use starhaul_ltp::{Batch, Event, Outgoing, Profile, SegmentSize};
 
 use super::{
-    MOST_BYTES, MOST_SEGMENTS, RECEIVER, SENDER, SERVICE, content, engine, is_same, per_segment,
-    thread_time,
+    MOST_BYTES, MOST_SEGMENTS, RECEIVER, SENDER, SERVICE, content, per_segment, thread_time,
+    transfer::{engine, is_same},
 };
 use crate::Error;
 
@@ -43,7 +43,7 @@ pub fn alone(
 }
 
 fn transfer(segment_bytes: usize, block: &Bytes, integrity: bool) -> Result<Alone, Error> {
-    let size = SegmentSize::Bytes(segment_bytes);
+    let size = (SegmentSize::Bytes(segment_bytes), Profile::default());
     let mut sender = engine(SENDER, size, block.len(), integrity)?;
     let mut receiver = engine(RECEIVER, size, block.len(), integrity)?;
     let outgoing = Outgoing {

@@ -60,10 +60,6 @@ pub(super) fn receiver(
     config: &PeerConfig,
     engine: &EngineConfig,
 ) -> anyhow::Result<()> {
-    let numbers = match engine.numbers {
-        NumberWidth::Bits32 => "32 bits",
-        NumberWidth::Bits64 => "64 bits",
-    };
     let mut rows = vec![row(
         "engine",
         engine.id.to_string(),
@@ -71,11 +67,6 @@ pub(super) fn receiver(
     )];
     rows.extend(of_link(link, config));
     rows.extend([
-        row(
-            "session numbers",
-            numbers.to_owned(),
-            "of what it sends; CCSDS 734.1 asks for 32 bits, and some engines know no more",
-        ),
         row(
             "senders at a time",
             MOST_PEERS.to_string(),
@@ -108,11 +99,20 @@ fn of_link(link: &Link, config: &PeerConfig) -> Vec<Explained> {
         // Not as far as a float goes.
         format!("for {} % lost", (coding.loss * 1e6).round() / 1e4)
     });
+    let numbers = match NumberWidth::from(link.numbers) {
+        NumberWidth::Bits32 => "32 bits",
+        NumberWidth::Bits64 => "64 bits",
+    };
     let key = match config.auth.is_some() {
         true => "of a file",
         false => "none",
     };
     vec![
+        row(
+            "session numbers",
+            numbers.to_owned(),
+            "given, or what CCSDS 734.1 asks for, and some engines know no more; of what this end sends",
+        ),
         row(
             "system calls",
             starhaul_net::IoMode::from(link.mode).name().to_owned(),

@@ -9,6 +9,7 @@ use starhaul_ltp::Dropped;
 #[derive(Default)]
 pub(super) struct Refusals {
     unauthenticated: Cause,
+    other_profile: Cause,
     unknown: Cause,
     no_room: Cause,
     lost: Cause,
@@ -36,6 +37,11 @@ impl Refusals {
         if let Some(segments) = self.unauthenticated.news(now, dropped.unauthenticated) {
             tracing::warn!(
                 "{segments} segments without a signature of --key are dropped; has the sender the same file?"
+            );
+        }
+        if let Some(segments) = self.other_profile.news(now, dropped.other_profile) {
+            tracing::warn!(
+                "{segments} segments written otherwise than --profile says are dropped; give both ends the same one"
             );
         }
         if let Some(segments) = self.unknown.news(now, dropped.unknown_peer) {

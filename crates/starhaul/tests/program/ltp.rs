@@ -89,6 +89,52 @@ fn a_receiver_tells_of_senders_without_its_key() {
     }
 }
 
+/// Both ends have the same profile, or the receiver says why nothing of the file comes.
+#[test]
+fn a_file_crosses_with_each_profile_and_not_with_two() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    fs::write(&file, [7; 50_000]).unwrap();
+    for profile in ["rfc5326", "ccsds-734.1", "fixed"] {
+        let into = folder.path().join(profile);
+        let (receiver, address, _log) = receiver_with(&["--profile", profile], &into);
+        let receiver = Running(receiver);
+        let sending = ["ltp", "send", path(&file), "--to", &address];
+        let sent = run(&[&sending[..], &["--profile", profile]].concat());
+        assert_eq!(sent.status.code(), Some(0), "{}", text(&sent.stderr));
+        assert_eq!(fs::read(into.join("file")).unwrap(), [7; 50_000]);
+        drop(receiver);
+    }
+    let into = folder.path().join("other");
+    let (receiver, address, mut log) = receiver_with(&["--profile", "fixed"], &into);
+    let _receiver = Running(receiver);
+    let sending = ["ltp", "send", path(&file), "--to", &address];
+    let sender = starhaul(&sending).stderr(Stdio::null()).spawn().unwrap();
+    let _sender = Running(sender);
+    let mut line = String::new();
+    while !line.contains("written otherwise than --profile says") {
+        line.clear();
+        assert!(log.read_line(&mut line).unwrap() > 0, "the receiver ended");
+    }
+    assert_eq!(fs::read_dir(&into).unwrap().count(), 0);
+}
+
+#[test]
+fn what_a_profile_does_not_have_is_refused() {
+    for more in [["--repair", "5%"], ["--numbers", "64"]] {
+        let sending = ["ltp", "send", "f", "--to", "127.0.0.1"];
+        let ccsds = ["--profile", "ccsds-734.1"];
+        let sent = run(&[&sending[..], &ccsds, &more].concat());
+        let said = text(&sent.stderr);
+        assert_eq!(sent.status.code(), Some(2), "{said}");
+        assert!(said.contains("--profile ccsds-734.1 has no "), "{said}");
+    }
+    let wide = ["ltp", "send", "f", "--to", "192.0.2.1", "--numbers", "64"];
+    let explained = run(&[&wide[..], &["--explain"]].concat());
+    assert_eq!(explained.status.code(), Some(0));
+    assert!(text(&explained.stdout).contains("64 bits"));
+}
+
 #[test]
 fn a_rate_of_zero_is_refused() {
     let sent = run(&["ltp", "send", "f", "--to", "127.0.0.1", "--rate", "0bit"]);
@@ -285,6 +331,8 @@ fn one_way_needs_to_know_the_link() {
 fn every_value_is_explained() {
     let both = [
         "engine  ",
+        "profile",
+        "session numbers",
         "one-way light time",
         "rate",
         "segment data",
@@ -308,7 +356,7 @@ fn every_value_is_explained() {
     let send = &["send", "/nonexistent", "--to", "192.0.2.1"][..];
     let receive = &["receive", "--into", "/nonexistent/folder"][..];
     let of_sender = &["block", "under way", "far side's hash"][..];
-    let of_receiver = &["session numbers", "senders at a time", "answers"][..];
+    let of_receiver = &["senders at a time", "answers"][..];
     let (usual, one_way): (&[&str], &[&str]) =
         (&[], &["--one-way", "--rate", "8mbit", "--repair", "5%"]);
     for (command, own) in [(send, of_sender), (receive, of_receiver)] {
@@ -472,6 +520,41 @@ fn the_benchmark_judges_what_it_measures() {
     assert_eq!(met + missed, 5, "{table}");
     let code = judged.status.code();
     assert_eq!(code, Some(i32::from(missed > 0)), "{table}");
+}
+
+/// In real time, too: what adapts is compared with fixed sizes of the same run.
+#[test]
+fn the_benchmark_compares_what_adapts_with_fixed_sizes() {
+    let bench = run(&[
+        "ltp",
+        "bench",
+        "--mode",
+        "gso",
+        "--megabytes",
+        "2",
+        "--repeats",
+        "1",
+        "--check",
+        "--json",
+    ]);
+    let report: Value = serde_json::from_slice(&bench.stdout).unwrap();
+    let row = &report["rows"][0];
+    let sizes = row["beside"].as_array().unwrap().iter();
+    let sizes: Vec<u64> = sizes
+        .filter_map(|one| one["segment_bytes"].as_u64())
+        .collect();
+    assert_eq!(sizes, [1360, 64_000]);
+    assert_eq!(keys(&row["beside"][0]), "gbit_per_s segment_bytes share");
+    let goals = report["goals"].as_array().unwrap();
+    let goal = goals
+        .iter()
+        .find(|goal| goal["figure"] == "share_of_best_fixed")
+        .unwrap();
+    assert_eq!(goal["measured"], row["share_of_best_fixed"]);
+    assert_eq!(goal["at_least"], 0.9);
+    let missed = goals.iter().any(|goal| goal["met"] == false);
+    let said = text(&bench.stderr);
+    assert_eq!(bench.status.code(), Some(i32::from(missed)), "{said}");
 }
 
 /// The bit of `CAP_NET_ADMIN`, which lets a socket have a larger buffer than `net.core.rmem_max` grants.

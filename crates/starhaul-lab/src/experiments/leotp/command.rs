@@ -4,6 +4,7 @@ use clap::{ArgMatches, Args as _, Command, FromArgMatches as _};
 
 use super::{
     goals::SYSTEM,
+    orders::RULES,
     real::{Options, RealPlan},
     study,
 };
@@ -59,8 +60,27 @@ fn refuse_without_goals(options: &ArgMatches) -> Result<(), Error> {
             "--check: the goals are for runs at full length: leave out --quick".to_owned(),
         ));
     }
-    let named = options.get_many::<String>("systems");
-    if named.is_some_and(|mut named| !named.any(|system| system == SYSTEM)) {
+    let [named, only] = ["systems", "only"].map(|option| {
+        let named = options.get_many::<String>(option).into_iter().flatten();
+        named.map(String::as_str).collect::<Vec<_>>()
+    });
+    if named.is_empty() {
+        return Ok(());
+    }
+    let ablates = only.is_empty() || only.contains(&"ablation");
+    let mut has_rule = false;
+    for rule in RULES.iter().filter(|_| ablates) {
+        let chosen = rule.chosen(&named).len();
+        if chosen > 0 && chosen < rule.rows.len() {
+            let rows = rule.rows.join(",");
+            return Err(Error::Settings(format!(
+                "--check: the goals of ablation compare all rows of a rule: add them to --systems ({rows}), or leave out ablation with --only"
+            )));
+        }
+        has_rule |= chosen > 0;
+    }
+    let is_alone = has_rule && only == ["ablation"];
+    if !is_alone && !named.contains(&SYSTEM) {
         return Err(Error::Settings(format!(
             "--check: of all systems {SYSTEM} has goals, and it does not run: add it to --systems"
         )));
@@ -73,6 +93,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a failed call is a failed test")]
 
     use super::*;
+    use crate::experiments::leotp::PUBLISHED;
 
     fn plan(arguments: &[&str]) -> Result<Box<dyn Plan>, Error> {
         let all = ["leotp", "--quick"].iter().chain(arguments);
@@ -134,8 +155,19 @@ mod tests {
         };
         assert!(plan(&["--only", "step"]).is_ok());
         assert!(plan(&["--only", "delay", "--systems", "bbr,leotp"]).is_ok());
+        let published = PUBLISHED.rows.join(",");
+        let ablation = |systems: &str| plan(&["--only", "ablation", "--systems", systems]);
+        assert!(plan(&["--only", "ablation"]).is_ok() && ablation(&published).is_ok());
         for (arguments, why) in [
-            (&["--only", "ablation"][..], "these parts have: delay"),
+            (
+                &["--systems", "leotp,leotp-neither"][..],
+                "compare all rows of a rule",
+            ),
+            // The whole alone is compared with nothing.
+            (
+                &["--only", "ablation", "--systems", "leotp"][..],
+                "leave no run",
+            ),
             (
                 &["--only", "delay", "--systems", "bbr"][..],
                 "leotp has goals",

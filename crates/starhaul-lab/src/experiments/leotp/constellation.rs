@@ -6,7 +6,10 @@ use starhaul_link::{Delay, Opportunities, Rate};
 use starhaul_orbit::{End, LEOTP_PAIRS, PathOverTime, leotp_table_2};
 use starhaul_units::Bandwidth;
 
-use super::setups::{Setup, moving};
+use super::{
+    orders::RULES,
+    setups::{Setup, moving},
+};
 use crate::{
     Error,
     worlds::chain::{Flow, Hop, Plan},
@@ -21,28 +24,15 @@ const LASER_LOSS: f64 = 0.001;
 const HOST_DELAY_MS: u64 = 10;
 const STEP: Duration = Duration::from_secs(1);
 
-/// Rows A to D of the table by our rule, and the same by the published one, whose order is the one to compare with the published order. Its nodes hear
-/// of no change of a path, as in the publication.
-const VARIANTS: [&str; 8] = [
-    "leotp",
-    "leotp-no-cache",
-    "leotp-e2e-control",
-    "leotp-neither",
-    "leotp-published-untold",
-    "leotp-published-no-cache-untold",
-    "leotp-published-e2e-control-untold",
-    "leotp-published-neither-untold",
-];
-
 /// All systems over the three paths.
 pub fn constellation(quick: bool, seed: u64, chosen: &[&'static str]) -> Vec<Setup> {
     over_paths(quick, seed, &moving(quick, chosen))
 }
 
-/// LEOTP whole, without recovery by hops, without control by hops, and without either, by our rule and by the published one.
+/// LEOTP whole, without recovery by hops, without control by hops, and without either, by our rule and by the published one, whose order is the
+/// one to compare with the published order. The whole alone is compared with nothing, and is in [`constellation`].
 pub fn ablation(quick: bool, seed: u64, chosen: &[&'static str]) -> Vec<Setup> {
-    let is_chosen = |system: &&str| chosen.is_empty() || chosen.contains(system);
-    let systems = VARIANTS.into_iter().filter(is_chosen);
+    let systems = RULES.iter().flat_map(|rule| rule.chosen(chosen));
     over_paths(quick, seed, &systems.collect::<Vec<_>>())
 }
 

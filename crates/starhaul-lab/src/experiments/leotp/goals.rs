@@ -3,9 +3,10 @@
 
 use starhaul_plot::Bound::{self, Above, AtLeast, AtMost, Below};
 
+use super::orders::{DELAY as MEAN_DELAY, GOODPUT, RULES};
 use crate::kit::{Figures, Target};
 
-/// The only system that has goals.
+/// The only system that has goals, but for those of `ablation`.
 pub(super) const SYSTEM: &str = "leotp";
 
 /// Payload and headers of 100 MB: segments of 1418 bytes, with 63 of IPv4, UDP and LEOTP each.
@@ -17,7 +18,7 @@ const REPAIRED_MS: f64 = 30.0;
 const BY_LOSS: Target = Target {
     of: &["system"],
     by: "loss",
-    figure: "goodput_mbps",
+    figure: GOODPUT,
     bound: |_, _| None,
     together: false,
 };
@@ -150,6 +151,21 @@ pub(super) const CONSTELLATION: &[Target] = &[
     },
 ];
 
+/// Table II without means of LEOTP: which row has less than which other ones.
+pub(super) const ABLATION: &[Target] = &[
+    Target {
+        of: &["system", "to"],
+        bound: |name, row| below(name, row, GOODPUT),
+        ..BY_LOSS
+    },
+    Target {
+        of: &["system", "to"],
+        figure: MEAN_DELAY,
+        bound: |name, row| below(name, row, MEAN_DELAY),
+        ..BY_LOSS
+    },
+];
+
 /// The link to the source carries of 50 MB for ten requesters 1.1 times as much.
 pub(super) const SHARING: &[Target] = &[Target {
     figure: "sender_bytes",
@@ -172,6 +188,22 @@ fn not_above((point, published): (f64, f64)) -> (f64, Bound) {
     (point, AtMost(published))
 }
 
+/// Below the least of the rows that have more of a figure in the order of the ablation; `None`: there is none. A row of which one has no figure, or
+/// did not run, meets nothing.
+fn below(name: &str, row: Figures<'_>, figure: &str) -> Option<Bound> {
+    let (system, station) = name.split_once(", ")?;
+    let above = RULES
+        .iter()
+        .flat_map(|rule| rule.above(system, station, figure));
+    let above = above.map(|more| row.beside(&format!("{more}, {station}"))?.of(figure));
+    let above: Vec<Option<f64>> = above.collect();
+    let least = above.iter().copied().collect::<Option<Vec<f64>>>();
+    let least = least.map_or(f64::NAN, |all| {
+        all.into_iter().fold(f64::INFINITY, f64::min)
+    });
+    (!above.is_empty()).then_some(Below(least))
+}
+
 /// What the narrowest link leaves for payload. It is the same in all runs; a row without it meets nothing.
 fn ceiling(row: Figures<'_>) -> f64 {
     row.of("ceiling_mbps").unwrap_or(f64::NAN)
@@ -189,7 +221,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        experiments::leotp::{PARTS, Row, columns},
+        experiments::leotp::{Ablation, OURS, PARTS, PUBLISHED, Row, columns},
         kit::target::goals,
     };
 
@@ -198,7 +230,12 @@ mod tests {
     fn each_goal_is_of_a_run_that_is_made() {
         let mut counts = Vec::new();
         for part in PARTS {
-            let setups = (part.setups)(false, 1, &[SYSTEM]).into_iter();
+            // The ablation compares several.
+            let systems: &[&'static str] = match part.name {
+                "ablation" => &[],
+                _ => &[SYSTEM],
+            };
+            let setups = (part.setups)(false, 1, systems).into_iter();
             let rows: Vec<Row> = setups.map(Row::without_flows).collect();
             let table = Table::of(&columns(), &rows);
             let targets = part.targets.iter();
@@ -217,7 +254,7 @@ mod tests {
                 ("step", 2),
                 ("fairness", 1),
                 ("constellation", 6),
-                ("ablation", 0),
+                ("ablation", 33),
                 ("sharing", 1),
             ]
         );
@@ -269,6 +306,33 @@ mod tests {
         assert!(missed(published, &runs([few, Some(106.8e6), Some(106.8e6)])).is_some());
         assert_eq!(missed(in_all, &runs([Some(107e6); 3])), None);
         assert!(missed(in_all, &runs([Some(107.1e6); 3])).is_some());
+    }
+
+    #[test]
+    fn the_rows_of_an_ablation_are_held_to_their_orders() {
+        let [goodput, delay] = ABLATION else {
+            panic!("two")
+        };
+        let missed_by = |target, rule: &Ablation, to, figures: [f64; 4]| {
+            let rows = rule.rows.into_iter().zip(figures);
+            let points: Vec<Point> = rows.map(|(row, of)| (row, to, 0.01, Some(of))).collect();
+            missed(target, &points).is_some()
+        };
+        let published = |to, figures| missed_by(goodput, &PUBLISHED, to, figures);
+        assert!(!published("Hong Kong", [4.0, 3.0, 2.0, 1.0]));
+        assert!(published("Hong Kong", [4.0, 3.0, 1.0, 2.0]));
+        // The one exception, which is none for what is above both.
+        assert!(!published("Paris", [4.0, 3.0, 1.0, 2.0]));
+        assert!(published("Paris", [4.0, 1.5, 1.0, 2.0]));
+        assert!(!missed_by(goodput, &OURS, "Paris", [4.0, 2.0, 3.0, 1.0]));
+        assert!(missed_by(goodput, &OURS, "Paris", [4.0, 2.0, 3.0, 2.5]));
+        assert!(!missed_by(delay, &PUBLISHED, "Paris", [3.0, 4.0, 1.0, 2.0]));
+        assert!(missed_by(delay, &PUBLISHED, "Paris", [3.0, 4.0, 2.0, 1.0]));
+        let neither_first = |to| missed_by(delay, &OURS, to, [3.0, 4.0, 2.0, 1.0]);
+        assert!(!neither_first("Hong Kong") && neither_first("New York"));
+        // What did not run is below nothing.
+        let [whole, ..] = PUBLISHED.rows.map(|row| (row, "Paris", 0.01, Some(4.0)));
+        assert!(missed(delay, &[whole]).is_some_and(|told| told.contains("below NaN")));
     }
 
     #[test]

@@ -39,7 +39,7 @@ impl Row {
         Self { setup, flows }
     }
 
-    /// Verified data in order per second, of all flows together.
+    /// Data in order per second, of all flows together; that of LEOTP is verified by its hash.
     pub fn goodput_mbps(&self) -> f64 {
         self.flows.iter().map(Figures::goodput_mbps).sum()
     }
@@ -198,5 +198,14 @@ mod tests {
             assert!(figure.is_some() && number(key) == figure, "{key}");
         }
         assert!(number("sender_bytes").is_some_and(|sent| sent > 0.0));
+        let json = &table.json()[0];
+        let (params, metrics) = (&json["params"], &json["metrics"]);
+        assert_eq!(
+            (&params["loss"], &params["hops"]),
+            (&json["loss"], &json["hops"])
+        );
+        assert!(params["loss"] == 0.02 && json["hops"] == 5.0, "{json}");
+        assert_eq!(metrics["goodput_mbps"], json["goodput_mbps"]);
+        assert!(metrics["sender_bytes"].is_u64(), "{json}");
     }
 }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use starhaul_ltp::SegmentSize;
+use starhaul_ltp::{Profile, SegmentSize};
 use starhaul_net::IoMode;
 use starhaul_plot::Column;
 use starhaul_transfer::bench::{self, Alone, Ceiling, Row, alone};
@@ -224,6 +224,8 @@ impl Speed {
     fn measure(&self) -> Result<(Option<usize>, Ceiling, Row), Error> {
         let options = bench::Options {
             segment: self.segment,
+            beside: Vec::new(),
+            profile: Profile::default(),
             block_bytes: self.block_bytes,
             modes: vec![self.mode],
             repeats: self.repeats,

@@ -7,7 +7,8 @@ use starhaul_link::Delays;
 /// The figures of one flow.
 #[derive(Clone, Debug, Default)]
 pub struct Figures {
-    /// Verified bytes in order.
+    /// Bytes in order: of LEOTP those whose hash was compared with that of what was sent, of rivals the data of packets that came, by their
+    /// numbers.
     pub bytes: u64,
     /// In which time: from its start to its end or that of the run.
     pub time: Duration,
@@ -33,7 +34,7 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// Verified data in order, in Mbit/s.
+    /// [`Figures::bytes`] in Mbit/s.
     #[expect(clippy::cast_precision_loss, reason = "a display value")]
     pub fn goodput_mbps(&self) -> f64 {
         self.bytes as f64 * 8e-6 / self.time.as_secs_f64().max(1e-9)

@@ -19,9 +19,6 @@ use starhaul_leotp::{NodeConfig, RateRule, Scope};
 
 use crate::{Error, systems};
 
-/// The backlog that the publication keeps at a relay, in segments.
-const PUBLISHED_BACKLOG: f64 = 5.0;
-
 /// The protocol that carries the data.
 #[derive(Clone, Debug)]
 pub enum Carrier {
@@ -84,8 +81,7 @@ fn leotp_named(name: &str) -> Option<NodeConfig> {
     let mut config = NodeConfig::default();
     let without = match variant.strip_prefix("-published") {
         Some(without) => {
-            config.rate_rule = RateRule::Published;
-            config.backlog_segments = PUBLISHED_BACKLOG;
+            config = config.by_rule(RateRule::Published);
             without
         }
         None => variant,
@@ -113,7 +109,11 @@ mod tests {
                 RateRule::Adaptive,
                 NodeConfig::default().backlog_segments,
             ),
-            ("leotp-published", RateRule::Published, PUBLISHED_BACKLOG),
+            (
+                "leotp-published",
+                RateRule::Published,
+                RateRule::PUBLISHED_BACKLOG,
+            ),
         ];
         let means = [
             ("", Scope::Hop, Scope::Hop),

@@ -15,7 +15,7 @@ impl Peer {
         let (mut rest, stride, mut is_believed) = (datagrams, stride.max(1), false);
         while !rest.is_empty() {
             let is_wanted = |session, service| self.takes_runs(session, service);
-            let run = PlainRun::find(rest, stride, is_wanted);
+            let run = PlainRun::find(self.encoding(), rest, stride, is_wanted);
             let bytes = run.as_ref().map_or(stride, |run| run.bytes);
             let (these, behind) = rest.split_at(bytes.min(rest.len()));
             rest = behind;

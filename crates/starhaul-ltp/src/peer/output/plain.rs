@@ -6,8 +6,8 @@ use super::{Context, Peer};
 use crate::{
     Batch, SessionId,
     batch::begin_below,
-    sdnv::{self, encode, encode_into, encoded_len, first_longer},
-    segment::begin_plain,
+    sdnv,
+    segment::{Encoding, begin_plain},
     send::Run,
 };
 
@@ -26,7 +26,7 @@ impl Peer {
         if self.config.auth.is_some() || self.credit.is_limited() || session.is_coded() {
             return;
         }
-        let mut header = Header::new(id, session.service);
+        let mut header = Header::new(self.config.profile.encoding(), id, session.service);
         loop {
             let data = self.sizes.next(session.fresh_red());
             let packets = self.sizes.packets(data as u64);
@@ -69,45 +69,53 @@ impl Peer {
 
 /// The header of the segments of a run.
 struct Header {
+    encoding: Encoding,
     bytes: Vec<u8>,
     /// Where the offset is.
     at: usize,
 }
 
 impl Header {
-    fn new(id: SessionId, service: u64) -> Self {
+    fn new(encoding: Encoding, id: SessionId, service: u64) -> Self {
         let mut bytes = Vec::with_capacity(LONGEST_HEADER);
-        begin_plain(id, service, &mut bytes);
+        begin_plain(encoding, id, service, &mut bytes);
         let at = bytes.len();
-        Self { bytes, at }
+        Self {
+            encoding,
+            bytes,
+            at,
+        }
     }
 
     /// Makes it that of the first segment of a run; how long the segment is, and how many of the run have a header of this length: of larger
     /// offsets it is longer.
     fn begin(&mut self, run: &Run) -> (usize, u64) {
         self.bytes.truncate(self.at);
-        encode(run.start, &mut self.bytes);
-        encode(run.bytes, &mut self.bytes);
-        let alike = begin_below(first_longer(run.start), run.start, run.bytes);
+        self.encoding.write_number(run.start, &mut self.bytes);
+        self.encoding.write_number(run.bytes, &mut self.bytes);
+        let longer = self.encoding.first_longer(run.start);
+        let alike = begin_below(longer, run.start, run.bytes);
         (self.bytes.len().saturating_add(narrow(run.bytes)), alike)
     }
 
     /// Appends the headers of a run, all of the present length, without the data.
     fn write_alone(&mut self, run: &Run, out: &mut Vec<u8>) {
-        let offset = self.at..self.at + encoded_len(run.start);
+        let offset = self.at..self.at + self.encoding.number_len(run.start);
         for number in 0..run.segments {
             let start = run.start + number * run.bytes;
-            encode_into(start, &mut self.bytes[offset.clone()]);
+            let field = &mut self.bytes[offset.clone()];
+            self.encoding.overwrite_number(start, field);
             out.extend_from_slice(&self.bytes);
         }
     }
 
     /// Appends a run with these data, all of whose segments have headers of the present length.
     fn write(&mut self, run: &Run, data: &[u8], out: &mut Vec<u8>) {
-        let offset = self.at..self.at + encoded_len(run.start);
+        let offset = self.at..self.at + self.encoding.number_len(run.start);
         let (mut start, bytes) = (run.start, narrow(run.bytes));
         for payload in data.chunks(bytes.max(1)) {
-            encode_into(start, &mut self.bytes[offset.clone()]);
+            let field = &mut self.bytes[offset.clone()];
+            self.encoding.overwrite_number(start, field);
             out.extend_from_slice(&self.bytes);
             out.extend_from_slice(payload);
             start += run.bytes;

@@ -1,6 +1,7 @@
 //! Bundle nodes as processes: the commands, nodes that are killed at any instant, and disks without room.
 
 mod control;
+mod descriptors;
 mod disk;
 mod flows;
 mod kills;
@@ -310,10 +311,12 @@ fn the_benchmark_prints_ltp_and_a_row_for_each_storage() {
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let goals = report["goals"].as_array().unwrap();
     assert_eq!(goals.len(), 4, "{errors}");
-    let missed = goals.iter().filter(|goal| goal["met"] == false).count();
+    // How fast a disk takes large bundles nobody promised.
+    let promised = goals.iter().filter(|goal| goal["told_only"] != true);
+    let missed = promised.filter(|goal| goal["met"] == false).count();
     let code = output.status.code();
     assert_eq!(code, Some(i32::from(missed > 0)), "{errors}");
-    let told = format!("goals missed, {missed} of 4");
+    let told = format!("goals missed, {missed} of 3");
     assert_eq!(errors.contains(&told), missed > 0, "{errors}");
     assert!(report["ltp_gbit_per_s"].as_f64().unwrap() > 0.0);
     let rows = report["rows"].as_array().unwrap();
