@@ -14,7 +14,7 @@ use starhaul_dtn::{
         Moment, read_plan,
         route::{Bookings, Query, earliest},
     },
-    splice::{Limits, Splice},
+    splice::{self, Splice},
 };
 use starhaul_dtn_client::flows::{Event, Limits, Machine, Message, Read};
 
@@ -208,7 +208,7 @@ pub fn dtn_flow(data: &[u8]) {
 /// A connection over TCPCLv4: each part of the input after a byte that says whose it is. What passes is what came, in order, but for flags
 /// of acknowledgements, and does not depend on how it came; what is held has come, but for the segment on its way.
 pub fn dtn_tcpcl(data: &[u8]) {
-    const LIMITS: Limits = Limits {
+    const LIMITS: splice::Limits = splice::Limits {
         segment: 1000,
         transfer: 4000,
     };
