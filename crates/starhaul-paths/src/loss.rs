@@ -166,7 +166,8 @@ impl LossEstimator {
         self.total >= BUCKET_DATAGRAMS
     }
 
-    fn burst_length(&self) -> f64 {
+    /// Mean number of datagrams lost in a row, at least 1.
+    pub(crate) fn burst_length(&self) -> f64 {
         if self.bursts > 0.0 {
             (self.losses / self.bursts).max(1.0)
         } else {

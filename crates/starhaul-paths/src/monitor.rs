@@ -586,9 +586,14 @@ impl<T: Copy> PathMonitor<T> {
 
     fn settle(&mut self) {
         let outage_after = self.smoothed_rtt();
+        let mut has_settled = false;
         while let Some(datagram) = self.ledger.next_settled() {
             self.loss.add(datagram, outage_after);
             self.told_loss.count(datagram.lost);
+            has_settled = true;
+        }
+        if has_settled {
+            self.silence.expect_in_a_row(self.loss.burst_length());
         }
     }
 

@@ -21,6 +21,10 @@ const NEXT_ANSWER: Duration = Duration::from_millis(5);
 const LEAST_MARGIN: Duration = Duration::from_millis(10);
 /// So few datagrams may all be lost by chance; wait for the acknowledgement of their retransmission first.
 const FEW: u32 = 3;
+/// Of the losses in a row, or of acknowledgements, so many are longer than those that show nothing yet where the path loses in a row.
+const RARE: f64 = 0.01;
+/// No more datagrams than this are waited for to tell losses in a row from silence.
+const MOST_IN_A_ROW: f64 = 256.0;
 
 /// Datagrams sent at about the same time.
 #[derive(Clone, Copy, Debug)]
@@ -43,9 +47,24 @@ pub(crate) struct Silence {
     sampled: Option<Instant>,
     sample: Option<Duration>,
     suspect: bool,
+    /// Beyond [`FEW`], how many datagrams in a row may go unanswered by chance.
+    in_a_row: u32,
 }
 
 impl Silence {
+    /// The path loses so many datagrams in a row on average, and takes acknowledgements for likely to be lost alike: as many unanswered ones as
+    /// come in a row once in a hundred times do not yet show that it is silent.
+    pub(crate) fn expect_in_a_row(&mut self, mean: f64) {
+        let most = RARE.ln() / (1.0 - 1.0 / mean.max(1.0)).ln();
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "it is from 0 to 256"
+        )]
+        let most = most.clamp(0.0, MOST_IN_A_ROW).ceil() as u32;
+        self.in_a_row = most;
+    }
+
     /// A datagram that the peer will acknowledge was sent.
     pub(crate) fn on_sent(&mut self, now: Instant, sequence: u64) {
         let full = self.unanswered.len() >= MAX_GROUPS;
@@ -174,24 +193,46 @@ impl Silence {
             .take_while(|group| group.sent < soon)
             .fold(0, |sum: u32, group| sum.saturating_add(group.count));
         let half = rtt / 2;
-        let margin = if count <= FEW {
-            half.max(LEAST_MARGIN)
-        } else {
-            let variation = self.round_trip.map_or(half, |rtt| rtt.variation());
-            let most = half.max(LEAST_MARGIN);
-            variation.saturating_mul(4).clamp(LEAST_MARGIN, most)
-        };
-        // While acknowledgements keep arriving, though late, a queue grows and the path is not silent.
-        let expected = answered.checked_add(rtt)?;
-        let expected = self.heard.map_or(expected, |heard| {
-            let wait = if self.transport_answers {
-                Duration::ZERO
-            } else {
-                rtt
-            };
-            expected.max(heard + wait)
+        let most = half.max(LEAST_MARGIN);
+        let patient = self.expected(answered, rtt)?.checked_add(most)?;
+        if count <= FEW {
+            return Some(patient);
+        }
+        let variation = self.round_trip.map_or(half, |rtt| rtt.variation());
+        let margin = variation.saturating_mul(4).clamp(LEAST_MARGIN, most);
+        // What leaves soon after the first may be acknowledged together with it.
+        let shown = self.shown_by(index).map(|sent| match sent < soon {
+            true => answered,
+            false => sent,
         });
-        expected.checked_add(margin)
+        let due = shown.and_then(|sent| self.expected(sent, rtt)?.checked_add(margin));
+        Some(due.map_or(patient, |due| due.min(patient)))
+    }
+
+    /// When the datagram left that, with those unanswered before it, is one more than may be lost in a row by chance.
+    fn shown_by(&self, index: usize) -> Option<Instant> {
+        let by_chance = self.in_a_row.max(FEW);
+        let mut count = 0_u32;
+        let shows = |group: &&Group| {
+            count = count.saturating_add(group.count);
+            count > by_chance
+        };
+        let group = self.unanswered.iter().skip(index).find(shows);
+        group.map(|group| group.sent)
+    }
+
+    /// When the acknowledgement of what was `sent` then is expected. While acknowledgements keep arriving, though late, a queue grows and the path
+    /// is not silent.
+    fn expected(&self, sent: Instant, rtt: Duration) -> Option<Instant> {
+        let expected = sent.checked_add(rtt)?;
+        let wait = match self.transport_answers {
+            true => Duration::ZERO,
+            false => rtt,
+        };
+        Some(
+            self.heard
+                .map_or(expected, |heard| expected.max(heard + wait)),
+        )
     }
 
     fn take_sample(&mut self) {

@@ -28,12 +28,17 @@ const MAX_REMEMBERED: usize = 1 << 13;
 /// bytes that did not arrive. A duplicate of it is read again, which changes nothing.
 const MAX_RANGES: usize = 64;
 
+/// Losses in a row longer ago than this say nothing of the present.
+const LATELY: Duration = Duration::from_secs(4);
+
 /// Datagrams received on one path.
 #[derive(Debug)]
 pub(crate) struct ReceiveLog {
     pub(crate) ranges: RangeSet,
     /// When the datagram with the greatest number arrived.
     pub(crate) newest_at: Option<Instant>,
+    /// When several in a row before it were last missing.
+    missed_at: Option<Instant>,
 }
 
 /// What a datagram's number says about it.
@@ -50,7 +55,14 @@ impl ReceiveLog {
         Self {
             ranges: RangeSet::recent(MAX_RANGES),
             newest_at: None,
+            missed_at: None,
         }
+    }
+
+    /// Whether several datagrams in a row were missing of late: what leaves over the path is likely to be lost alike.
+    pub(crate) fn misses_in_a_row(&self, now: Instant) -> bool {
+        self.missed_at
+            .is_some_and(|at| now.saturating_duration_since(at) < LATELY)
     }
 
     pub(crate) fn insert(&mut self, now: Instant, wire_sequence: u32) -> Arrival {
@@ -61,6 +73,9 @@ impl ReceiveLog {
         }
         if sequence >= end {
             self.newest_at = Some(now);
+        }
+        if sequence - end.min(sequence) > 1 && end > 0 {
+            self.missed_at = Some(now);
         }
         if sequence == end {
             Arrival::Next
@@ -78,6 +93,8 @@ pub(crate) struct AckSchedule {
     repeat: Option<Instant>,
     /// When the last one left.
     last: Option<Instant>,
+    /// Each second one leaves over another path where those of the first would be lost in a row.
+    is_turn_of_others: bool,
     /// Completed blocks that have not been named yet.
     unnamed: VecDeque<BlockAck>,
     /// Those that have, and how often they are to be named again.
@@ -156,8 +173,14 @@ impl AckSchedule {
         self.due.is_none()
     }
 
+    /// Whether it is the turn of another path than the fastest, if acknowledgements take turns.
+    pub(crate) const fn is_turn_of_others(&self) -> bool {
+        self.is_turn_of_others
+    }
+
     /// An acknowledgement leaves now; returns the blocks it names.
     pub(crate) fn take(&mut self, now: Instant) -> Vec<BlockAck> {
+        self.is_turn_of_others = !self.is_turn_of_others;
         let is_news = self.due.take().is_some();
         self.unreported = 0;
         self.last = Some(now);

@@ -619,6 +619,29 @@ impl SendBlock {
         }
     }
 
+    /// For each path on which something has become [doubtful](LastSent::doubtful_at) by `now`, when the first of it left since which nothing has
+    /// arrived.
+    pub(crate) fn doubtful_since(&self, now: Instant) -> Vec<(PathId, Instant)> {
+        let mut since: Vec<(PathId, Instant)> = Vec::new();
+        let states = || self.codes.iter().flat_map(|code| code.fragments.iter());
+        let lasts = |acked: bool| {
+            states()
+                .filter(move |state| state.acked == acked)
+                .filter_map(|state| state.last)
+        };
+        for last in lasts(false).filter(|last| last.doubtful_at <= now) {
+            let arrived_since = |other: LastSent| other.path == last.path && other.at > last.at;
+            if lasts(true).any(arrived_since) {
+                continue;
+            }
+            match since.iter_mut().find(|(path, _)| *path == last.path) {
+                Some((_, first)) => *first = last.at.min(*first),
+                None => since.push((last.path, last.at)),
+            }
+        }
+        since
+    }
+
     /// When the next of the fragments that have left and wait for their acknowledgement becomes [doubtful](LastSent::doubtful_at) after `now`.
     pub(crate) fn next_doubtful(&self, now: Instant) -> Option<Instant> {
         let open = self.codes.iter().filter(|code| !code.is_complete());

@@ -3,6 +3,8 @@
 
 use std::time::{Duration, Instant};
 
+use starhaul_paths::PathId;
+
 use super::{
     block::{BlockTimer, SendBlock},
     fragment_bytes,
@@ -20,6 +22,8 @@ const REVIEW_SHARE: u32 = 2;
 const LEAST_STEP: Duration = Duration::from_millis(1);
 /// … and after this part, a 32nd, of the time until its last chance: its fragments may be many.
 const MOST_STEPS: u32 = 32;
+/// A path that loses so many datagrams in a row on average, or more, is likelier to lose the next one after a loss than by chance.
+const IN_A_ROW: f64 = 1.5;
 /// Paths that change within less time than this are caught by the margins.
 const LEAST_REVIEW: Duration = Duration::from_millis(10);
 
@@ -110,8 +114,32 @@ pub(super) fn insure(
             block.insure(now, |last| last.doubtful_at);
         }
         BlockTimer::Chance | BlockTimer::Crowded => block.insure(now, |last| last.overdue_at),
-        _ => block.insure(now, |last| last.acknowledged_by),
+        _ => {
+            let rows = match is_overloaded {
+                true => Vec::new(),
+                false => rows_in_doubt(now, paths, block),
+            };
+            block.insure(now, |last| {
+                let goes_on =
+                    |(path, since): &(PathId, Instant)| *path == last.path && *since <= last.at;
+                match rows.iter().any(goes_on) {
+                    true => now,
+                    false => last.acknowledged_by,
+                }
+            });
+        }
     }
+}
+
+/// On paths that lose in a row, what left after something doubtful is likelier lost with it than not, though its acknowledgement is not due: since when
+/// on each.
+fn rows_in_doubt(now: Instant, paths: &Paths, block: &SendBlock) -> Vec<(PathId, Instant)> {
+    let mut rows = block.doubtful_since(now);
+    rows.retain(|(path, _)| {
+        let loss = paths.get(*path).map(|path| path.monitor.loss());
+        loss.is_some_and(|loss| loss.burst_length >= IN_A_ROW)
+    });
+    rows
 }
 
 /// Queues again what is under way on a path that loses more than a block may, and could not be sent again in time once a loss is known: of
@@ -160,7 +188,7 @@ mod tests {
 
     use bytes::Bytes;
     use starhaul_fec::Codec;
-    use starhaul_paths::{PathId, PathUpdate};
+    use starhaul_paths::PathUpdate;
     use starhaul_units::Bandwidth;
 
     use super::{super::block::LastSent, *};
@@ -446,6 +474,42 @@ mod tests {
         let (last, timer) = next_chance(now + 500 * MS, &paths, &block);
         assert_eq!(timer, BlockTimer::LastChance);
         assert!(last > chance.0 + 10 * MS);
+    }
+
+    /// Of ten fragments, 10 ms apart, nothing was heard since the fourth when the seventh could wait no longer: those behind it left into the same
+    /// row of losses.
+    #[test]
+    fn the_last_chance_takes_what_left_behind_something_doubtful_where_losses_come_in_a_row() {
+        let start = Instant::now();
+        let now = start + 700 * MS;
+        let left = |in_a_row: u64, heard: &[u8]| {
+            let mut paths = paths(start);
+            let fast = &mut paths.get_mut(FAST).unwrap().monitor;
+            for number in 0..400 {
+                fast.on_sent(start, 200, Item::Probe, true);
+                match number % 100 < in_a_row {
+                    true => fast.on_lost(start + 20 * MS, number),
+                    false => fast.on_acked(start + 20 * MS, number, number, None, &mut Vec::new()),
+                }
+            }
+            let mut block = block_of(now, 10, 0);
+            for index in heard {
+                block.on_acked(fragment(*index), false);
+            }
+            // Of the seventh the acknowledgement was due, the eighth left 19 ms ago.
+            let at = now + 89 * MS;
+            insure(at, &paths, BlockTimer::LastChance, &mut block, false);
+            let mut left = Vec::new();
+            while let Some(id) = block.next_retransmission() {
+                block.on_sent(id, sent_at(at), Purpose::Retransmission);
+                left.push(id.index);
+            }
+            left
+        };
+        assert_eq!(left(1, &[0, 1, 2, 3]), [4, 5, 6], "by chance");
+        assert_eq!(left(10, &[0, 1, 2, 3]), [4, 5, 6, 7, 8, 9]);
+        // The row has ended.
+        assert_eq!(left(10, &[0, 1, 2, 3, 7]), [4, 5, 6]);
     }
 
     /// All of a block left 45 ms before its deadline: 22 ms later it is doubtful, and cannot wait until it is overdue.

@@ -201,14 +201,7 @@ impl Session {
     fn add_ack(&mut self, batch: &mut Batch<'_>) -> Option<()> {
         let path = batch.path;
         let due = self.ack_due().filter(|due| *due <= self.clocks.now())?;
-        let fastest = self.paths.fastest(self.clocks.now());
-        // A repetition tries another path than the first saying, if there is one about as fast.
-        let here = fastest == Some(path)
-            || due + self.ack_patience(path) <= self.clocks.now()
-            || (self.acks.is_repeat()
-                && self.is_about_as_fast(path)
-                && !self.paths.is_spared(self.clocks.now(), path));
-        if !here {
+        if !self.acknowledges_over(path, due) {
             return None;
         }
         let clocks = &self.clocks;
@@ -249,6 +242,32 @@ impl Session {
             true => SPARED_ACK_PATIENCE,
             false => ACK_PATIENCE,
         }
+    }
+
+    /// Whether the acknowledgement that was `due` then leaves over this path. The fastest one has it, and another that is about as fast has its
+    /// repetition. Where the fastest loses in a row, so that a row of acknowledgements would be lost too, and what arrived be sent again, each second
+    /// one leaves over another.
+    fn acknowledges_over(&self, path: PathId, due: Instant) -> bool {
+        let now = self.clocks.now();
+        let is_other = |id: PathId, fastest: PathId| {
+            id != fastest && self.is_about_as_fast(id) && !self.paths.is_spared(now, id)
+        };
+        let fastest = self.paths.fastest(now);
+        let is_repeat = self.acks.is_repeat();
+        let loses = |id: PathId| {
+            let path = self.paths.get(id);
+            path.is_some_and(|path| path.received.misses_in_a_row(now))
+        };
+        let is_turn_of_others =
+            !is_repeat && self.acks.is_turn_of_others() && fastest.is_some_and(loses);
+        let turn = match fastest {
+            Some(fastest) if path == fastest => {
+                !is_turn_of_others || !self.paths.usable().any(|(id, _)| is_other(id, fastest))
+            }
+            Some(fastest) => (is_turn_of_others || is_repeat) && is_other(path, fastest),
+            None => false,
+        };
+        turn || due + self.ack_patience(path) <= now
     }
 
     fn is_about_as_fast(&self, path: PathId) -> bool {

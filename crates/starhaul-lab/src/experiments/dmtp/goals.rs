@@ -35,6 +35,13 @@ pub(super) const EXTRA: Target = Target {
     ..LATE
 };
 
+/// Also where losses come in a row, whose share differs more by chance.
+pub(super) const EXTRA_IN_A_ROW: Target = Target {
+    of: &["system", "scheduler", "burst"],
+    bound: extra_in_a_row,
+    ..EXTRA
+};
+
 /// The dear path carries 1.15 × what the linear program puts there, up to the greatest loss of the paper: all steps as one, since probes
 /// are no part of a program, and few losses are twice as many by chance.
 pub(super) const DEAR: Target = Target {
@@ -96,14 +103,24 @@ fn late_in_a_row(name: &str, row: Figures<'_>) -> Option<Bound> {
 }
 
 fn extra(name: &str, row: Figures<'_>) -> Option<Bound> {
+    most_extra(name, row, 1.0)
+}
+
+fn extra_in_a_row(name: &str, row: Figures<'_>) -> Option<Bound> {
+    most_extra(name, row, row.of("burst")?)
+}
+
+fn most_extra(name: &str, row: Figures<'_>, in_a_row: f64) -> Option<Bound> {
     let least = row.of("least_extra_bytes_share")?;
-    let chance = by_chance(row.of("loss")?, row.of("blocks")?);
+    let chance = by_chance(row.of("loss")?, in_a_row, row.of("blocks")?);
     has_both(name).then_some(Bound::AtMost(1.25 * least + chance))
 }
 
-/// Four standard deviations of the share of these blocks' fragments that are lost, and one fragment in 10 000 where nothing is.
-fn by_chance(loss: f64, blocks: f64) -> f64 {
-    4.0 * (loss / (blocks * f64::from(FRAGMENTS))).sqrt() + 1e-4
+/// Four standard deviations of the share of these blocks' fragments that are lost, so many in a row on average, and one fragment in 10 000 where
+/// nothing is. Rows whose lengths are geometrically distributed have 2 × the mean − 1 times the variance of single losses.
+fn by_chance(loss: f64, in_a_row: f64, blocks: f64) -> f64 {
+    let spread = 2.0f64.mul_add(in_a_row, -1.0);
+    4.0 * (loss * spread / (blocks * f64::from(FRAGMENTS))).sqrt() + 1e-4
 }
 
 /// Of the plan, which follows a linear program: rules send a fragment where it is in time.
@@ -152,11 +169,13 @@ mod tests {
 
     #[test]
     fn a_few_more_losses_than_the_mean_are_no_surprise() {
-        assert!((by_chance(0.0, 250.0) - 1e-4).abs() < 1e-9);
+        assert!((by_chance(0.0, 1.0, 250.0) - 1e-4).abs() < 1e-9);
         // Of 5000 fragments 50 are lost in the mean, and 28 more by chance.
-        assert!((by_chance(0.01, 250.0) - (0.005_657 + 1e-4)).abs() < 1e-5);
+        assert!((by_chance(0.01, 1.0, 250.0) - (0.005_657 + 1e-4)).abs() < 1e-5);
         // Of twenty times as many 1000 are, and 126 more.
-        assert!((by_chance(0.01, 5000.0) - (0.001_265 + 1e-4)).abs() < 1e-5);
+        assert!((by_chance(0.01, 1.0, 5000.0) - (0.001_265 + 1e-4)).abs() < 1e-5);
+        // Five in a row on average are three times as uncertain.
+        assert!((by_chance(0.01, 5.0, 5000.0) - (0.003_795 + 1e-4)).abs() < 1e-5);
     }
 
     /// Scheduler, loss, bytes over the dear path and needed ones.

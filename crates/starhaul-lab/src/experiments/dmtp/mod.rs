@@ -148,6 +148,7 @@ fn study() -> Study {
             own(quick, seed, &MODES[1..], &steps).collect()
         })
         .target(goals::LATE_IN_A_ROW)
+        .target(goals::EXTRA_IN_A_ROW)
         .plot(with_bursts),
     )
     .part(
