@@ -118,8 +118,13 @@ impl<T: Copy> PathMonitor<T> {
         monitor
     }
 
-    /// Takes the transport's present estimates.
-    pub fn update(&mut self, now: Instant, update: PathUpdate) {
+    /// Takes the transport's present estimates. Whether they are news, or time has passed: else nothing that is told here has changed.
+    pub fn update(&mut self, now: Instant, update: PathUpdate) -> bool {
+        let told = |monitor: &Self| {
+            let (floor, is_known) = (monitor.floor.least(), monitor.bandwidth_is_known());
+            (monitor.now, monitor.transport, floor, is_known)
+        };
+        let before = told(self);
         self.advance(now);
         let update = bounded(update);
         // A transport whose own minimum never expires repeats it; only a new value is a new sample.
@@ -132,6 +137,7 @@ impl<T: Copy> PathMonitor<T> {
         let (rtt, rate) = (self.smoothed_rtt(), self.carried());
         let is_full = self.is_half_filled(rate);
         self.plateau.update(self.now, rtt, rate, is_full);
+        told(self) != before
     }
 
     /// The transport's last estimates.

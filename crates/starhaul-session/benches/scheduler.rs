@@ -1,5 +1,5 @@
 //! What the choice of the next fragment costs when 10, 1 000 and 10 000 blocks wait: the time of `Session::poll_datagrams`,
-//! for one datagram and for batches, with blocks of all priorities and many deadlines. See docs/performance.md.
+//! for one datagram and for batches, by rules and by a plan, with blocks of all priorities and many deadlines. See docs/performance.md.
 
 #![allow(
     clippy::unwrap_used,
@@ -17,13 +17,21 @@ use bytes::Bytes;
 use criterion::{Criterion, Throughput};
 use rustix::time::{ClockId, clock_gettime};
 use starhaul_session::{
-    BlockOptions, Budget, Mode, PathId, PathUpdate, Session, SessionConfig, Side, StreamConfig,
+    BlockOptions, Budget, Mode, PathId, PathUpdate, SchedulerChoice, Session, SessionConfig, Side,
+    StreamConfig,
 };
 use starhaul_units::Bandwidth;
 
 const QUEUED: [usize; 3] = [10, 1_000, 10_000];
-/// Paths, and most datagrams that one of them asks for at once: all together or, as nodes do, a batch.
-const ASKING: [(u32, usize); 4] = [(1, 1), (2, 1), (2, 44), (8, 44)];
+const ASKING: [Asking; 7] = [
+    Asking::new(1, 1),
+    Asking::new(2, 1),
+    Asking::new(2, 44),
+    Asking::new(8, 1),
+    Asking::new(8, 44),
+    Asking::new(8, 1).by(SchedulerChoice::Optimizer),
+    Asking::new(8, 44).by(SchedulerChoice::Optimizer),
+];
 /// Polled in one iteration; so much less than waits that the queue stays as long as it is.
 const FRAGMENTS: u32 = 500;
 /// Length of a block: 100 fragments.
@@ -34,20 +42,47 @@ const GOAL_NS: f64 = 2_000.0;
 const GOAL_BLOCKS: usize = 10_000;
 const GOAL_PATHS: u32 = 8;
 
+/// Who asks for datagrams, and for how many.
+#[derive(Clone, Copy)]
+struct Asking {
+    paths: u32,
+    /// Most datagrams that a path asks for at once: one as a slow path does, whose pacer lets no more leave, or a batch as a fast one does.
+    batch: usize,
+    scheduler: SchedulerChoice,
+}
+
+impl Asking {
+    const fn new(paths: u32, batch: usize) -> Self {
+        Self {
+            paths,
+            batch,
+            scheduler: SchedulerChoice::Rules,
+        }
+    }
+
+    const fn by(self, scheduler: SchedulerChoice) -> Self {
+        Self { scheduler, ..self }
+    }
+
+    fn name(self) -> String {
+        let (paths, batch, scheduler) = (self.paths, self.batch, self.scheduler.name());
+        format!("{paths} path(s), batches of {batch}, {scheduler}")
+    }
+}
+
 fn main() {
     let mut criterion = Criterion::default()
         .sample_size(10)
         .warm_up_time(Duration::from_millis(300))
         .measurement_time(Duration::from_secs(2))
         .configure_from_args();
-    for (paths, batch) in ASKING {
-        let mut group = criterion.benchmark_group(format!("scheduler/{}", name(paths, batch)));
+    for asking in ASKING {
+        let mut group = criterion.benchmark_group(format!("scheduler/{}", asking.name()));
         group.throughput(Throughput::Elements(FRAGMENTS.into()));
         for queued in QUEUED {
             group.bench_function(format!("{queued} blocks"), |bencher| {
-                bencher.iter_custom(|iterations| {
-                    (0..iterations).map(|_| cost(queued, paths, batch)).sum()
-                });
+                bencher
+                    .iter_custom(|iterations| (0..iterations).map(|_| cost(queued, asking)).sum());
             });
         }
         group.finish();
@@ -63,32 +98,26 @@ fn main() {
         "\nmedians of {ROUNDS} rounds, per fragment; ratios against {} blocks",
         QUEUED[0]
     );
-    for (paths, batch) in ASKING {
-        print_ratios(paths, batch);
+    for asking in ASKING {
+        print_ratios(asking);
     }
 }
 
-fn name(paths: u32, batch: usize) -> String {
-    format!("{paths} path(s), batches of {batch}")
-}
-
 /// Compares in one run, in turns, so that whatever else the machine does meets all alike.
-fn print_ratios(paths: u32, batch: usize) {
+fn print_ratios(asking: Asking) {
     let rounds: Vec<_> = (0..ROUNDS)
-        .map(|_| {
-            QUEUED.map(|queued| cost(queued, paths, batch).as_secs_f64() / f64::from(FRAGMENTS))
-        })
+        .map(|_| QUEUED.map(|queued| cost(queued, asking).as_secs_f64() / f64::from(FRAGMENTS)))
         .collect();
     for (at, queued) in QUEUED.into_iter().enumerate() {
         let nanoseconds = 1e9 * median(rounds.iter().map(|costs| costs[at]));
-        let verdict = match (queued, paths) == (GOAL_BLOCKS, GOAL_PATHS) {
+        let verdict = match (queued, asking.paths) == (GOAL_BLOCKS, GOAL_PATHS) {
             true if nanoseconds <= GOAL_NS => ", goal of 2000 ns met",
             true => ", goal of 2000 ns missed",
             false => "",
         };
         println!(
             "{}, {queued:6} blocks: {nanoseconds:7.0} ns, ratio {:.2}{verdict}",
-            name(paths, batch),
+            asking.name(),
             median(rounds.iter().map(|costs| costs[at] / costs[0])),
         );
     }
@@ -100,14 +129,16 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// Processor time of polling [`FRAGMENTS`] fragments, at most `batch` at once, while `queued` blocks wait.
-fn cost(queued: usize, paths: u32, batch: usize) -> Duration {
+/// Processor time of polling [`FRAGMENTS`] fragments while `queued` blocks wait.
+fn cost(queued: usize, asking: Asking) -> Duration {
+    let (paths, batch) = (asking.paths, asking.batch);
     let start = Instant::now();
     let config = SessionConfig {
         max_send_bytes: usize::MAX,
         ..SessionConfig::default()
     };
-    let mut session = Session::new(config, Side::Client, start);
+    let scheduler = asking.scheduler.build();
+    let mut session = Session::with_scheduler(config, Side::Client, start, scheduler);
     for path in 0..paths {
         session.add_path(start, PathId(path), f64::from(path), update(path));
     }

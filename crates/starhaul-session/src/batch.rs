@@ -58,7 +58,7 @@ pub(crate) struct Overview {
 }
 
 /// The greatest loss of any usable path, bounded: see [`View::feared_of`](crate::scheduler::View::feared_of).
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Unproven {
     /// Of [`Loss::feared`](starhaul_paths::Loss::feared).
     pub(crate) feared: f64,

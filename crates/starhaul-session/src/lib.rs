@@ -77,8 +77,8 @@ pub use class_bytes::ClassBytes;
 pub use facts::{Datagram, Fact, Observer, Purpose};
 pub use paths::LAST_RESORT;
 pub use scheduler::{
-    Class, Coding, Frame, Limit, Load, Offer, PathView, PlannedClass, PlannedWay, Scheduler,
-    SchedulerStatus, Thrift, View,
+    Class, Coding, Frame, Leaving, Limit, Load, Offer, PathView, PlannedClass, PlannedWay,
+    Scheduler, SchedulerStatus, Thrift, View,
 };
 pub use session::Session;
 pub use spending::SpendingStatus;

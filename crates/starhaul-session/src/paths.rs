@@ -4,6 +4,7 @@ mod bottlenecks;
 mod prices;
 
 use std::{
+    cell::Cell,
     collections::{BTreeMap, VecDeque},
     time::{Duration, Instant},
 };
@@ -201,6 +202,20 @@ pub(crate) struct Paths {
     bottlenecks: Bottlenecks,
     /// What those with a price may cost together, where that is bounded.
     spending: Option<Spending>,
+    /// See [`Paths::revision`].
+    revision: u64,
+    /// Found for this revision.
+    common: Cell<Option<Common>>,
+}
+
+/// What the paths have in common, whichever of them is asked.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Common {
+    all_silent: bool,
+    usable: usize,
+    least_delay: Duration,
+    unproven: Unproven,
+    fragment_capacity: Option<usize>,
 }
 
 /// What came of looking for silent paths.
@@ -213,16 +228,52 @@ pub(crate) struct Silence {
 }
 
 impl Paths {
+    /// Another number when what is known of any path may have changed: nothing else changes what is told of them at one instant.
+    pub(crate) const fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    const fn revise(&mut self) {
+        self.revision += 1;
+        self.common = Cell::new(None);
+    }
+
     pub(crate) fn add(&mut self, now: Instant, id: PathId, cost: f64, update: PathUpdate) {
         let cost = self.told_costs.get(&id).copied().unwrap_or(cost);
         let path = Path::new(now, cost, update, self.first_sequence);
         self.table.insert(id, path);
+        self.revise();
     }
 
     /// Changes what a path costs.
     pub(crate) fn set_cost(&mut self, id: PathId, cost: f64) {
-        if let Some(path) = self.table.get_mut(&id) {
+        if let Some(path) = self.get_mut(id) {
             path.monitor.set_cost(cost);
+        }
+    }
+
+    /// What the transport knows of a path: a node tells that of all paths before it asks for datagrams of one, and mostly again what it told.
+    pub(crate) fn update(&mut self, now: Instant, id: PathId, update: PathUpdate) {
+        let path = self.table.get_mut(&id);
+        if path.is_some_and(|path| path.monitor.update(now, update)) {
+            self.revise();
+        }
+    }
+
+    /// The same of what a modem tells of its losses.
+    pub(crate) fn set_told_loss(&mut self, id: PathId, share: Option<f64>) {
+        if let Some(path) = self.table.get_mut(&id)
+            && path.monitor.told_loss() != share
+        {
+            path.monitor.set_told_loss(share);
+            self.revise();
+        }
+    }
+
+    /// All that was to be sent over a path has left. What is told of it is the same.
+    pub(crate) fn on_drained(&mut self, id: PathId) {
+        if let Some(path) = self.table.get_mut(&id) {
+            path.monitor.on_drained();
         }
     }
 
@@ -239,6 +290,7 @@ impl Paths {
     /// A path is gone; another life of it begins anew.
     pub(crate) fn remove(&mut self, id: PathId) -> Option<Path> {
         let gone = self.table.remove(&id)?;
+        self.revise();
         self.first_sequence = self.first_sequence.max(gone.monitor.next_sequence());
         self.lose_answers(&[id]);
         self.bottlenecks.forget(id);
@@ -260,6 +312,7 @@ impl Paths {
     }
 
     pub(crate) fn get_mut(&mut self, id: PathId) -> Option<&mut Path> {
+        self.revise();
         self.table.get_mut(&id)
     }
 
@@ -272,6 +325,7 @@ impl Paths {
     }
 
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (PathId, &mut Path)> {
+        self.revise();
         self.table.iter_mut().map(|(id, path)| (*id, path))
     }
 
@@ -365,10 +419,33 @@ impl Paths {
 
     /// The paths as `id` sees them.
     pub(crate) fn overview(&self, id: PathId) -> Overview {
+        let common = self.common();
+        let path = self.get(id);
+        let is_usable = path.is_some_and(|path| common.all_silent || !path.monitor.is_suspect());
         Overview {
+            all_silent: common.all_silent,
+            is_usable,
+            is_alone: common.usable == usize::from(is_usable),
+            least_delay: common.least_delay,
+            unproven: common.unproven,
+            fragment_capacity: common.fragment_capacity,
+        }
+    }
+
+    fn common(&self) -> Common {
+        if let Some(common) = self.common.get() {
+            debug_assert_eq!(common, self.find_common(), "the paths are others now");
+            return common;
+        }
+        let common = self.find_common();
+        self.common.set(Some(common));
+        common
+    }
+
+    fn find_common(&self) -> Common {
+        Common {
             all_silent: self.all_silent(),
-            is_usable: self.is_usable(id),
-            is_alone: self.usable().all(|(usable, _)| usable == id),
+            usable: self.usable().count(),
             least_delay: self.least_delay(),
             unproven: self.unproven(),
             fragment_capacity: self.fragment_capacity(),

@@ -8,7 +8,9 @@ use std::{
 
 use starhaul_paths::PathId;
 
-use crate::scheduler::{Frame, Limit, Load, PathView, Scheduler, SchedulerStatus, Thrift, View};
+use crate::scheduler::{
+    Frame, Leaving, Limit, Load, PathView, Scheduler, SchedulerStatus, Thrift, View,
+};
 
 /// Serialisation and jitter of a retransmission sent at the last chance.
 pub(crate) const LAST_CHANCE_MARGIN: Duration = Duration::from_millis(3);
@@ -35,21 +37,39 @@ impl Scheduler for Rules {
         let Some(this) = view.this() else {
             return false;
         };
-        if leaves_to_another(view, load.fragment, limit.deadline) {
-            return false;
-        }
+        let is_kept = || !leaves_to_another(view, load.fragment, limit.deadline);
         if view.is_alone() {
-            return true;
+            return is_kept();
         }
         let way = (view.path(), this);
         // A surer path that takes it by this rule leaves it to none but a surer one still: in the end one takes it.
+        let leaves_to_surer = || {
+            view.carrying(load.fragment).any(|(id, other)| {
+                id != view.path()
+                    && is_unsafe(view, (this, other), load, limit)
+                    && takes_by_time(view, (id, other), load, limit)
+            })
+        };
         takes_by_time(view, way, load, limit)
-            && !(load.is_bare
-                && view.carrying(load.fragment).any(|(id, other)| {
-                    id != view.path()
-                        && is_unsafe(view, (this, other), load, limit)
-                        && takes_by_time(view, (id, other), load, limit)
-                }))
+            && (!load.is_bare || is_sure(view, this) || !leaves_to_surer())
+            && is_kept()
+    }
+
+    /// A path that is enough is so for each that costs more, unless it loses what could not be sent again in time.
+    fn leaving(&self, view: &View<'_>, load: Load, limit: Limit) -> Option<Leaving> {
+        let (now, mut least) = (view.now(), None);
+        for (_, path) in view.carrying(load.fragment) {
+            let arrival = |ahead, bytes| path.predict_arrival(now, ahead, bytes);
+            if least.is_none_or(|least| path.cost().total_cmp(&least).is_lt())
+                && in_time(view, path, arrival(load.ahead, load.waiting), limit)
+                && (!load.is_bare
+                    || is_sure(view, path)
+                    || in_time(view, path, arrival(0, load.fragment), limit))
+            {
+                least = Some(path.cost());
+            }
+        }
+        least.map(Leaving::Dearer)
     }
 
     /// While there is time for one more try it goes where it arrives first; the last try goes where it is least likely to be lost.
@@ -152,8 +172,8 @@ fn takes_by_time(
         let order = other.cost().total_cmp(&this.cost());
         // A dearer path is not waited for when this one is in time; the last resort not even for a retransmission.
         let is_spared = other.is_last_resort() && !this.is_last_resort();
-        let suffices = *enough || is_spared && *whole + TIE <= limit.deadline;
-        if other_id == id || order.is_gt() && suffices {
+        let suffices = || *enough || is_spared && *whole + TIE <= limit.deadline;
+        if other_id == id || order.is_gt() && suffices() {
             continue;
         }
         if load.is_bare && is_unsafe(view, (other, this), load, limit) {
@@ -161,6 +181,9 @@ fn takes_by_time(
         }
         let last = other.predict_arrival(now, load.ahead, load.waiting);
         let is_enough = in_time(view, other, last, limit);
+        if order.is_lt() && is_enough {
+            return false;
+        }
         let spares_this =
             this.is_last_resort() && !other.is_last_resort() && last + TIE <= limit.deadline;
         // What is late over both goes over the one that may be in time after all. A path that is in time waits for none that is not:
@@ -169,7 +192,7 @@ fn takes_by_time(
             && (is_enough || !*enough)
             && (last <= limit.deadline
                 || !may_be_in_time(now, this, load.fragment, limit.deadline));
-        if order.is_lt() && is_enough || spares_this || is_sooner {
+        if spares_this || is_sooner {
             return false;
         }
     }
@@ -307,7 +330,7 @@ fn is_unsafe(
 ) -> bool {
     let grade = |path: PathView<'_>| loss_grade(view.feared_of(path));
     let is_spared = other.is_last_resort() && !path.is_last_resort();
-    if !limit.class.retransmits || is_spared || grade(other) >= grade(path) {
+    if !limit.class.retransmits || is_spared || is_sure(view, path) || grade(other) >= grade(path) {
         return false;
     }
     let now = view.now();
@@ -319,6 +342,11 @@ fn is_unsafe(
             path.predict_arrival(now, 0, load.fragment),
             limit,
         )
+}
+
+/// Whether a path loses so little that none is safer.
+fn is_sure(view: &View<'_>, path: PathView<'_>) -> bool {
+    view.feared_of(path) <= EPSILON
 }
 
 /// How much is lost in steps of a factor of two, 0 where a block may fail as often: paths that lose about the same are as good as each other. Grades,

@@ -33,6 +33,15 @@ pub struct Load {
     pub is_bare: bool,
 }
 
+/// The paths that leave a fragment to others.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Leaving {
+    /// Those that cost more.
+    Dearer(f64),
+    /// All but this one.
+    AllBut(PathId),
+}
+
 /// Blocks that are treated alike: of one priority and protection, with similar deadlines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Class {
@@ -101,6 +110,13 @@ pub enum Thrift {
 pub trait Scheduler: Debug + Send {
     /// Whether a fragment that was never sent should leave on this path.
     fn takes_data(&self, view: &View<'_>, load: Load, limit: Limit) -> bool;
+
+    /// Which paths leave such a fragment to others for a reason that they have in common, whichever of them may send now: for each of these
+    /// [`takes_data`](Self::takes_data) says no. Paths that are asked in turn at one instant are then not asked one by one. `None` where there is no
+    /// such reason, or it is not known.
+    fn leaving(&self, _view: &View<'_>, _load: Load, _limit: Limit) -> Option<Leaving> {
+        None
+    }
 
     /// Whether a lost fragment of `bytes`, which left last on the path `lost_on`, should be sent again on this path.
     fn takes_retransmission(

@@ -526,14 +526,17 @@ proptest! {
                 Operation::Release => fated.extend(path.release()),
                 Operation::Heard => path.on_heard(now),
                 Operation::Timeout => { let became = path.on_timeout(now); prop_assert!(!became || path.is_suspect()); }
-                Operation::Update(cwnd, rate, rtt, flying) => path.update(now, PathUpdate {
-                    cwnd,
-                    bytes_in_flight: if flying % 3 == 0 { u64::MAX } else { flying.into() },
-                    bandwidth: Bandwidth::from_bits_per_second(rate),
-                    smoothed_rtt: if rtt % 5 == 0 { Duration::MAX } else { Duration::from_micros(rtt.into()) },
-                    min_rtt: Duration::from_micros((rtt / 2).into()),
-                    max_datagram: 1_200,
-                }),
+                Operation::Update(cwnd, rate, rtt, flying) => {
+                    let update = PathUpdate {
+                        cwnd,
+                        bytes_in_flight: if flying % 3 == 0 { u64::MAX } else { flying.into() },
+                        bandwidth: Bandwidth::from_bits_per_second(rate),
+                        smoothed_rtt: if rtt % 5 == 0 { Duration::MAX } else { Duration::from_micros(rtt.into()) },
+                        min_rtt: Duration::from_micros((rtt / 2).into()),
+                        max_datagram: 1_200,
+                    };
+                    path.update(now, update);
+                }
             }
             let loss = path.loss();
             for share in [loss.rate, loss.window_max] {
@@ -704,6 +707,23 @@ fn a_pause_is_no_rate() {
     let late = path.one_way_delay() + 50 * MS;
     let arrival = path.predict_arrival(now, 0, 1_200) - now;
     assert!(arrival < late, "{arrival:?}, smoothed {late:?}");
+}
+
+#[test]
+fn estimates_are_news_when_they_or_the_time_are_others() {
+    let now = Instant::now();
+    let mut path = monitor(now, update(40 * MS, 40));
+    assert!(!path.update(now, update(40 * MS, 40)));
+    let sent = PathUpdate {
+        bytes_in_flight: 1_200,
+        ..update(40 * MS, 40)
+    };
+    assert!(path.update(now, sent));
+    assert!(!path.update(now, sent));
+    path.on_queued(1_200);
+    assert!(path.update(now, sent), "it counted more");
+    assert!(path.update(now + MS, sent));
+    assert!(!path.update(now, sent), "time runs backwards");
 }
 
 /// Acknowledgements take seconds, as over the Moon or through a queue of a mobile network, and then some longer.

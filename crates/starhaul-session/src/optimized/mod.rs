@@ -12,7 +12,9 @@ use starhaul_paths::PathId;
 use self::{figures::Figures, offered::Offered, plan::Planned};
 use crate::{
     rules::{Rules, is_last_on, is_spared, leaves_to_another},
-    scheduler::{Class, Coding, Frame, Limit, Load, Offer, Scheduler, SchedulerStatus, View},
+    scheduler::{
+        Class, Coding, Frame, Leaving, Limit, Load, Offer, Scheduler, SchedulerStatus, View,
+    },
 };
 
 /// Figures of paths are compared once in an RTT of the slowest, in which a plan shows its effect: within these bounds.
@@ -78,6 +80,14 @@ impl Scheduler for Optimized {
         target.map_or_else(
             || Rules.takes_data(view, load, limit),
             |target| target == view.path(),
+        )
+    }
+
+    fn leaving(&self, view: &View<'_>, load: Load, limit: Limit) -> Option<Leaving> {
+        let target = self.target(view, load, limit).filter(|_| !load.waits);
+        target.map_or_else(
+            || Rules.leaving(view, load, limit),
+            |target| Some(Leaving::AllBut(target)),
         )
     }
 

@@ -36,6 +36,8 @@ impl Paths {
         let Some(spending) = &self.spending else {
             return;
         };
+        // What is kept for the revision depends on no allowance.
+        self.revision += 1;
         let dearest = dearest(&self.table);
         for path in self.table.values_mut() {
             let datagram = path.max_datagram() as u64;
@@ -60,7 +62,10 @@ impl Paths {
 
     /// Whether what is left pays for a datagram of any size on the path.
     pub(crate) fn may_pay(&self, now: Instant, id: PathId) -> bool {
-        let (Some(spending), Some(path)) = (&self.spending, self.table.get(&id)) else {
+        let Some(spending) = &self.spending else {
+            return true;
+        };
+        let Some(path) = self.table.get(&id) else {
             return true;
         };
         let datagram = path.max_datagram() as u64;

@@ -312,6 +312,12 @@ impl SendBlock {
         self.fresh.left_bytes > 0
     }
 
+    /// Something waits that left before or is no data.
+    pub(crate) fn has_more_than_fresh(&self) -> bool {
+        let is_urgent = self.redundancy_is_urgent && self.redundancy.left_bytes > 0;
+        is_urgent || !self.retransmit.is_empty() || !self.copies.is_empty()
+    }
+
     /// So much of each code has left that the receiver may have the whole, if nothing was lost.
     pub(crate) fn may_be_whole(&self) -> bool {
         let stood_in_for = |code: &Code| {

@@ -8,6 +8,7 @@ mod carriers;
 mod chances;
 pub(crate) mod demand;
 mod few;
+mod leaving;
 mod lost;
 mod outlook;
 pub(crate) mod pick;
@@ -37,6 +38,7 @@ use aside::Aside;
 use block::{BlockTimer, SendBlock};
 use carriers::{Cargo, Carriers};
 use demand::{Demand, QUIC_HEADER_BYTES};
+use leaving::Left;
 use outlook::Overload;
 use pick::{Choice, Order, Place};
 use queue::{BlockQueue, rank};
@@ -60,6 +62,7 @@ pub(crate) struct BlocksOut {
     blocks: FxHashMap<BlockKey, Box<SendBlock>>,
     queue: BlockQueue,
     order: Order,
+    left: Left,
     aside: Aside,
     spare: BlockQueue,
     /// The next timer of each block.
@@ -93,6 +96,7 @@ impl BlocksOut {
             blocks: FxHashMap::default(),
             queue: BlockQueue::default(),
             order: Order::default(),
+            left: Left::default(),
             aside: Aside::default(),
             spare: BlockQueue::default(),
             expiry: BTreeSet::new(),
@@ -131,6 +135,7 @@ impl BlocksOut {
     }
 
     pub(crate) fn get_mut(&mut self, key: BlockKey) -> Option<&mut SendBlock> {
+        self.left.forget();
         self.blocks.get_mut(&key).map(Box::as_mut)
     }
 
@@ -177,6 +182,7 @@ impl BlocksOut {
 
     /// Puts a block where it belongs after its needs have changed.
     pub(crate) fn requeue(&mut self, now: Instant, key: BlockKey) {
+        self.left.forget();
         let Some(block) = self.blocks.get_mut(&key) else {
             return;
         };
@@ -215,6 +221,7 @@ impl BlocksOut {
     }
 
     fn unqueue(&mut self, key: BlockKey) {
+        self.left.forget();
         if let Some(block) = self.blocks.get_mut(&key) {
             self.aside.forget(block);
             if let Some(rank) = block.rank.take() {
@@ -274,6 +281,11 @@ impl BlocksOut {
 
     pub(crate) fn waits(&self) -> bool {
         !self.queue.is_empty() || !self.aside.is_empty()
+    }
+
+    /// Whether a status query waits for a path, also for blocks that have ended.
+    pub(crate) fn has_queries(&self) -> bool {
+        !self.queries.is_empty()
     }
 
     /// Whether a status query waits for a path.

@@ -54,6 +54,13 @@ pub(crate) struct Place {
     waits: bool,
 }
 
+impl Place {
+    pub(super) fn new(ahead: u64, overload: Overload, priority: u8) -> Self {
+        let waits = overload.waits(priority);
+        Self { ahead, waits }
+    }
+}
+
 /// A block that was weighed.
 #[derive(Clone, Copy, Debug)]
 struct Weighed {
@@ -80,6 +87,13 @@ impl Order {
     /// As it was when blocks were weighed.
     pub(super) const fn overload(&self) -> Overload {
         self.overload
+    }
+
+    /// The blocks in their order, and the bytes that were not weighed and go before each.
+    pub(super) fn weighed_blocks(&self) -> impl Iterator<Item = (BlockKey, u64)> {
+        self.keys
+            .iter()
+            .map(|weighed| (weighed.key, weighed.unseen))
     }
 
     /// What was found in an overload.
@@ -127,19 +141,24 @@ impl BlocksOut {
 
     /// The first of the weighed blocks that the path takes.
     fn examine(&mut self, view: &View<'_>, scheduler: &dyn Scheduler) -> Option<Choice> {
+        if self.left.is_by(view) {
+            return None;
+        }
         let paths = view.paths();
         let mut ahead = 0;
-        for &Weighed { key, unseen } in &self.order.keys {
+        for number in 0..self.order.keys.len() {
+            // A path that declines the first mostly declines them all.
+            if number == 1 && self.leaves_all(view, scheduler) {
+                return None;
+            }
+            let Weighed { key, unseen } = self.order.keys[number];
             let Some(block) = self.blocks.get_mut(&key) else {
                 continue;
             };
             if !fits(block, view.max_datagram()) && is_stranded(block, paths) {
                 block.recut();
             }
-            let place = Place {
-                ahead: ahead + unseen,
-                waits: self.order.overload.waits(block.priority),
-            };
+            let place = Place::new(ahead + unseen, self.order.overload, block.priority);
             if let Some((fragment, purpose)) = choose(block, view, scheduler, place) {
                 return Some(Choice {
                     block: key,
@@ -197,6 +216,7 @@ impl BlocksOut {
             }
         }
         self.queue.on_weighed();
+        self.left.forget();
         self.order = Order {
             keys,
             ends: std::mem::take(&mut self.order.ends),
@@ -262,6 +282,9 @@ impl BlocksOut {
 
     /// Redundancy for which there is room because nothing else wants the path.
     pub(crate) fn pick_spare(&self, view: &View<'_>, scheduler: &dyn Scheduler) -> Option<Choice> {
+        if self.spare.is_empty() {
+            return None;
+        }
         self.spare
             .ranked(MAX_EXAMINED, |_| 0.0)
             .take(MAX_EXAMINED)
@@ -339,10 +362,7 @@ impl BlocksOut {
         if view.this()?.predict_arrival(view.now(), 0, bytes) > block.deadline {
             return None;
         }
-        let place = Place {
-            ahead,
-            waits: self.order.overload.waits(block.priority),
-        };
+        let place = Place::new(ahead, self.order.overload, block.priority);
         let (fragment, purpose) = choose(block, view, scheduler, place)?;
         Some(Choice {
             block: key,
@@ -372,28 +392,15 @@ pub(crate) fn choose(
     if !fits(block, view.max_datagram()) {
         return None;
     }
-    let limit = Limit {
-        deadline: block.deadline,
-        class: class_of(block),
-        is_spare: false,
-    };
-    let bytes = fragment_bytes(block, view.fragment_capacity());
+    let (load, limit) = asked_of(block, view, place);
+    let bytes = load.fragment;
     if let Some(id) = block.next_retransmission()
         && chances::takes_again(block, id, view, scheduler, bytes, limit)
     {
         return Some((id, Purpose::Retransmission));
     }
-    if block.has_fresh() {
-        let load = Load {
-            ahead: place.ahead,
-            waits: place.waits,
-            waiting: (block.waiting_bytes() as u64).max(bytes),
-            fragment: bytes,
-            is_bare: block.is_bare(),
-        };
-        if scheduler.takes_data(view, load, limit) {
-            return Some((block.next_fresh().unwrap_or(block.query()), Purpose::Data));
-        }
+    if block.has_fresh() && scheduler.takes_data(view, load, limit) {
+        return Some((block.next_fresh().unwrap_or(block.query()), Purpose::Data));
     }
     if let Some((id, first)) = block.next_copy()
         && scheduler.takes_copy(view, first, bytes, limit)
@@ -404,6 +411,24 @@ pub(crate) fn choose(
         return redundancy(block, view, scheduler).map(|id| (id, Purpose::Redundancy));
     }
     None
+}
+
+/// What a scheduler is asked of the block.
+pub(super) fn asked_of(block: &SendBlock, view: &View<'_>, place: Place) -> (Load, Limit) {
+    let bytes = fragment_bytes(block, view.fragment_capacity());
+    let load = Load {
+        ahead: place.ahead,
+        waits: place.waits,
+        waiting: (block.waiting_bytes() as u64).max(bytes),
+        fragment: bytes,
+        is_bare: block.is_bare(),
+    };
+    let limit = Limit {
+        deadline: block.deadline,
+        class: class_of(block),
+        is_spare: false,
+    };
+    (load, limit)
 }
 
 fn redundancy(block: &SendBlock, view: &View<'_>, scheduler: &dyn Scheduler) -> Option<FragmentId> {

@@ -176,17 +176,13 @@ impl Session {
     /// Refreshes what the transport below knows of a path; do so before each use.
     pub fn update_path(&mut self, now: Instant, path: PathId, update: PathUpdate) {
         self.advance(now);
-        if let Some(path) = self.paths.get_mut(path) {
-            path.monitor.update(now, update);
-        }
+        self.paths.update(now, path, update);
     }
 
     /// What a modem tells of the losses of a path ([`PathMonitor::set_told_loss`](starhaul_paths::PathMonitor::set_told_loss)); to say the
     /// same again changes nothing.
     pub fn set_told_loss(&mut self, path: PathId, share: Option<f64>) {
-        if let Some(path) = self.paths.get_mut(path) {
-            path.monitor.set_told_loss(share);
-        }
+        self.paths.set_told_loss(path, share);
     }
 
     /// Takes a signal of a detector at this end, for the controller of the peer's direction. A reconfiguration is repeated in several

@@ -74,8 +74,8 @@ impl Session {
             }
         }
         let drained = !batch.is_full;
-        if drained && let Some(path) = self.paths.get_mut(path) {
-            path.monitor.on_drained();
+        if drained {
+            self.paths.on_drained(path);
         }
         self.bytes_out.note_backlog(self.clocks.now());
         self.settle();
@@ -343,6 +343,9 @@ impl Session {
 
     /// Asks for a block that may still be in time before anything else leaves, for others when nothing else does.
     fn add_query(&mut self, batch: &mut Batch<'_>, asked: Asked) -> Option<()> {
+        if !self.blocks_out.has_queries() {
+            return None;
+        }
         let path = batch.path;
         let others = |id: PathId| !self.paths.is_last_resort(id);
         if self.paths.is_last_resort(path) && self.paths.usable().any(|(id, _)| others(id)) {

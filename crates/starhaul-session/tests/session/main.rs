@@ -10,6 +10,7 @@ mod dropped;
 mod facts;
 mod hostile;
 mod hostile_words;
+mod leaving;
 mod modes;
 mod narrowing;
 mod optimizer;
