@@ -176,7 +176,7 @@ fn observe(
         5 if operation & 64 != 0 => monitor.on_queued(back),
         5 if operation & 128 != 0 => drop(monitor.release()),
         5 => monitor.find_lost(*now, &mut fated),
-        6 if operation & 64 != 0 => monitor.update(*now, update(source)?),
+        6 if operation & 64 != 0 => drop(monitor.update(*now, update(source)?)),
         6 if operation & 128 != 0 => monitor.on_transport_acked(*now, first, last, &mut fated),
         6 if operation & 16 != 0 => monitor.on_heard(*now),
         6 => {
