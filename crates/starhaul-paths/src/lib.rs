@@ -36,6 +36,7 @@ mod ranges;
 mod recent;
 mod shared;
 mod silence;
+mod tardy;
 mod told;
 mod train;
 

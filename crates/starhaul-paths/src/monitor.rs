@@ -16,6 +16,7 @@ use crate::{
     plateau::Plateau,
     recent::Recent,
     silence::Silence,
+    tardy::Tardy,
     told::ToldLoss,
 };
 
@@ -31,7 +32,7 @@ const RATE_INTERVAL: Duration = Duration::from_millis(100);
 const LEAST_QUEUED: Duration = Duration::from_millis(10);
 const QUEUED_SHARE: u32 = 4;
 const LEAST_MARGIN: Duration = Duration::from_millis(1);
-/// The margin may always be this large, for scheduling delay at the peer.
+/// The margin may always be this large, for scheduling delay at the peer; on paths with shorter round trips it is as large as such delays were.
 const MOST_LEAST_MARGIN: Duration = Duration::from_millis(10);
 /// So many acknowledged datagrams show how long acknowledgements take over another path than before.
 const SHOWING: u8 = 8;
@@ -60,6 +61,8 @@ pub struct PathMonitor<T> {
     told_loss: ToldLoss,
     floor: WindowedMin<Duration>,
     turnaround: Option<Smoothed>,
+    /// Each datagram is a sample of `turnaround`: after one acknowledgement of many its variation no longer tells how late others may come.
+    tardy: Tardy,
     /// The path by which acknowledgements came is gone: of datagrams from this one on, so many are to show how long they take now.
     answers_move: Option<(u64, u8)>,
     one_way: Option<Smoothed>,
@@ -100,6 +103,7 @@ impl<T: Copy> PathMonitor<T> {
             told_loss: ToldLoss::default(),
             floor: WindowedMin::new(FLOOR_WINDOW),
             turnaround: None,
+            tardy: Tardy::default(),
             answers_move: None,
             one_way: None,
             latest_one_way: Duration::ZERO,
@@ -249,6 +253,7 @@ impl<T: Copy> PathMonitor<T> {
             self.told_loss.take_back();
         }
         let turnaround = self.now.saturating_duration_since(fated.sent);
+        self.note_lateness(turnaround);
         self.add_turnaround(turnaround);
         self.answers_move = self.answers_move.and_then(|(first, left)| {
             let left = left - u8::from(fated.sequence >= first);
@@ -442,11 +447,35 @@ impl<T: Copy> PathMonitor<T> {
     }
 
     /// Time from sending until an acknowledgement is overdue: the smoothed acknowledgement time and a margin of four
-    /// variations, at least 1 ms and at most half of that time (the margin may always be 10 ms).
+    /// variations, at least 1 ms and at most half of that time (the margin may always be 10 ms). Where the least RTT is shorter than
+    /// 10 ms the margin is also no less than acknowledgements were late in the last ten seconds, up to 10 ms.
     pub fn overdue_after(&self) -> Duration {
+        let late = match self.may_be_tardy() {
+            true => self.tardy.greatest(self.now),
+            false => Duration::ZERO,
+        };
+        self.usually_overdue_after()
+            .max(self.answered_after() + late)
+    }
+
+    /// The same by mean and variation alone.
+    fn usually_overdue_after(&self) -> Duration {
         let (mean, variation) = (self.answered_after(), self.turnaround().variation());
         let most = (mean / 2).max(MOST_LEAST_MARGIN);
         mean + (variation * 4).clamp(LEAST_MARGIN, most)
+    }
+
+    /// Whether the peer's scheduling may take longer than the way there and back: then it is what makes acknowledgements late.
+    fn may_be_tardy(&self) -> bool {
+        self.min_rtt() < MOST_LEAST_MARGIN
+    }
+
+    /// An acknowledgement came after so long.
+    fn note_lateness(&mut self, turnaround: Duration) {
+        if self.may_be_tardy() && turnaround > self.usually_overdue_after() {
+            let late = turnaround.saturating_sub(self.answered_after());
+            self.tardy.note(self.now, late.min(MOST_LEAST_MARGIN));
+        }
     }
 
     /// Time from sending until a missing acknowledgement is likelier to be that of one of several datagrams lost in a row than late: the smoothed

@@ -16,8 +16,9 @@ use crate::{
 
 /// An acknowledgement waits at most this long for more to report.
 const MAX_ACK_DELAY: Duration = Duration::from_millis(1);
-/// … or for this many datagrams.
-const MAX_UNREPORTED: u32 = 32;
+/// … or for this many datagrams: of as many a sender bears at the most that they overtake one. What comes out of order is reported at once, and the
+/// transport below acknowledges each batch besides; each report costs a packet of that, too.
+const MAX_UNREPORTED: u32 = 256;
 /// The last acknowledgement of a burst is said again after this long.
 const REPEAT_AFTER: Duration = Duration::from_millis(5);
 /// How often each completed block is named.
@@ -237,6 +238,22 @@ mod tests {
         assert_eq!(schedule.take(start), []);
         assert_eq!(schedule.take(start + REPEAT_AFTER), []);
         assert_eq!(schedule.due(), None);
+    }
+
+    #[test]
+    fn what_arrives_in_order_is_reported_once_a_millisecond_and_disorder_at_once() {
+        let start = Instant::now();
+        let mut schedule = AckSchedule::default();
+        for _ in 1..MAX_UNREPORTED {
+            schedule.on_arrival(start, false);
+            assert_eq!(schedule.due(), Some(start + MAX_ACK_DELAY));
+        }
+        schedule.on_arrival(start, false);
+        assert_eq!(schedule.due(), Some(start), "as many as may wait");
+        schedule.take(start);
+        schedule.on_arrival(start, false);
+        schedule.on_arrival(start, true);
+        assert_eq!(schedule.due(), Some(start));
     }
 
     #[test]

@@ -487,9 +487,10 @@ mod tests {
             let fast = &mut paths.get_mut(FAST).unwrap().monitor;
             for number in 0..400 {
                 fast.on_sent(start, 200, Item::Probe, true);
-                match number % 100 < in_a_row {
-                    true => fast.on_lost(start + 20 * MS, number),
-                    false => fast.on_acked(start + 20 * MS, number, number, None, &mut Vec::new()),
+                if number % 100 < in_a_row {
+                    fast.on_lost(start + 20 * MS, number);
+                } else {
+                    fast.on_acked(start + 20 * MS, number, number, None, &mut Vec::new());
                 }
             }
             let mut block = block_of(now, 10, 0);
