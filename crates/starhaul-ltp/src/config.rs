@@ -5,7 +5,7 @@ use std::time::Duration;
 use starhaul_units::Bandwidth;
 
 use crate::{
-    AuthKey, Coding, EngineId, Profile, SegmentSize,
+    AuthKey, Coding, EngineId, NumberWidth, Profile, SegmentSize,
     path::{AnswerTime, MOST_DOUBLINGS},
 };
 
@@ -30,16 +30,6 @@ pub struct EngineConfig {
     /// that stores blocks is then asked for what it has not stored, should it end before. A client service without room
     /// cancels the session instead.
     pub awaits_acceptance: bool,
-}
-
-/// The width of session numbers (CCSDS 734.1 asks for 32 bits; some engines know no more).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum NumberWidth {
-    /// From 1 to 2³² − 1.
-    #[default]
-    Bits32,
-    /// From 1 to 2⁶⁴ − 1.
-    Bits64,
 }
 
 /// What to do with segments of unknown engines.
@@ -130,11 +120,6 @@ const RECEIVE_MEMORY: std::ops::Range<u64> = GIBIBYTE / 2..8 * GIBIBYTE;
 const HOST_PER_BYTE: u64 = 4;
 /// However little the host has: four of the blocks in which files are sent.
 const LEAST_MEMORY: u64 = 64 << 20;
-
-impl NumberWidth {
-    /// All widths, as people write them.
-    pub const ALL: [(&'static str, Self); 2] = [("32", Self::Bits32), ("64", Self::Bits64)];
-}
 
 impl EngineConfig {
     /// The defaults: 32-bit numbers, 8 GiB for received blocks until [`EngineConfig::fit_memory`] is told how much the host has, no limit for

@@ -70,12 +70,10 @@ pub use batch::Batch;
 pub use block::Block;
 pub use coding::Coding;
 pub use combine::{checksum_behind, combined_checksum, rest_checksum};
-pub use config::{
-    ETHERNET_SEGMENT_DATA, EngineConfig, Explained, NumberWidth, PeerConfig, UnknownPeers,
-};
+pub use config::{ETHERNET_SEGMENT_DATA, EngineConfig, Explained, PeerConfig, UnknownPeers};
 pub use engine::{Engine, LinkState, Outgoing};
 pub use event::{Dropped, Event, Stats};
-pub use profile::{ParseProfileError, Profile};
+pub use profile::{NumberWidth, ParseProfileError, Profile};
 pub use sdnv::SdnvError;
 pub use segment::{
     Body, CancelReason, Checkpoint, Claims, Data, DataKind, Encoding, End, EngineId, Extensions,

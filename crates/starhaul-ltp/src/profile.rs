@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
-use crate::{Encoding, NumberWidth};
+use crate::Encoding;
 
 /// What the engines at both ends of a link agree on. Both must have the same one, but for the first two, which understand each other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -18,10 +18,25 @@ pub enum Profile {
     Fixed,
 }
 
+/// The width of session numbers (CCSDS 734.1 asks for 32 bits; some engines know no more).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NumberWidth {
+    /// From 1 to 2³² − 1.
+    #[default]
+    Bits32,
+    /// From 1 to 2⁶⁴ − 1.
+    Bits64,
+}
+
 /// Text that is no [`Profile`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("write rfc5326, ccsds-734.1 or fixed")]
 pub struct ParseProfileError;
+
+impl NumberWidth {
+    /// All widths, as people write them.
+    pub const ALL: [(&'static str, Self); 2] = [("32", Self::Bits32), ("64", Self::Bits64)];
+}
 
 impl Profile {
     /// All profiles, as people write them.

@@ -27,6 +27,11 @@ impl Loss {
     pub fn feared(&self) -> f64 {
         self.window_max.max(self.rate)
     }
+
+    /// How many times as many are lost in a row as would be if each were lost by itself, which is 1 / (1 − the share lost); at least 1.
+    pub fn beyond_chance(&self) -> f64 {
+        (self.burst_length * (1.0 - self.rate)).max(1.0)
+    }
 }
 
 /// A smaller bucket would make a single loss a large share.
@@ -166,8 +171,7 @@ impl LossEstimator {
         self.total >= BUCKET_DATAGRAMS
     }
 
-    /// Mean number of datagrams lost in a row, at least 1.
-    pub(crate) fn burst_length(&self) -> f64 {
+    fn burst_length(&self) -> f64 {
         if self.bursts > 0.0 {
             (self.losses / self.bursts).max(1.0)
         } else {

@@ -484,11 +484,9 @@ impl<T: Copy> PathMonitor<T> {
     /// sent next tells of such a loss.
     pub fn doubtful_after(&self) -> Duration {
         let (variation, loss) = (self.turnaround().variation(), self.loss());
-        let (lost, in_a_row) = (loss.rate, loss.burst_length);
-        // Independent losses come 1 / (1 - lost) in a row.
-        let beyond_chance = 1.0 - 1.0 / (in_a_row * (1.0 - lost)).max(1.0);
+        let beyond_chance = 1.0 - 1.0 / loss.beyond_chance();
         // Half of all acknowledgements are later than the mean, and e times fewer with each variation.
-        let variations = -(2.0 * lost * beyond_chance).ln();
+        let variations = -(2.0 * loss.rate * beyond_chance).ln();
         let margin = variation.mul_f64(variations.clamp(0.0, 4.0));
         (self.answered_after() + margin).min(self.overdue_after())
     }
@@ -628,7 +626,8 @@ impl<T: Copy> PathMonitor<T> {
             has_settled = true;
         }
         if has_settled {
-            self.silence.expect_in_a_row(self.loss.burst_length());
+            self.silence
+                .expect_in_a_row(self.loss.loss().beyond_chance());
         }
     }
 

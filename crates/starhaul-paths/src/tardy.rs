@@ -3,27 +3,42 @@
 
 use std::time::{Duration, Instant};
 
-/// How long what was seen counts.
+/// How long what was seen counts, at least; at most twice as long.
 const MEMORY: Duration = Duration::from_secs(10);
 
 /// The greatest lateness seen of late.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Tardy {
-    greatest: Option<(Duration, Instant)>,
+    /// Since when `greatest` is counted, and what it was in the time before.
+    since: Option<Instant>,
+    before: Duration,
+    greatest: Duration,
 }
 
 impl Tardy {
     /// An acknowledgement came so much later than they usually take.
     pub(crate) fn note(&mut self, now: Instant, late: Duration) {
-        if late >= self.greatest(now) {
-            self.greatest = Some((late, now));
+        let age = self.since.map(|since| now.saturating_duration_since(since));
+        if age.is_none_or(|age| age > MEMORY) {
+            let is_recent = age.is_some_and(|age| age <= MEMORY * 2);
+            self.before = if is_recent {
+                self.greatest
+            } else {
+                Duration::ZERO
+            };
+            self.greatest = Duration::ZERO;
+            self.since = Some(now);
         }
+        self.greatest = self.greatest.max(late);
     }
 
     /// The greatest lateness of the last ten seconds; zero if there was none.
     pub(crate) fn greatest(&self, now: Instant) -> Duration {
-        self.greatest
-            .filter(|(_, at)| now.saturating_duration_since(*at) <= MEMORY)
-            .map_or(Duration::ZERO, |(late, _)| late)
+        let age = self.since.map(|since| now.saturating_duration_since(since));
+        match age {
+            Some(age) if age <= MEMORY => self.greatest.max(self.before),
+            Some(age) if age <= MEMORY * 2 => self.greatest,
+            _ => Duration::ZERO,
+        }
     }
 }

@@ -94,8 +94,8 @@ pub(crate) struct AckSchedule {
     repeat: Option<Instant>,
     /// When the last one left.
     last: Option<Instant>,
-    /// Each second one leaves over another path where those of the first would be lost in a row.
-    is_turn_of_others: bool,
+    /// When one last left over another path than the fastest.
+    elsewhere: Option<Instant>,
     /// Completed blocks that have not been named yet.
     unnamed: VecDeque<BlockAck>,
     /// Those that have, and how often they are to be named again.
@@ -174,14 +174,19 @@ impl AckSchedule {
         self.due.is_none()
     }
 
-    /// Whether it is the turn of another path than the fastest, if acknowledgements take turns.
-    pub(crate) const fn is_turn_of_others(&self) -> bool {
-        self.is_turn_of_others
+    /// Whether it is the turn of another path than the fastest, if acknowledgements take turns: no more often than they are repeated.
+    pub(crate) fn is_turn_of_others(&self, now: Instant) -> bool {
+        let rests = |at: Instant| now < at + REPEAT_AFTER;
+        !self.elsewhere.is_some_and(rests)
+    }
+
+    /// The next one leaves over another path than the fastest.
+    pub(crate) const fn leaves_elsewhere(&mut self, now: Instant) {
+        self.elsewhere = Some(now);
     }
 
     /// An acknowledgement leaves now; returns the blocks it names.
     pub(crate) fn take(&mut self, now: Instant) -> Vec<BlockAck> {
-        self.is_turn_of_others = !self.is_turn_of_others;
         let is_news = self.due.take().is_some();
         self.unreported = 0;
         self.last = Some(now);

@@ -54,6 +54,23 @@ pub(super) async fn carry(
 ) -> Result<(), End> {
     let mut begun = Vec::new();
     splice.take_from_peer(first, &mut begun)?;
+    let ended = pass(&mut peer, &mut node, begun, splice, held).await;
+    drop(peer);
+    // What the library has taken it keeps until it has closed, if there is no room in the store for as long: so does the place.
+    let _ = node.shutdown().await;
+    let mut rest = vec![0; CHUNK];
+    while node.read(&mut rest).await.is_ok_and(|length| length > 0) {}
+    ended
+}
+
+/// Passes on both directions until the connection ends.
+async fn pass(
+    peer: &mut TcpStream,
+    node: &mut TcpStream,
+    begun: Vec<u8>,
+    splice: Splice,
+    held: impl Fn(u64) + Sync,
+) -> Result<(), End> {
     let splice = Mutex::new(splice);
     let (peer_in, peer_out) = peer.split();
     let (node_in, node_out) = node.split();

@@ -15,6 +15,7 @@ pub mod splice;
 mod tests;
 
 use std::{
+    io,
     net::{IpAddr, Ipv4Addr, SocketAddr},
     pin::Pin,
     sync::{
@@ -25,10 +26,11 @@ use std::{
 };
 
 use parking_lot::Mutex;
+use rustix::net::sockopt::{set_socket_keepalive, set_tcp_keepidle};
 use starhaul_log::Seldom;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::{TcpListener, TcpStream},
+    net::{TcpListener, TcpSocket, TcpStream},
     task::JoinSet,
     time::{sleep, timeout},
 };
@@ -51,6 +53,8 @@ const MOST_IN_A_SECOND: u32 = 64;
 const HELD_BYTES: u64 = 512 << 20;
 /// Bytes around the payload of the largest bundle.
 const AROUND: u64 = 64 << 10;
+/// After so long without a word the kernel asks whether a peer is still there.
+const SILENT_FOR: Duration = Duration::from_secs(60);
 /// How long connections may take to end with the node.
 const MOST_CLOSING: Duration = Duration::from_secs(1);
 /// The answer to another version of TCPCL (RFC 9174 §4.3): a contact header, and SESS_TERM for the version.
@@ -246,8 +250,10 @@ impl Splices {
     ) -> Result<(SocketAddr, Carrying), End> {
         // Acknowledgements are small.
         peer.set_nodelay(true)?;
-        let listener = TcpListener::bind((self.next_address(), 0)).await;
-        let listener = listener.map_err(End::Loopback)?;
+        // A peer that wants no keepalive of the protocol, and is gone without a word, would keep its place.
+        set_socket_keepalive(&peer, true).map_err(io::Error::from)?;
+        set_tcp_keepidle(&peer, SILENT_FOR).map_err(io::Error::from)?;
+        let listener = self.loopback().map_err(End::Loopback)?;
         let at = listener.local_addr().map_err(End::Loopback)?;
         let (splices, first, number) = (self.clone(), first.to_vec(), place.number);
         let mut carrying: Carrying = Box::pin(async move {
@@ -281,6 +287,13 @@ impl Splices {
         }
     }
 
+    /// A listener for one connection of the library. Without leave to reuse its address, nobody else can listen there while that lives.
+    fn loopback(&self) -> io::Result<TcpListener> {
+        let socket = TcpSocket::new_v4()?;
+        socket.bind((self.next_address(), 0).into())?;
+        socket.listen(1)
+    }
+
     /// An address for one connection: the library knows its connections by their addresses, and may try one again after its end, where
     /// then nobody must be. Only Linux has all of this network by itself.
     fn next_address(&self) -> IpAddr {
@@ -312,6 +325,11 @@ impl Splices {
             Err(End::Fault(error)) => {
                 if let Some(others) = self.faults.is_due(Instant::now()) {
                     tracing::warn!(remote = %peer, %error, others, "a connection over TCPCLv4 is ended");
+                }
+            }
+            Err(error @ End::Loopback(_)) => {
+                if let Some(others) = self.faults.is_due(Instant::now()) {
+                    tracing::warn!(remote = %peer, %error, others, "a connection over TCPCLv4 is ended: it needs the loopback interface, and descriptors");
                 }
             }
             Err(error) => {

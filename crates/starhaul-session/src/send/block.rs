@@ -59,6 +59,13 @@ pub(crate) struct LastSent {
     pub(crate) overdue_at: Instant,
 }
 
+/// What a block knows of a path on which something is doubtful: when the last that arrived had left, and the first that is doubtful since.
+struct Row {
+    path: PathId,
+    arrived: Option<Instant>,
+    since: Option<Instant>,
+}
+
 #[derive(Debug)]
 struct Code {
     start: usize,
@@ -625,27 +632,46 @@ impl SendBlock {
         }
     }
 
-    /// For each path on which something has become [doubtful](LastSent::doubtful_at) by `now`, when the first of it left since which nothing has
-    /// arrived.
-    pub(crate) fn doubtful_since(&self, now: Instant) -> Vec<(PathId, Instant)> {
-        let mut since: Vec<(PathId, Instant)> = Vec::new();
-        let states = || self.codes.iter().flat_map(|code| code.fragments.iter());
+    /// For each of these paths on which something has become [doubtful](LastSent::doubtful_at) by `now`, when the first of it left since which
+    /// nothing has arrived.
+    pub(crate) fn doubtful_since(
+        &self,
+        now: Instant,
+        of: impl Fn(PathId) -> bool,
+    ) -> Vec<(PathId, Instant)> {
         let lasts = |acked: bool| {
-            states()
-                .filter(move |state| state.acked == acked)
-                .filter_map(|state| state.last)
+            let states = self.codes.iter().flat_map(|code| code.fragments.iter());
+            let states = states.filter(move |state| state.acked == acked);
+            states.filter_map(|state| state.last)
         };
-        for last in lasts(false).filter(|last| last.doubtful_at <= now) {
-            let arrived_since = |other: LastSent| other.path == last.path && other.at > last.at;
-            if lasts(true).any(arrived_since) {
-                continue;
-            }
-            match since.iter_mut().find(|(path, _)| *path == last.path) {
-                Some((_, first)) => *first = last.at.min(*first),
-                None => since.push((last.path, last.at)),
+        let doubtful = |last: &LastSent| last.doubtful_at <= now;
+        let mut rows: Vec<Row> = Vec::new();
+        for last in lasts(false).filter(doubtful) {
+            if rows.iter().all(|row| row.path != last.path) && of(last.path) {
+                rows.push(Row {
+                    path: last.path,
+                    arrived: None,
+                    since: None,
+                });
             }
         }
-        since
+        if rows.is_empty() {
+            return Vec::new();
+        }
+        for last in lasts(true) {
+            if let Some(row) = rows.iter_mut().find(|row| row.path == last.path) {
+                row.arrived = row.arrived.max(Some(last.at));
+            }
+        }
+        for last in lasts(false).filter(doubtful) {
+            if let Some(row) = rows.iter_mut().find(|row| row.path == last.path)
+                && row.arrived.is_none_or(|arrived| arrived <= last.at)
+            {
+                row.since = Some(row.since.map_or(last.at, |since| since.min(last.at)));
+            }
+        }
+        let since = |row: Row| Some((row.path, row.since?));
+        rows.into_iter().filter_map(since).collect()
     }
 
     /// When the next of the fragments that have left and wait for their acknowledgement becomes [doubtful](LastSent::doubtful_at) after `now`.

@@ -22,7 +22,7 @@ const REVIEW_SHARE: u32 = 2;
 const LEAST_STEP: Duration = Duration::from_millis(1);
 /// … and after this part, a 32nd, of the time until its last chance: its fragments may be many.
 const MOST_STEPS: u32 = 32;
-/// A path that loses so many datagrams in a row on average, or more, is likelier to lose the next one after a loss than by chance.
+/// A path that loses so many times as many datagrams in a row as by chance is likelier to lose the next one after a loss.
 const IN_A_ROW: f64 = 1.5;
 /// Paths that change within less time than this are caught by the margins.
 const LEAST_REVIEW: Duration = Duration::from_millis(10);
@@ -134,12 +134,10 @@ pub(super) fn insure(
 /// On paths that lose in a row, what left after something doubtful is likelier lost with it than not, though its acknowledgement is not due: since when
 /// on each.
 fn rows_in_doubt(now: Instant, paths: &Paths, block: &SendBlock) -> Vec<(PathId, Instant)> {
-    let mut rows = block.doubtful_since(now);
-    rows.retain(|(path, _)| {
-        let loss = paths.get(*path).map(|path| path.monitor.loss());
-        loss.is_some_and(|loss| loss.burst_length >= IN_A_ROW)
-    });
-    rows
+    block.doubtful_since(now, |path| {
+        let loss = paths.get(path).map(|path| path.monitor.loss());
+        loss.is_some_and(|loss| loss.beyond_chance() >= IN_A_ROW)
+    })
 }
 
 /// Queues again what is under way on a path that loses more than a block may, and could not be sent again in time once a loss is known: of

@@ -502,7 +502,8 @@ impl BlocksOut {
                 break;
             }
             self.expiry.pop_first();
-            if timer == BlockTimer::Crowded && overload.is_none() {
+            let asks = matches!(timer, BlockTimer::Crowded | BlockTimer::LastChance);
+            if asks && overload.is_none() {
                 overload = Some(Overload::of(self, now, paths));
             }
             let Some(block) = self.blocks.get_mut(&key) else {

@@ -201,8 +201,12 @@ impl Session {
     fn add_ack(&mut self, batch: &mut Batch<'_>) -> Option<()> {
         let path = batch.path;
         let due = self.ack_due().filter(|due| *due <= self.clocks.now())?;
-        if !self.acknowledges_over(path, due) {
+        let fastest = self.paths.fastest(self.clocks.now());
+        if !self.acknowledges_over(path, fastest, due) {
             return None;
+        }
+        if fastest != Some(path) {
+            self.acks.leaves_elsewhere(self.clocks.now());
         }
         let clocks = &self.clocks;
         let paths = self
@@ -245,27 +249,25 @@ impl Session {
     }
 
     /// Whether the acknowledgement that was `due` then leaves over this path. The fastest one has it, and another that is about as fast has its
-    /// repetition. Where the fastest loses in a row, so that a row of acknowledgements would be lost too, and what arrived be sent again, each second
-    /// one leaves over another.
-    fn acknowledges_over(&self, path: PathId, due: Instant) -> bool {
+    /// repetition. Where the fastest loses in a row, so that a row of acknowledgements would be lost too, and what arrived be sent again, one leaves
+    /// over another as often as it would be repeated.
+    fn acknowledges_over(&self, path: PathId, fastest: Option<PathId>, due: Instant) -> bool {
         let now = self.clocks.now();
-        let is_other = |id: PathId, fastest: PathId| {
-            id != fastest && self.is_about_as_fast(id) && !self.paths.is_spared(now, id)
-        };
-        let fastest = self.paths.fastest(now);
-        let is_repeat = self.acks.is_repeat();
         let loses = |id: PathId| {
             let path = self.paths.get(id);
             path.is_some_and(|path| path.received.misses_in_a_row(now))
         };
+        let takes_repetitions =
+            |id: PathId| self.is_about_as_fast(id) && !self.paths.is_spared(now, id);
+        let is_repeat = self.acks.is_repeat();
         let is_turn_of_others =
-            !is_repeat && self.acks.is_turn_of_others() && fastest.is_some_and(loses);
-        let turn = match fastest {
-            Some(fastest) if path == fastest => {
-                !is_turn_of_others || !self.paths.usable().any(|(id, _)| is_other(id, fastest))
+            !is_repeat && fastest.is_some_and(loses) && self.acks.is_turn_of_others(now);
+        let takes_turn = |id: PathId| Some(id) != fastest && takes_repetitions(id) && !loses(id);
+        let turn = match fastest == Some(path) {
+            true => !is_turn_of_others || !self.paths.usable().any(|(id, _)| takes_turn(id)),
+            false => {
+                (is_repeat && takes_repetitions(path)) || (is_turn_of_others && takes_turn(path))
             }
-            Some(fastest) => (is_turn_of_others || is_repeat) && is_other(path, fastest),
-            None => false,
         };
         turn || due + self.ack_patience(path) <= now
     }
