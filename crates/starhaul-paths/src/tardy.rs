@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 /// How long what was seen counts, at least; at most twice as long.
-const MEMORY: Duration = Duration::from_secs(10);
+const MEMORY: Duration = Duration::from_secs(5);
 
 /// The greatest lateness seen of late.
 #[derive(Clone, Copy, Debug, Default)]
@@ -32,7 +32,7 @@ impl Tardy {
         self.greatest = self.greatest.max(late);
     }
 
-    /// The greatest lateness of the last ten seconds; zero if there was none.
+    /// The greatest lateness of the last five to ten seconds; zero if there was none.
     pub(crate) fn greatest(&self, now: Instant) -> Duration {
         let age = self.since.map(|since| now.saturating_duration_since(since));
         match age {
