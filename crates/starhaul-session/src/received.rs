@@ -29,17 +29,12 @@ const MAX_REMEMBERED: usize = 1 << 13;
 /// bytes that did not arrive. A duplicate of it is read again, which changes nothing.
 const MAX_RANGES: usize = 64;
 
-/// Losses in a row longer ago than this say nothing of the present.
-const LATELY: Duration = Duration::from_secs(4);
-
 /// Datagrams received on one path.
 #[derive(Debug)]
 pub(crate) struct ReceiveLog {
     pub(crate) ranges: RangeSet,
     /// When the datagram with the greatest number arrived.
     pub(crate) newest_at: Option<Instant>,
-    /// When several in a row before it were last missing.
-    missed_at: Option<Instant>,
 }
 
 /// What a datagram's number says about it.
@@ -56,14 +51,7 @@ impl ReceiveLog {
         Self {
             ranges: RangeSet::recent(MAX_RANGES),
             newest_at: None,
-            missed_at: None,
         }
-    }
-
-    /// Whether several datagrams in a row were missing of late: what leaves over the path is likely to be lost alike.
-    pub(crate) fn misses_in_a_row(&self, now: Instant) -> bool {
-        self.missed_at
-            .is_some_and(|at| now.saturating_duration_since(at) < LATELY)
     }
 
     pub(crate) fn insert(&mut self, now: Instant, wire_sequence: u32) -> Arrival {
@@ -74,9 +62,6 @@ impl ReceiveLog {
         }
         if sequence >= end {
             self.newest_at = Some(now);
-        }
-        if sequence - end.min(sequence) > 1 && end > 0 {
-            self.missed_at = Some(now);
         }
         if sequence == end {
             Arrival::Next
@@ -94,8 +79,6 @@ pub(crate) struct AckSchedule {
     repeat: Option<Instant>,
     /// When the last one left.
     last: Option<Instant>,
-    /// When one last left over another path than the fastest.
-    elsewhere: Option<Instant>,
     /// Completed blocks that have not been named yet.
     unnamed: VecDeque<BlockAck>,
     /// Those that have, and how often they are to be named again.
@@ -172,17 +155,6 @@ impl AckSchedule {
     /// It is a repetition that is due, not news.
     pub(crate) fn is_repeat(&self) -> bool {
         self.due.is_none()
-    }
-
-    /// Whether it is the turn of another path than the fastest, if acknowledgements take turns: no more often than they are repeated.
-    pub(crate) fn is_turn_of_others(&self, now: Instant) -> bool {
-        let rests = |at: Instant| now < at + REPEAT_AFTER;
-        !self.elsewhere.is_some_and(rests)
-    }
-
-    /// The next one leaves over another path than the fastest.
-    pub(crate) const fn leaves_elsewhere(&mut self, now: Instant) {
-        self.elsewhere = Some(now);
     }
 
     /// An acknowledgement leaves now; returns the blocks it names.

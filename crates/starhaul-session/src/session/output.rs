@@ -202,11 +202,14 @@ impl Session {
         let path = batch.path;
         let due = self.ack_due().filter(|due| *due <= self.clocks.now())?;
         let fastest = self.paths.fastest(self.clocks.now());
-        if !self.acknowledges_over(path, fastest, due) {
+        // A repetition tries another path than the first saying, if there is one about as fast.
+        let here = fastest == Some(path)
+            || due + self.ack_patience(path) <= self.clocks.now()
+            || (self.acks.is_repeat()
+                && self.is_about_as_fast(path)
+                && !self.paths.is_spared(self.clocks.now(), path));
+        if !here {
             return None;
-        }
-        if fastest != Some(path) {
-            self.acks.leaves_elsewhere(self.clocks.now());
         }
         let clocks = &self.clocks;
         let paths = self
@@ -246,30 +249,6 @@ impl Session {
             true => SPARED_ACK_PATIENCE,
             false => ACK_PATIENCE,
         }
-    }
-
-    /// Whether the acknowledgement that was `due` then leaves over this path. The fastest one has it, and another that is about as fast has its
-    /// repetition. Where the fastest loses in a row, so that a row of acknowledgements would be lost too, and what arrived be sent again, one leaves
-    /// over another as often as it would be repeated.
-    fn acknowledges_over(&self, path: PathId, fastest: Option<PathId>, due: Instant) -> bool {
-        let now = self.clocks.now();
-        let loses = |id: PathId| {
-            let path = self.paths.get(id);
-            path.is_some_and(|path| path.received.misses_in_a_row(now))
-        };
-        let takes_repetitions =
-            |id: PathId| self.is_about_as_fast(id) && !self.paths.is_spared(now, id);
-        let is_repeat = self.acks.is_repeat();
-        let is_turn_of_others =
-            !is_repeat && fastest.is_some_and(loses) && self.acks.is_turn_of_others(now);
-        let takes_turn = |id: PathId| Some(id) != fastest && takes_repetitions(id) && !loses(id);
-        let turn = match fastest == Some(path) {
-            true => !is_turn_of_others || !self.paths.usable().any(|(id, _)| takes_turn(id)),
-            false => {
-                (is_repeat && takes_repetitions(path)) || (is_turn_of_others && takes_turn(path))
-            }
-        };
-        turn || due + self.ack_patience(path) <= now
     }
 
     fn is_about_as_fast(&self, path: PathId) -> bool {
