@@ -4,6 +4,9 @@ use proptest::prelude::*;
 
 use super::*;
 
+mod late;
+mod rows;
+
 const MS: Duration = Duration::from_millis(1);
 
 fn update(rtt: Duration, mbit: u64) -> PathUpdate {
@@ -51,68 +54,6 @@ fn exchange(
         acked(path, now, sequence, None);
     }
     now
-}
-
-/// Sends 50 datagrams at once and acknowledges them together after `took`; returns the time then.
-fn burst(path: &mut PathMonitor<()>, now: Instant, took: Duration) -> Instant {
-    let first = path.next_sequence();
-    let last = (0..50).map(|_| path.on_sent(now, 1_200, (), true)).last();
-    path.on_acked(now + took, first, last.unwrap(), None, &mut Vec::new());
-    now + took
-}
-
-/// How many of a burst that is sent now count as lost while nothing is heard for `silent`.
-fn lost_within(path: &mut PathMonitor<()>, now: Instant, silent: Duration) -> usize {
-    for _ in 0..50 {
-        path.on_sent(now, 1_200, (), true);
-    }
-    let mut lost = Vec::new();
-    path.find_lost(now + silent, &mut lost);
-    lost.len()
-}
-
-#[test]
-fn who_answered_late_on_a_short_path_is_waited_for_next_time_and_what_is_lost_is_found_all_the_same()
- {
-    let start = Instant::now();
-    let mut path = monitor(start, update(2 * MS, 1_000));
-    let mut now = start;
-    for _ in 0..20 {
-        now = burst(&mut path, now, 2 * MS);
-    }
-    assert_eq!(path.overdue_after(), 3 * MS, "all came alike");
-    // The peer had no processor for a while.
-    now = burst(&mut path, now, 9 * MS);
-    for _ in 0..20 {
-        now = burst(&mut path, now, 2 * MS);
-    }
-    assert_eq!(path.overdue_after(), 9 * MS, "as late as that");
-    let mut another = path.clone();
-    assert_eq!(lost_within(&mut another, now, 8 * MS), 0);
-    assert_eq!(lost_within(&mut path.clone(), now, 10 * MS), 50);
-    // It is forgotten.
-    let later = now + Duration::from_secs(11);
-    now = burst(&mut path, later, 2 * MS);
-    assert_eq!(path.overdue_after(), 3 * MS);
-    // However late one was, nothing waits for long.
-    now = burst(&mut path, now, 300 * MS);
-    for _ in 0..20 {
-        now = burst(&mut path, now, 2 * MS);
-    }
-    assert_eq!(path.overdue_after(), 2 * MS + MOST_LEAST_MARGIN);
-}
-
-#[test]
-fn on_a_longer_path_late_answers_are_no_sign_of_a_busy_peer() {
-    let start = Instant::now();
-    let mut path = monitor(start, update(20 * MS, 1_000));
-    let mut now = start;
-    for took in [20_u32, 27, 20, 20] {
-        for _ in 0..10 {
-            now = burst(&mut path, now, took * MS);
-        }
-    }
-    assert_eq!(path.overdue_after(), 21 * MS);
 }
 
 #[test]
@@ -370,48 +311,6 @@ fn a_cut_path_that_carries_little_is_suspect_in_time() {
             "{due:?} at {rtt:?}"
         );
     }
-}
-
-/// When a path with 100 ms there and back that was heard of until 1 s after its start becomes suspect, after it has lost as many datagrams in a
-/// row as said now and then, in ms since then.
-fn suspect_after(in_a_row: u64) -> Duration {
-    let start = Instant::now();
-    let mut path = monitor(start, update(100 * MS, 10));
-    path.on_transport_acked(start, 0, 0, &mut Vec::new());
-    let is_lost = |sequence: u64| sequence % 200 < in_a_row && sequence < 800;
-    let (mut answered, mut now) = (0, start);
-    for number in 0..2000_u32 {
-        now = start + number * MS;
-        while answered < 900 && start + (u32::try_from(answered).unwrap() + 100) * MS <= now {
-            if !is_lost(answered) {
-                path.on_transport_acked(now, answered, answered, &mut Vec::new());
-            }
-            if answered % 200 == 150 {
-                for sequence in (0..answered).filter(|sequence| is_lost(*sequence)) {
-                    path.on_lost(now, sequence);
-                }
-            }
-            answered += 1;
-        }
-        if path.on_timeout(now) && number > 999 {
-            break;
-        }
-        path.on_sent(now, 1_200, (), true);
-    }
-    now - (start + 999 * MS)
-}
-
-/// Two in a row are nothing, and of twenty in a row hundred show nothing yet: then half a round trip more is waited for, and no longer.
-#[test]
-fn a_path_that_loses_in_a_row_is_suspect_once_more_than_such_a_row_is_unanswered() {
-    let (soon, late) = (suspect_after(1), suspect_after(20));
-    assert!((9 * MS..=20 * MS).contains(&soon), "{soon:?}");
-    assert!((45 * MS..=60 * MS).contains(&late), "{late:?}");
-    let between = suspect_after(5);
-    assert!(
-        soon < between && between < late,
-        "{soon:?} {between:?} {late:?}"
-    );
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! One block on its way: its codes, the fate of each fragment, and what is left to send.
 
+mod rows;
+
 use std::{collections::VecDeque, time::Instant};
 
 use bytes::Bytes;
@@ -57,13 +59,6 @@ pub(crate) struct LastSent {
     pub(crate) doubtful_at: Instant,
     /// From when on a missing acknowledgement counts as overdue.
     pub(crate) overdue_at: Instant,
-}
-
-/// What a block knows of a path on which something is doubtful: when the last that arrived had left, and the first that is doubtful since.
-struct Row {
-    path: PathId,
-    arrived: Option<Instant>,
-    since: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -630,48 +625,6 @@ impl SendBlock {
                 }
             }
         }
-    }
-
-    /// For each of these paths on which something has become [doubtful](LastSent::doubtful_at) by `now`, when the first of it left since which
-    /// nothing has arrived.
-    pub(crate) fn doubtful_since(
-        &self,
-        now: Instant,
-        of: impl Fn(PathId) -> bool,
-    ) -> Vec<(PathId, Instant)> {
-        let lasts = |acked: bool| {
-            let states = self.codes.iter().flat_map(|code| code.fragments.iter());
-            let states = states.filter(move |state| state.acked == acked);
-            states.filter_map(|state| state.last)
-        };
-        let doubtful = |last: &LastSent| last.doubtful_at <= now;
-        let mut rows: Vec<Row> = Vec::new();
-        for last in lasts(false).filter(doubtful) {
-            if rows.iter().all(|row| row.path != last.path) && of(last.path) {
-                rows.push(Row {
-                    path: last.path,
-                    arrived: None,
-                    since: None,
-                });
-            }
-        }
-        if rows.is_empty() {
-            return Vec::new();
-        }
-        for last in lasts(true) {
-            if let Some(row) = rows.iter_mut().find(|row| row.path == last.path) {
-                row.arrived = row.arrived.max(Some(last.at));
-            }
-        }
-        for last in lasts(false).filter(doubtful) {
-            if let Some(row) = rows.iter_mut().find(|row| row.path == last.path)
-                && row.arrived.is_none_or(|arrived| arrived <= last.at)
-            {
-                row.since = Some(row.since.map_or(last.at, |since| since.min(last.at)));
-            }
-        }
-        let since = |row: Row| Some((row.path, row.since?));
-        rows.into_iter().filter_map(since).collect()
     }
 
     /// When the next of the fragments that have left and wait for their acknowledgement becomes [doubtful](LastSent::doubtful_at) after `now`.
