@@ -22,7 +22,7 @@ const LEAST_MARGIN: Duration = Duration::from_millis(10);
 /// So few datagrams may all be lost by chance; wait for the acknowledgement of their retransmission first.
 const FEW: u32 = 3;
 /// Of the losses in a row, or of acknowledgements, so many are longer than those that show nothing yet where the path loses in a row.
-const RARE: f64 = 0.01;
+const RARE: f64 = 0.03;
 /// No more datagrams than this are waited for to tell losses in a row from silence.
 const MOST_IN_A_ROW: f64 = 256.0;
 
@@ -53,7 +53,7 @@ pub(crate) struct Silence {
 
 impl Silence {
     /// The path loses so many datagrams in a row on average, and takes acknowledgements for likely to be lost alike: as many unanswered ones as
-    /// come in a row once in a hundred times do not yet show that it is silent.
+    /// come in a row three times in a hundred do not yet show that it is silent.
     pub(crate) fn expect_in_a_row(&mut self, mean: f64) {
         let most = RARE.ln() / (1.0 - 1.0 / mean.max(1.0)).ln();
         #[expect(

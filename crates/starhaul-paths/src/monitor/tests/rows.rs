@@ -31,7 +31,7 @@ fn suspect_after(in_a_row: u64) -> Duration {
     now - (start + 999 * MS)
 }
 
-/// Two in a row are nothing, and of twenty in a row hundred show nothing yet: then half a round trip more is waited for, and no longer.
+/// Of twenty in a row on average nearly seventy show nothing yet: then half a round trip more is waited for, and no longer.
 #[test]
 fn a_path_that_loses_in_a_row_is_suspect_once_more_than_such_a_row_is_unanswered() {
     let (soon, late) = (suspect_after(1), suspect_after(20));
