@@ -78,7 +78,7 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    /// At most `bytes` for all together. Where others have them all, each neighbour has `own` bytes more, or one larger bundle: those that do
+    /// At most `bytes` for all together. Where others have them all, each neighbour has `own` bytes more for each class, or one larger bundle: those that do
     /// not answer must not keep the others from theirs.
     pub(crate) fn new(bytes: u64, own: u64) -> Arc<Self> {
         let units = units(bytes);
@@ -101,14 +101,17 @@ struct Lane {
     bundles: Arc<Semaphore>,
     bytes: Arc<Semaphore>,
     units: u32,
+    /// Its own part beyond the pool.
+    own: Arc<Semaphore>,
 }
 
 impl Lane {
-    fn new(units: u32) -> Self {
+    fn new(units: u32, pool: &Pool) -> Self {
         Self {
             bundles: Arc::new(Semaphore::new(MOST_BUNDLES)),
             bytes: Arc::new(Semaphore::new(units as usize)),
             units,
+            own: Arc::new(Semaphore::new(pool.own as usize)),
         }
     }
 
@@ -142,8 +145,6 @@ struct Controller {
     urgent: Lane,
     usual: Lane,
     pool: Arc<Pool>,
-    /// Its own part beyond the pool.
-    own: Arc<Semaphore>,
     log: Arc<Seldom>,
 }
 
@@ -198,25 +199,24 @@ impl EgressPolicy for Window {
             store: self.store.clone(),
             stock: self.stock.clone(),
             schedule: self.schedule.clone(),
-            urgent: Lane::new(self.units),
-            usual: Lane::new(usual),
+            urgent: Lane::new(self.units, &self.pool),
+            usual: Lane::new(usual, &self.pool),
             pool: self.pool.clone(),
-            own: Arc::new(Semaphore::new(self.pool.own as usize)),
             log: self.log.clone(),
         })
     }
 }
 
 impl Controller {
-    /// Room in memory for a bundle of so many units: among those of all neighbours, or beyond them where they have none.
-    async fn room(&self, units: u32) -> Option<OwnedSemaphorePermit> {
+    /// Room in memory for a bundle of so many units: among those of all neighbours, or beyond them, for each class, where they have none.
+    async fn room(&self, lane: &Lane, units: u32) -> Option<OwnedSemaphorePermit> {
         let Pool {
             shared,
             units: all,
             own,
         } = &*self.pool;
         let shared = shared.clone().acquire_many_owned(units.min(*all));
-        let own = self.own.clone().acquire_many_owned(units.min(*own));
+        let own = lane.own.clone().acquire_many_owned(units.min(*own));
         let room = tokio::select! {
             biased;
             room = shared => room,
@@ -276,7 +276,7 @@ impl EgressController for Controller {
             .unwrap_or(u32::MAX)
             .min(lane.units);
         let entered = lane.enter(units).await;
-        let room = self.room(units).await;
+        let room = self.room(lane, units).await;
         let (Some(entered), Some(room)) = (entered, room) else {
             return;
         };
@@ -420,7 +420,11 @@ mod tests {
                 stock.clone(),
                 Arc::new(schedule),
                 (40 * UNIT, windows),
-                Pool::new(1 << 20, UNIT),
+                // The others use all of it up, and their part beyond it.
+                match is_any_urgent {
+                    true => Pool::new(4 * UNIT, 4 * UNIT),
+                    false => Pool::new(1 << 20, UNIT),
+                },
             );
             let stuck = Arc::new(Stuck::default());
             let queue: Arc<dyn EgressQueue> = stuck.clone();

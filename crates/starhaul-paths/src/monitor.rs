@@ -448,7 +448,7 @@ impl<T: Copy> PathMonitor<T> {
 
     /// Time from sending until an acknowledgement is overdue: the smoothed acknowledgement time and a margin of four
     /// variations, at least 1 ms and at most half of that time (the margin may always be 10 ms). Where the least RTT is shorter than
-    /// 10 ms the margin is also no less than acknowledgements were late in the last ten seconds, up to 10 ms.
+    /// 10 ms the margin is also no less than acknowledgements were late in the last five to ten seconds, up to 10 ms.
     pub fn overdue_after(&self) -> Duration {
         let late = match self.may_be_tardy() {
             true => self.tardy.greatest(self.now),

@@ -29,8 +29,6 @@ const LEAST_CHUNK_BYTES: u64 = 16 << 10;
 pub(crate) const LEAST_CONTACT: u64 = CHUNKS_IN_CONTACT * LEAST_CHUNK_BYTES;
 /// How long the sender waits when the node's storage is full.
 const FULL: Duration = Duration::from_millis(500);
-/// Bundles that are remembered as delivered.
-const MOST_DELIVERED: usize = 1 << 16;
 /// How often progress is told while nothing comes.
 const TELL_EVERY: Duration = Duration::from_millis(200);
 
@@ -54,24 +52,25 @@ pub struct FileSender {
     asks: bool,
 }
 
-/// What nodes have reported of the bundles.
+/// The bundles of which reports were asked for.
 #[derive(Debug, Default)]
-struct Heard {
-    /// Those that are known to be delivered: another copy of one may be deleted.
-    delivered: BTreeSet<String>,
+struct Reported {
+    /// Those of which none has come. Another copy of one that was delivered may be deleted, and reports of other bundles may come to the same
+    /// endpoint.
+    under_way: BTreeSet<String>,
 }
 
-impl Heard {
+impl Reported {
     /// Notes a report.
     ///
     /// # Errors
     /// [`Error::Deleted`] if it says that a bundle is lost. Without a reason it does not: some nodes report so of what they have sent on.
     fn note(&mut self, report: Report) -> Result<(), Error> {
         match (report.fate, report.reason) {
-            (Fate::Delivered, _) if self.delivered.len() < MOST_DELIVERED => {
-                self.delivered.insert(report.id);
+            (Fate::Delivered, _) => {
+                self.under_way.remove(&report.id);
             }
-            (Fate::Deleted, Some(reason)) if !self.delivered.contains(&report.id) => {
+            (Fate::Deleted, Some(reason)) if self.under_way.contains(&report.id) => {
                 return Err(Error::Deleted {
                     node: report.node,
                     reason,
@@ -158,13 +157,13 @@ impl FileSender {
             files: self.files.len(),
             ..Progress::default()
         };
-        let mut heard = Heard::default();
+        let mut reported = Reported::default();
         for file in &self.files {
             let told = &mut |bytes: u64| {
                 progress.stored += bytes;
                 tell(progress);
             };
-            let asks = self.asks.then_some(&mut heard);
+            let asks = self.asks.then_some(&mut reported);
             file.send(client, (to, lifetime), asks, told).await?;
         }
         let Some(patience) = patience else {
@@ -188,7 +187,7 @@ impl FileSender {
             let verdict = match client.next_message().await? {
                 Message::Bundle(bundle) => verdict(client, bundle).await?,
                 Message::Report(report) => {
-                    heard.note(report)?;
+                    reported.note(report)?;
                     continue;
                 }
             };
@@ -223,12 +222,12 @@ async fn verdict(client: &mut Client, bundle: Bundle) -> Result<Option<Verdict>,
 }
 
 impl Outgoing {
-    /// Sends all of the file; if its bundles ask for reports, `heard` notes those that come meanwhile.
+    /// Sends all of the file; if its bundles ask for reports, `reported` notes those that come meanwhile.
     async fn send(
         &self,
         client: &mut Client,
         (to, lifetime): (&str, Duration),
-        mut heard: Option<&mut Heard>,
+        mut reported: Option<&mut Reported>,
         told: &mut impl FnMut(u64),
     ) -> Result<(), Error> {
         let read = |reason| Error::Read {
@@ -260,13 +259,14 @@ impl Outgoing {
             file.read_exact_at(&mut data, chunk.offset).map_err(read)?;
             let payload = encode(&chunk, &data);
             loop {
-                let sent = match heard.is_some() {
+                let sent = match reported.is_some() {
                     true => client.send_reported(to, &payload, lifetime).await,
                     false => client.send(to, &payload, lifetime).await,
                 };
-                if let Some(heard) = heard.as_deref_mut() {
+                if let Some(reported) = reported.as_deref_mut() {
+                    reported.under_way.extend(sent.iter().cloned());
                     while let Some(report) = client.next_report() {
-                        heard.note(report)?;
+                        reported.note(report)?;
                     }
                 }
                 match sent {
