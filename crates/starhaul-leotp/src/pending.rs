@@ -427,6 +427,32 @@ impl Pending {
         renewed
     }
 
+    /// Notes that what was asked for in vain more than once is asked for now, and returns it.
+    pub(crate) fn renew_repeated(&mut self, content: ContentId, now: Instant) -> Vec<(u64, u64)> {
+        let ranges = self.contents.get_mut(&content).into_iter();
+        let ranges = ranges.flat_map(|awaited| &mut awaited.ranges);
+        let repeated = ranges.filter(|(_, range)| range.repeats > 1);
+        let renewed = repeated.map(|(&start, range)| {
+            (range.asked, range.repeats) = (now, 0);
+            (start, range.end)
+        });
+        renewed.collect()
+    }
+
+    /// Notes that a range of a content is asked for now.
+    pub(crate) fn note_asked(
+        &mut self,
+        content: ContentId,
+        now: Instant,
+        (start, end): (u64, u64),
+    ) {
+        let ranges = self.contents.get_mut(&content).into_iter();
+        let before_end = ranges.flat_map(|awaited| awaited.ranges.range_mut(..end).rev());
+        for (_, range) in before_end.take_while(|(_, range)| range.end > start) {
+            (range.asked, range.repeats) = (now, 0);
+        }
+    }
+
     /// The contents in the table.
     pub(crate) fn contents(&self) -> impl Iterator<Item = ContentId> {
         self.contents.keys().copied()

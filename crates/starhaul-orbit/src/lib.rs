@@ -52,7 +52,7 @@ pub use grid::LEAST_GRAZING_KM;
 pub use ground::GroundStation;
 pub use network::{Network, Route, Rules, Snapshot};
 pub use path::{End, Hop, Hops, MAX_STEP, MAX_STEPS, PathOverTime, Step};
-pub use published::{LEOTP_PAIRS, leotp_table_2};
+pub use published::{LEOTP_PAIRS, LEOTP_SHELL, leotp_rules, leotp_table_2};
 pub use shell::{Phasing, Shell};
 pub use tables::{write_leoem, write_table};
 pub use tle::{MAX_SATELLITES, Tle, read_tles};

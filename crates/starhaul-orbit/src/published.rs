@@ -14,6 +14,18 @@ pub const LEOTP_PAIRS: [(&str, f64, f64); 3] = [
 const CONE_RADIUS_KM: f64 = 940.7;
 const ALTITUDE_KM: f64 = 550.0;
 
+/// The shell of table II, by its name in [`Shell::PRESETS`].
+pub const LEOTP_SHELL: &str = "hypatia";
+
+/// The rules of table II: a satellite serves a station within a slant range that stands for an elevation of 25 degrees.
+pub fn leotp_rules() -> Rules {
+    Rules {
+        min_elevation_deg: 0.0,
+        max_range_km: Some(CONE_RADIUS_KM.hypot(ALTITUDE_KM)),
+        ..Rules::default()
+    }
+}
+
 /// The network of table II. Station 0 is Beijing, and 1 to 3 are those of [`LEOTP_PAIRS`].
 ///
 /// Hypatia's Starlink is the shell [`Shell::PRESETS`] calls `hypatia`: 72 × 22 satellites at 53 degrees with a mean motion
@@ -23,14 +35,10 @@ const ALTITUDE_KM: f64 = 550.0;
 /// # Errors
 /// None, unless the presets are broken.
 pub fn leotp_table_2() -> Result<Network, Error> {
-    let shell: Shell = "hypatia".parse()?;
+    let shell: Shell = LEOTP_SHELL.parse()?;
     let constellation = Constellation::of_shells(&[shell], "2000-01-01T00:00:00Z".parse()?)?;
     let far = LEOTP_PAIRS.iter().map(|(name, ..)| *name);
     let stations = ["Beijing"].into_iter().chain(far).map(str::parse);
-    let rules = Rules {
-        min_elevation_deg: 0.0,
-        max_range_km: Some(CONE_RADIUS_KM.hypot(ALTITUDE_KM)),
-        ..Rules::default()
-    };
-    Network::new(constellation, stations.collect::<Result<_, _>>()?, rules)
+    let stations = stations.collect::<Result<_, _>>()?;
+    Network::new(constellation, stations, leotp_rules())
 }

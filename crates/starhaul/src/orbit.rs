@@ -28,6 +28,7 @@ enum Command {
     /// the paths step by step.
     #[command(after_help = concat!("Examples:\n  starhaul orbit paths Beijing Paris --out path.json\n  ",
         "starhaul orbit paths Beijing 'Hong Kong' Paris 'New York'\n  ",
+        "starhaul orbit paths --preset leotp\n  ",
         "starhaul orbit paths --tle Starlink.tle Berlin Boston --duration 30min --out path.log\n  ",
         "starhaul orbit paths Beijing Paris --rate 10mbit --out up.csv; starhaul replay --up csv=up.csv …"))]
     Paths(PathsArguments),

@@ -146,6 +146,14 @@ impl<S: SimNode<Load = Udp>> World<S> {
             .collect()
     }
 
+    /// Bytes that each path was given so far towards the receiver, headers included.
+    pub fn given_bytes(&self) -> Vec<u64> {
+        self.paths
+            .iter()
+            .map(|path| self.sim.network[path.forward].stats().enqueued_bytes)
+            .collect()
+    }
+
     /// Runs until `until` after the opening and lets `application` act at once, after every event and at the end; it
     /// says when, after the opening, it wants to act at the latest.
     pub fn run(

@@ -128,6 +128,10 @@ pub(crate) struct Hop {
     control_sent_at: Option<Instant>,
     heard: Instant,
     unheard: Unheard,
+    /// It was asked since then whether it is there.
+    is_probed: bool,
+    /// The packet that was checked last ends an outage.
+    ends_outage: bool,
     /// When the last packet reached this host; none counts as earlier than one before it.
     arrived: Instant,
     handles: Handles,
@@ -189,6 +193,8 @@ impl Hop {
             control_sent_at: None,
             heard: now,
             unheard: Unheard::default(),
+            is_probed: false,
+            ends_outage: false,
             arrived: now,
             handles: Handles::new(node.contents),
             segment_bytes: f64::from(u32::try_from(node.segment_bytes).unwrap_or(u32::MAX)),
@@ -214,6 +220,11 @@ impl Hop {
     /// The smoothed round-trip time, or a guess.
     pub(crate) fn rtt(&self) -> Duration {
         self.rtt.smoothed().unwrap_or(self.rtt_guess)
+    }
+
+    /// A packet that was overtaken for longer was held back: who answered would have been heard by then.
+    pub(crate) fn overtaken_after(&self) -> Duration {
+        self.rtt() * OVERTAKEN_ROUNDS + OVERTAKEN_FOR
     }
 
     /// The time in which rates change: a round trip, or longer where that is next to nothing.
@@ -289,6 +300,7 @@ impl Hop {
                 self.reported = None;
                 self.heard = now;
                 self.unheard.heard();
+                (self.is_probed, self.ends_outage) = (false, false);
                 self.send_control_by(now);
                 self.queue.clear();
                 self.frames.clear();
@@ -315,6 +327,30 @@ impl Hop {
         if self.is_met() && self.unheard.sends(now, self.rtt()) {
             self.handshake.prompt(now);
         }
+    }
+
+    /// Greets the neighbour if it was sent something, and is not heard.
+    pub(crate) fn greet_unheard(&mut self, now: Instant) {
+        if self.is_met() && self.unheard.handle_timeout(now, self.rtt()) {
+            self.handshake.prompt(now);
+        }
+    }
+
+    /// Asks whether the neighbour is there; [`Hop::heard`] is later if it is.
+    pub(crate) fn probe(&mut self, now: Instant) {
+        self.is_probed = true;
+        self.send_control_by(now);
+    }
+
+    /// Whether it was asked so, or sent anything else, within such a time.
+    pub(crate) fn has_sent_control(&self, now: Instant, within: Duration) -> bool {
+        let is_recent = |sent| now.saturating_duration_since(sent) < within;
+        self.control_sent_at.is_some_and(is_recent)
+    }
+
+    /// Whether the packet that was checked last ends an outage: the neighbour was asked whether it is there, and left that unanswered.
+    pub(crate) fn ends_outage(&mut self) -> bool {
+        std::mem::take(&mut self.ends_outage)
     }
 
     /// Sends a hello, unless one has just left.
@@ -372,7 +408,7 @@ impl Hop {
         arrived: Instant,
         packet: &Numbered<'_>,
     ) -> Checked {
-        let overtaken = self.rtt() * OVERTAKEN_ROUNDS + OVERTAKEN_FOR;
+        let overtaken = self.overtaken_after();
         let Some(session) = &mut self.session else {
             self.handshake.doubt(now, None);
             return Checked::NoKeys;
@@ -393,6 +429,8 @@ impl Hop {
         self.arrived = arrived;
         self.sample = None;
         session.is_confirmed = true;
+        let is_silent = arrived.saturating_duration_since(self.heard) > overtaken;
+        self.ends_outage = std::mem::take(&mut self.is_probed) && is_silent;
         self.heard = now;
         self.unheard.heard();
         // What is late was held back: its times are not those of the hop.
@@ -696,6 +734,7 @@ impl Hop {
         [
             self.handshake.timeout(),
             self.control_due_at().filter(|_| self.is_met()),
+            self.unheard.timeout(self.rtt()).filter(|_| self.is_met()),
             holes,
         ]
         .into_iter()

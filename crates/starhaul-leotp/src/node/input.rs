@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use super::{MOST_LOOKS, Node};
+use super::{Again, MOST_LOOKS, Node};
 use crate::{
     config::{NeighbourId, Scope},
     event::{Event, Recognised},
@@ -116,7 +116,20 @@ impl Node {
             .filter(|content| self.route_of(*content) == Some(id))
             .collect();
         for content in contents {
-            self.reroute(now, content);
+            self.ask_again(now, content, Again::NewLife);
+        }
+    }
+
+    /// A neighbour is heard again that did not answer: what was asked for in vain meanwhile is asked for now. What is under way or repaired by the
+    /// hop is not.
+    fn end_outage(&mut self, now: Instant, id: NeighbourId) {
+        let contents: Vec<ContentId> = self
+            .pending
+            .contents()
+            .filter(|content| self.route_of(*content) == Some(id))
+            .collect();
+        for content in contents {
+            self.ask_again(now, content, Again::Outage);
         }
     }
 
@@ -144,6 +157,9 @@ impl Node {
                 None
             }
         };
+        if self.hops.get_mut(&from).is_some_and(Hop::ends_outage) {
+            self.end_outage(now, from);
+        }
         self.settle_streams(now);
         // What came with this packet may be read after it: a hole has waited since it arrived, not since then.
         self.report_losses(self.there_since(now), from);

@@ -55,6 +55,17 @@ const MOST_AGAIN_BYTES: u64 = 128 << 10;
 /// Events that wait at most; beyond, notes of arrivals and of readable data are dropped.
 const MOST_EVENTS: usize = 1 << 14;
 
+/// Why what was asked for may not come any more.
+#[derive(Clone, Copy, Debug)]
+enum Again {
+    /// Another neighbour is asked now; what the former one has sent still comes.
+    OtherPath,
+    /// The neighbour began a new life, and knows of nothing.
+    NewLife,
+    /// The neighbour did not answer for a while.
+    Outage,
+}
+
 /// A range in parts that one Interest may ask for.
 fn in_parts((start, end): (u64, u64)) -> impl Iterator<Item = (u64, u64)> {
     let starts = std::iter::successors(Some(start), |at| Some(at + MOST_WANTED));
@@ -212,9 +223,16 @@ impl Node {
         self.routes.get(&content).copied().or_else(learned)
     }
 
-    /// Asks the neighbour that a content comes from now for all that is waited for.
+    /// Asks the neighbour that a content comes from now for what is waited for: its path is another.
     fn reroute(&mut self, now: Instant, content: ContentId) {
-        self.forget_relayed(content);
+        self.ask_again(now, content, Again::OtherPath);
+    }
+
+    /// Asks the neighbour that a content comes from for what is waited for and may not come any more.
+    fn ask_again(&mut self, now: Instant, content: ContentId, why: Again) {
+        if !matches!(why, Again::Outage) {
+            self.forget_relayed(content);
+        }
         let route = self.route_of(content);
         let Some((route, hop)) = route.and_then(|id| Some((id, self.hops.get_mut(&id)?))) else {
             return;
@@ -232,21 +250,40 @@ impl Node {
         for asker in &askers {
             match asker {
                 Asker::Local(id) => {
-                    let fetch = self.fetches.get_mut(id);
-                    ranges.extend(fetch.into_iter().flat_map(|it| it.change_path(now)));
+                    let Some(fetch) = self.fetches.get_mut(id) else {
+                        continue;
+                    };
+                    match why {
+                        Again::OtherPath => ranges.extend(fetch.change_path(now)),
+                        Again::NewLife => fetch.begin_anew(now),
+                        Again::Outage => fetch.end_outage(now),
+                    }
                 }
                 Asker::Stream(id) => {
-                    let streams = self.streams.as_mut();
-                    ranges.extend(streams.into_iter().flat_map(|it| it.change_path(now, *id)));
+                    let Some(streams) = self.streams.as_mut() else {
+                        continue;
+                    };
+                    match why {
+                        Again::OtherPath | Again::NewLife => {
+                            ranges.extend(streams.change_path(now, *id));
+                        }
+                        Again::Outage => streams.end_outage(now, *id),
+                    }
                 }
                 Asker::Neighbour(..) => {}
             }
         }
-        if askers
-            .iter()
-            .any(|asker| matches!(asker, Asker::Neighbour(..)))
-        {
-            ranges = pending.renew(content, now);
+        let mut is_relayed = askers.iter();
+        let is_relayed = is_relayed.any(|asker| matches!(asker, Asker::Neighbour(..)));
+        match why {
+            // Of what comes from the former neighbour, own requesters know how much is under way.
+            Again::OtherPath if !is_relayed => {
+                for range in &ranges {
+                    pending.note_asked(content, now, *range);
+                }
+            }
+            Again::OtherPath | Again::NewLife => ranges = pending.renew(content, now),
+            Again::Outage => ranges = pending.renew_repeated(content, now),
         }
         for (start, end) in ranges.into_iter().flat_map(in_parts) {
             // Those who wait ask again.
@@ -261,6 +298,9 @@ impl Node {
                 is_fresh: false,
                 is_live,
             });
+        }
+        if matches!(why, Again::Outage) {
+            return;
         }
         for asker in askers {
             self.note_relayed(now, content, (route, handle), asker, 0);
@@ -377,10 +417,10 @@ impl Node {
         let ids: Vec<NeighbourId> = self.hops.keys().copied().collect();
         for id in ids {
             self.report_losses(now, id);
-            self.hops
-                .get_mut(&id)
-                .into_iter()
-                .for_each(|hop| hop.give_up_silent(now));
+            if let Some(hop) = self.hops.get_mut(&id) {
+                hop.give_up_silent(now);
+                hop.greet_unheard(now);
+            }
         }
         self.break_silence(now);
         let due = self

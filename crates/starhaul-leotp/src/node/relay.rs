@@ -30,8 +30,10 @@ const LEAST_SILENCE: Duration = Duration::from_millis(1);
 /// Silences that follow each other become longer by this factor, up to [`LONGEST_SILENCE`].
 const GROWTH: u32 = 2;
 const LONGEST_SILENCE: Duration = Duration::from_millis(100);
-/// Silences that are broken where data may not exist yet: others tell nothing.
+/// Silences that are broken where data may not exist yet and the neighbour answers: others tell nothing.
 const MOST_LIVE_SILENCES: u32 = 2;
+/// Streams that wait for one neighbour that does not answer ask it together: no more often than this.
+const ASKED_TOGETHER: Duration = Duration::from_millis(50);
 /// Contents whose rates are reported in one packet at most.
 const MOST_RATES: usize = 16;
 /// Of more contents than these, changed rates are sought among all this far apart at least: each control packet asks for them.
@@ -192,14 +194,23 @@ impl Node {
     }
 
     /// When the silence about a content is to be broken. Where the data may not exist yet, what came from the neighbour
-    /// after the last data shows that none of them was lost.
+    /// after the last data shows that none of them was lost. Who does not answer at all is asked on: it may come back without the data.
     fn breaks_silence_at(&self, content: ContentId, relayed: &Relayed) -> Option<Instant> {
         let is_live = self.pending.is_live(content);
         let hop = self.hops.get(&relayed.upstream)?;
-        let is_complete = relayed.has_data && hop.heard() > relayed.heard;
-        let is_pointless = is_live && (relayed.broken >= MOST_LIVE_SILENCES || is_complete);
+        // What left right behind the last data does not show that these were the last.
+        let is_answered = hop.heard() > relayed.heard + hop.rtt() / 8;
+        let is_enough = relayed.has_data || relayed.broken >= MOST_LIVE_SILENCES;
+        let is_asked_on = is_live && is_enough;
+        let is_pointless = is_asked_on && is_answered;
         let is_due = !is_pointless && self.pending.waits_for(content, 0, u64::MAX);
-        is_due.then(|| relayed.heard + relayed.silence)
+        let at = relayed.heard + relayed.silence;
+        // A neighbour behind a slow hop answers late, and what asks it on would take the hop for itself.
+        let at = match is_asked_on {
+            true => at.max(hop.heard() + hop.overtaken_after()),
+            false => at,
+        };
+        is_due.then_some(at)
     }
 
     /// Probes neighbours upstream that owe data and are silent: an answer shows what was lost.
@@ -215,13 +226,21 @@ impl Node {
                 self.silences.set(content, Some(at));
                 continue;
             }
+            let is_live = self.pending.is_live(content);
             let Some(relayed) = self.relayed.get_mut(&content) else {
                 continue;
             };
-            if let Some(hop) = self.hops.get_mut(&relayed.upstream) {
-                hop.send_control_by(now);
+            let is_asked_on = is_live && relayed.broken >= MOST_LIVE_SILENCES;
+            let hop = self.hops.get_mut(&relayed.upstream);
+            // A slow hop would carry little else: an answer takes a round trip.
+            let may_ask = |hop: &&mut Hop| {
+                let answered_in = ASKED_TOGETHER.max(hop.rtt());
+                !(is_asked_on && hop.has_sent_control(now, answered_in))
+            };
+            if let Some(hop) = hop.filter(may_ask) {
+                hop.probe(now);
                 // One that began a new life may not know where this node is.
-                if relayed.broken > 0 {
+                if relayed.broken > 0 && !is_asked_on {
                     hop.prompt_hello(now);
                 }
             }

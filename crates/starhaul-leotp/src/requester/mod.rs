@@ -25,6 +25,8 @@ const SOONEST: Duration = Duration::from_millis(1);
 /// Before a round-trip time is known (RFC 6298 §2.1).
 const FIRST_TIMEOUT: Duration = Duration::from_secs(1);
 const GREATEST_TIMEOUT: Duration = Duration::from_secs(5);
+/// One that was lost, and one for the path that changed meanwhile.
+const MOST_USUAL_ATTEMPTS: u32 = 2;
 /// The timer of a range that comes to nothing grows by this.
 const BACKOFF: f64 = 1.5;
 /// A timer is put off by relays that recover the range so often at most.
@@ -348,16 +350,23 @@ impl Fetch {
     }
 
     /// The path is another. Returns what is to be asked for again at once: all that is in flight but for data that are under
-    /// way over the former path, as round trips tell. Those have until then to arrive.
+    /// way over the former path, as round trips tell. Those have until then to arrive. Where nothing has come for as long as a
+    /// timer lasts, as after an outage, what should have come by now is lost.
     pub(crate) fn change_path(&mut self, now: Instant) -> Vec<(u64, u64)> {
         let (smoothed, base) = (self.rtt.smoothed(), self.window.base());
         let under_way = base.unwrap_or_default() / 2;
         let timeout = self.timeout_after(1);
+        let is_stalled = self.progress.is_none_or(|last| last + timeout <= now);
         let mut again: Vec<(u64, u64)> = Vec::new();
         for (&start, asked) in &mut self.asked {
             let arrives = smoothed.map(|smoothed| asked.at + smoothed);
-            asked.attempts += 1;
-            if arrives.is_some_and(|arrives| arrives <= now + under_way) {
+            let is_lost = is_stalled && asked.at + timeout <= now;
+            // The former path's failures say nothing of this one.
+            asked.attempts = match is_stalled {
+                true => 2,
+                false => asked.attempts + 1,
+            };
+            if !is_lost && arrives.is_some_and(|arrives| arrives <= now + under_way) {
                 asked.deadline = now + under_way + LEAST_TIMEOUT;
                 continue;
             }
@@ -369,6 +378,27 @@ impl Fetch {
         }
         self.next_timeout = self.asked.values().map(|asked| asked.deadline).min();
         again
+    }
+
+    /// All that is in flight is asked for again now, since nothing of it is under way: the neighbour began a new life. Timers begin anew, lest the next
+    /// one lasts as long as the outage did. What comes tells no round trip (Karn): its sender begins slowly.
+    pub(crate) fn begin_anew(&mut self, now: Instant) {
+        let deadline = now + self.timeout_after(1);
+        for asked in self.asked.values_mut() {
+            (asked.at, asked.deadline) = (now, deadline);
+            (asked.attempts, asked.postponed, asked.overtaken) = (2, 0, 0);
+        }
+        self.next_timeout = (!self.asked.is_empty()).then_some(deadline);
+    }
+
+    /// The neighbour is heard again: what was asked for in vain more than once is asked for now, and its timers begin anew.
+    pub(crate) fn end_outage(&mut self, now: Instant) {
+        for asked in self.asked.values_mut() {
+            if asked.attempts > MOST_USUAL_ATTEMPTS {
+                (asked.deadline, asked.attempts) = (now, MOST_USUAL_ATTEMPTS);
+                self.next_timeout = Some(now);
+            }
+        }
     }
 
     fn ask(&mut self, now: Instant, start: u64, end: u64, attempts: u32, postponed: u32) {

@@ -144,6 +144,32 @@ fn a_range_asked_for_twice_tells_no_round_trip() {
     assert_eq!(fetch.base(), Some(RTT));
 }
 
+/// All was taken to be under way, and the timer of what was asked for again lasted as long as the outage had.
+#[test]
+fn after_an_outage_all_is_asked_for_at_once_and_timers_begin_anew() {
+    for is_other_path in [true, false] {
+        let (mut fetch, asked) = begun(Instant::now());
+        let mut now = asked;
+        while now < asked + Duration::from_secs(3) {
+            now = fetch.timeout().unwrap();
+            overdue(&mut fetch, now);
+        }
+        now += RTO;
+        if is_other_path {
+            assert_eq!(fetch.change_path(now), [(100, 1100)]);
+        } else {
+            fetch.begin_anew(now);
+        }
+        let due = now + RTO;
+        assert_eq!(fetch.timeout(), Some(due), "{is_other_path}");
+        assert_eq!(overdue(&mut fetch, due).len(), 10, "{is_other_path}");
+        assert!(fetch.timeout().is_some_and(|next| next < due + RTO * 3));
+        // It was asked for before.
+        come(&mut fetch, due + RTT / 2, 1000);
+        assert_eq!(fetch.rtt.smoothed(), Some(RTT), "{is_other_path}");
+    }
+}
+
 #[test]
 fn timeouts_grow_by_half_from_20_ms() {
     let start = Instant::now();

@@ -327,7 +327,17 @@ impl LiveFetch {
         }
     }
 
-    /// The path is another, or relays forgot: all that is waited for is to be asked for at once.
+    /// The neighbour is heard again: what was asked for in vain lengthens no timer.
+    pub(crate) fn end_outage(&mut self, now: Instant) {
+        let deadline = now + self.timeout_after(1);
+        if let Some(hole) = self.hole.as_mut().filter(|hole| hole.deadline > deadline) {
+            (hole.deadline, hole.attempts) = (deadline, 1);
+        }
+        self.unheard = 0;
+    }
+
+    /// The path is another, or relays forgot: all that is waited for is to be asked for at once, and what was asked for in vain before lengthens no
+    /// timer.
     pub(crate) fn change_path(&mut self, now: Instant) -> Vec<(u64, u64)> {
         if self.is_finished() {
             return self
@@ -337,6 +347,13 @@ impl LiveFetch {
                 .collect();
         }
         self.is_repeated = true;
+        self.unheard = 0;
+        let deadline = now + self.timeout_after(1);
+        self.hole = self.hole.map(|_| Hole {
+            deadline,
+            attempts: 1,
+            postponed: 0,
+        });
         self.asked.iter_mut().for_each(|(_, at)| *at = now);
         self.missing(self.in_order, self.asked_to())
     }

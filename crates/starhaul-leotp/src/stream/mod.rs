@@ -478,6 +478,12 @@ impl Streams {
         stream.map_or(Vec::new(), |stream| stream.fetch.change_path(now))
     }
 
+    /// The neighbour that a stream comes from is heard again.
+    pub(crate) fn end_outage(&mut self, now: Instant, id: StreamId) {
+        let stream = self.streams.get_mut(id).into_iter();
+        stream.for_each(|stream| stream.fetch.end_outage(now));
+    }
+
     /// Nodes on the way do not know what a stream asks for. Returns who asks for what it served.
     pub(crate) fn refused(&mut self, now: Instant, id: StreamId) -> Vec<Asker> {
         let stream = self.streams.get(id).filter(|stream| !stream.is_over());

@@ -285,18 +285,44 @@ impl Chain {
 
     /// The relay in the middle is gone for half a second, and learns where the node behind it is only from what that says.
     fn restart_middle(&mut self) {
-        self.sim.nodes[2].is_down = true;
-        self.sim.run_for(Duration::from_millis(500));
+        self.restart(3, Duration::from_millis(500));
+        self.sim.nodes[2].unknown = Some(NeighbourId(4));
+    }
+
+    /// A relay, by the number of its node, is gone for so long.
+    fn restart(&mut self, number: u8, gap: Duration) {
+        let relay = usize::from(number) - 1;
+        self.sim.nodes[relay].is_down = true;
+        self.sim.run_for(gap);
         let now = self.sim.now();
         let mut node = Node::new(now, NodeConfig::default(), [77; 32]).unwrap();
-        for (other, hop) in [(2, 1), (4, 2)] {
+        for (other, hop) in [(number - 1, number - 2), (number + 1, number - 1)] {
             let key = NeighbourKey::new(&[hop; 32]);
             let config = NeighbourConfig { key };
-            node.add_neighbour(now, NeighbourId(other), config).unwrap();
+            node.add_neighbour(now, NeighbourId(other.into()), config)
+                .unwrap();
         }
-        node.set_upstream(now, Some(NeighbourId(2)));
-        let relay = &mut self.sim.nodes[2];
-        (relay.node, relay.is_down, relay.unknown) = (node, false, Some(NeighbourId(4)));
+        node.set_upstream(now, Some(NeighbourId(u32::from(number) - 1)));
+        let relay = &mut self.sim.nodes[relay];
+        (relay.node, relay.is_down) = (node, false);
+    }
+
+    /// How long it takes until more comes of the only stream of a node.
+    fn resumes_after(&mut self, taker: usize) -> Duration {
+        let start = self.sim.now();
+        let before = self.got_at(taker);
+        while self.got_at(taker) == before {
+            self.sim.run_for(Duration::from_millis(1));
+            let is_slow = self.sim.now() >= start + Duration::from_secs(30);
+            assert!(!is_slow, "{:#?}", self.sim.nodes[taker].node.stats());
+        }
+        self.sim.now() - start
+    }
+
+    /// Bytes that the only stream of a node has brought.
+    fn got_at(&self, taker: usize) -> usize {
+        let mut streams = self.sim.nodes[taker].streams.values();
+        streams.next().map_or(0, |stream| stream.got)
     }
 
     /// When the only stream of a node has brought all, within 30 s.
@@ -347,6 +373,49 @@ fn an_echo_comes_back_within_the_path_and_two_hops() {
         assert!(took.len() > 2900, "{}", took.len());
         assert!(p99 <= PATH_RTT + HOP_RTT * 2, "{p99:?}");
         assert!(most <= Duration::from_secs(1), "{most:?}");
+    }
+}
+
+/// Beside a bulk transfer each way, over the same chain: messages of few bytes wait for no more than the packets that are leaving.
+#[test]
+fn an_echo_beside_bulk_transfers_comes_back_within_the_path_and_two_hops() {
+    // 90 s at 20 Mbit/s.
+    const LENGTH: usize = 225_000_000;
+    for (does, other) in [(Does::Take, 225_u8), (Does::Send(LENGTH), 1)] {
+        let seed = 10 + u64::from(other);
+        let mut chain = Chain::new(seed);
+        chain.open(Does::Ask, 0);
+        chain.sim.run_for(Duration::from_secs(1));
+        chain.open(does, other);
+        // The bulk transfer has the path to itself, but for the messages.
+        chain.sim.run_for(Duration::from_secs(4));
+        let echoes = |chain: &Chain| {
+            let mut asking = chain.sim.nodes[4].streams.values();
+            let asker = asking.find(|stream| stream.does == Does::Ask).unwrap();
+            asker.took.clone()
+        };
+        let bulk = |chain: &Chain| {
+            let taker = if does == Does::Take { 4 } else { 0 };
+            let mut taking = chain.sim.nodes[taker].streams.values();
+            let taking = taking.find(|stream| stream.does == Does::Take).unwrap();
+            assert!(taking.ended.is_none(), "it is over, seed {seed}");
+            taking.got
+        };
+        let (before, got) = (echoes(&chain).len(), bulk(&chain));
+        let time = Duration::from_secs(60);
+        chain.sim.run_for(time);
+        let rate = mbit(bulk(&chain) - got, time);
+        let mut took = echoes(&chain).split_off(before);
+        took.sort();
+        let [half, p99, most] =
+            [took.len() / 2, took.len() * 99 / 100, took.len() - 1].map(|index| took[index]);
+        println!(
+            "seed {seed}: {} echoes: {half:?} {p99:?} {most:?}, beside {rate:.2} Mbit/s",
+            took.len()
+        );
+        assert!(took.len() > 1150, "{} echoes, seed {seed}", took.len());
+        assert!(rate >= 17.0, "{rate} Mbit/s, seed {seed}");
+        assert!(p99 <= PATH_RTT + HOP_RTT * 2, "{p99:?}, seed {seed}");
     }
 }
 
@@ -472,4 +541,30 @@ fn streams_outlive_a_relay_that_restarts_without_the_address_behind_it() {
     chain.sim.run_for(Duration::from_secs(60));
     assert_eq!(chain.sim.nodes[4].node.streams(), 1);
     assert_eq!(chain.sim.nodes[0].node.streams(), 1);
+}
+
+/// A relay is away for long, and comes back with a new life: those beside it find it again, and the stream goes on at once.
+#[test]
+fn streams_go_on_as_soon_as_a_relay_is_back() {
+    const LENGTH: usize = 8_000_000;
+    let most = PATH_RTT * 2 + Duration::from_millis(100);
+    for (does, other) in [(Does::Take, 8), (Does::Send(LENGTH), 1)] {
+        for millis in [300, 1000, 2500, 3500, 5000] {
+            for number in [2_u8, 3, 4] {
+                let what = format!("relay {number} away for {millis} ms, {other}");
+                let mut chain = Chain::new(20 + u64::from(number));
+                chain.open(does, other);
+                let taker = if does == Does::Take { 4 } else { 0 };
+                chain.sim.run_for(Duration::from_millis(1500));
+                assert!(chain.got_at(taker) > 0, "{what}");
+                chain.restart(number, Duration::from_millis(millis));
+                assert!(chain.got_at(taker) < LENGTH, "{what}");
+                let resumed = chain.resumes_after(taker);
+                println!("{what}: {resumed:?}");
+                assert!(resumed <= most, "{what}: {resumed:?}");
+                chain.ends_at(taker);
+                assert_eq!(chain.got_at(taker), LENGTH, "{what}");
+            }
+        }
+    }
 }

@@ -171,6 +171,10 @@ fn whole_ms(seconds: f64) -> Option<Duration> {
         .then(|| Duration::from_millis(ms as u64))
 }
 
+/// Tables that a user of `starhaul orbit` has have no capacity unless one is asked for.
+const OF_ORBIT: &str =
+    "; `starhaul orbit paths` writes one with --rate, and delays alone as .log or .txt";
+
 /// Indices of the columns in the table.
 struct Columns {
     time: usize,
@@ -183,12 +187,14 @@ struct Columns {
 impl Columns {
     fn find(header: &str) -> Result<Self, String> {
         let find = |wanted| header.split(',').position(|name| name.trim() == wanted);
-        let need = |wanted| find(wanted).ok_or_else(|| format!("header has no column {wanted}"));
+        let need = |wanted, hint: &str| {
+            find(wanted).ok_or_else(|| format!("header has no column {wanted}{hint}"))
+        };
         let one_way = find("owd_ms").map(|column| (column, 1.0));
         let both_ways = || find("rtt_ms").map(|column| (column, 0.5));
         Ok(Self {
-            time: need("t_s")?,
-            capacity: need("capacity_mbps")?,
+            time: need("t_s", "")?,
+            capacity: need("capacity_mbps", OF_ORBIT)?,
             delay: one_way.or_else(both_ways),
             loss: find("loss_p"),
         })

@@ -132,6 +132,9 @@ impl Recording {
         let name = file.to_string_lossy();
         let mut input = open(file)?;
         let beginning = input.fill_buf().map_err(|e| read_error(&name, &e))?;
+        if format.is_none() {
+            refuse_json(&name, beginning)?;
+        }
         let format = format.unwrap_or_else(|| Format::detect(file, beginning));
         let recording = match format {
             Format::Mahimahi => Self::default().with_capacity(parse_capacity(&name, input)?)?,
@@ -148,9 +151,22 @@ pub(crate) fn read_delay(file: &Path) -> Result<Recording, Error> {
     let name = file.to_string_lossy();
     let mut input = open(file)?;
     let beginning = input.fill_buf().map_err(|e| read_error(&name, &e))?;
+    refuse_json(&name, beginning)?;
     match Format::detect(file, beginning) {
         Format::Leoem => parse_leoem(&name, input),
         _ => Ok(Recording::of_delay(parse_delay(&name, input)?)),
+    }
+}
+
+/// Says of a path over time that is written as JSON what is read in its place: it would be a line that is too long.
+fn refuse_json(file: &str, beginning: &[u8]) -> Result<(), Error> {
+    let beginning = beginning.strip_prefix(BYTE_ORDER_MARK).unwrap_or(beginning);
+    match beginning.trim_ascii_start().first() {
+        Some(b'{' | b'[') => Err(Error::Trace {
+            file: file.to_owned(),
+            reason: "is JSON, and no trace: write a path of `starhaul orbit paths` as .csv with --rate, or its delays as .log or .txt".to_owned(),
+        }),
+        _ => Ok(()),
     }
 }
 

@@ -379,6 +379,23 @@ fn path_logs_of_leoem_are_read() {
     assert_eq!(at, [(20, 1.0), (20, 0.0), (20, 1.0), (30, 0.0)]);
 }
 
+/// A path of `starhaul orbit` without a capacity said that a line of it was too long, or that a column was missing.
+#[test]
+fn paths_that_are_no_traces_are_told_with_what_is_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let json = format!("{{\"start\":\"{}\"}}\n", "x".repeat(5000));
+    let table = "t_s,owd_ms,loss_p,links,changed,path\n0.000,5,0,2,0,\"a > b\"\n";
+    for (name, content) in [("path.json", json.as_str()), ("path.csv", table)] {
+        let file = folder.path().join(name);
+        std::fs::write(&file, content).unwrap();
+        let said = Recording::read(&file, None).unwrap_err().to_string();
+        assert!(said.contains("--rate"), "{said}");
+        assert!(said.contains(".log or .txt"), "{said}");
+    }
+    let said = read_delay(&folder.path().join("path.json")).unwrap_err();
+    assert!(said.to_string().contains("is JSON"), "{said}");
+}
+
 #[test]
 fn formats_are_recognized_by_what_is_in_the_file() {
     for (name, content, format) in [

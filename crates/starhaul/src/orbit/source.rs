@@ -3,7 +3,8 @@
 use std::{fs::File, io::BufReader, path::PathBuf};
 
 use starhaul_orbit::{
-    CITIES, Constellation, Epoch, Error, GroundStation, Network, Rules, Shell, read_tles,
+    CITIES, Constellation, Epoch, Error, GroundStation, LEOTP_SHELL, Network, Rules, Shell,
+    leotp_rules, leotp_table_2, read_tles,
 };
 
 use crate::output::{Usage, tell};
@@ -22,6 +23,11 @@ pub(super) struct Source {
     /// Ground stations: cities or coordinates
     #[arg(value_name = "STATION")]
     stations: Vec<GroundStation>,
+    /// The constellation and the rules of a publication: leotp, those of LEOTP's table II (the shell hypatia, and the range of its 25 degrees), and
+    /// its stations if none is named
+    #[arg(long, value_name = "NAME", value_parser = ["leotp"],
+        conflicts_with_all = ["shell", "tle", "elevation", "range", "no_lasers", "relay"])]
+    preset: Option<String>,
     /// A shell by numbers; may be repeated [default: starlink]
     #[arg(long, value_name = "SHELL", conflicts_with = "tle")]
     shell: Vec<Shell>,
@@ -52,6 +58,9 @@ impl Source {
     /// What the command line describes; `stations` is the least number of ground stations.
     pub(super) fn network(&self, stations: usize) -> anyhow::Result<Network> {
         let mut all = self.stations.clone();
+        if self.preset.is_some() && all.is_empty() {
+            all = leotp_table_2()?.stations().to_vec();
+        }
         for (name, latitude, longitude) in CITIES.iter().take(self.add_cities.into()) {
             if all.iter().all(|station| station.name() != *name) {
                 all.extend(GroundStation::new(name, *latitude, *longitude));
@@ -62,11 +71,14 @@ impl Source {
                 "name two ground stations, for example: starhaul orbit paths Beijing Paris";
             return Err(Usage(problem.to_owned()).into());
         }
-        let rules = Rules {
-            min_elevation_deg: self.elevation,
-            max_range_km: self.range,
-            lasers: !self.no_lasers,
-            relay: self.relay,
+        let rules = match self.preset {
+            Some(_) => leotp_rules(),
+            None => Rules {
+                min_elevation_deg: self.elevation,
+                max_range_km: self.range,
+                lasers: !self.no_lasers,
+                relay: self.relay,
+            },
         };
         Ok(Network::new(self.constellation()?, all, rules)?)
     }
@@ -89,9 +101,10 @@ impl Source {
     }
 
     fn shells(&self) -> Result<Vec<Shell>, Error> {
-        match self.shell.is_empty() {
-            true => Ok(vec!["starlink".parse()?]),
-            false => Ok(self.shell.clone()),
+        match (&self.preset, self.shell.is_empty()) {
+            (Some(_), _) => Ok(vec![LEOTP_SHELL.parse()?]),
+            (None, true) => Ok(vec!["starlink".parse()?]),
+            (None, false) => Ok(self.shell.clone()),
         }
     }
 

@@ -3,6 +3,7 @@
 use clap::{ArgMatches, Args as _, Command, FromArgMatches as _};
 
 use super::{
+    Given,
     goals::SYSTEM,
     orders::RULES,
     real::{Options, RealPlan},
@@ -18,7 +19,7 @@ pub struct Leotp;
 
 impl Experiment for Leotp {
     fn command(&self) -> Command {
-        Options::augment_args(study().command())
+        Options::augment_args(study(&Given::default()).command())
     }
 
     fn about(&self) -> Vec<About> {
@@ -32,7 +33,7 @@ impl Experiment for Leotp {
             stands_for: "",
             shows: "messages and their answers through gateways and relays, beside the kernel's TCP",
         };
-        let mut all = study().about();
+        let mut all = study(&Given::default()).about();
         all.extend([real, messages]);
         all
     }
@@ -42,10 +43,14 @@ impl Experiment for Leotp {
             .map_err(|error| Error::Settings(error.to_string()))?;
         let checks = is_checked(options);
         if !real.real {
+            let given = Given::of(&real)?;
+            let only = options.get_many::<String>("only").into_iter().flatten();
+            given.refuse_others(only.map(String::as_str))?;
             if checks {
+                given.refuse_goals()?;
                 refuse_without_goals(options)?;
             }
-            return study().plan(options, seed);
+            return study(&given).plan(options, seed);
         }
         let runs = options.get_one("runs").copied().unwrap_or(1);
         let plan = RealPlan::new(&real, options.get_flag("quick"), runs, seed, checks)?;
@@ -144,6 +149,35 @@ mod tests {
         let error = self::plan(&["--only", "switch", "--systems", "split-tcp"]).err();
         let error = error.unwrap().to_string();
         assert!(error.contains("no run"), "{error}");
+    }
+
+    #[test]
+    fn what_is_given_runs_where_it_takes_effect_and_is_refused_elsewhere() {
+        let given = |option: &str, value: &str, part: &str| {
+            plan(&[option, value, "--only", part, "--systems", "leotp"]).unwrap()
+        };
+        let link = "rate=8mbit,delay=25ms,loss=2%";
+        for (option, value, part, runs) in [
+            ("--hops", "3", "delay", "3 runs"),
+            ("--link", link, "delay", "1 run"),
+        ] {
+            let said = given(option, value, part).describe();
+            assert!(said.starts_with(runs), "{option}: {said}");
+        }
+        for (arguments, why) in [
+            (&["--hops", "3", "--only", "switch"][..], "as published"),
+            (
+                &["--hops", "3", "--only", "constellation"][..],
+                "delay, bytes, hop-loss",
+            ),
+            (&["--hops", "3", "--check"][..], "published set-ups"),
+            (&["--link", "delay=10ms"][..], "has a rate"),
+            (&["--link", "rat=5mbit"][..], "--link rat=5mbit"),
+            (&["--path", "missing.json"][..], "--path missing.json"),
+        ] {
+            let refused = plan(arguments).err().unwrap().to_string();
+            assert!(refused.contains(why), "{arguments:?}: {refused}");
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Table II: paths through a constellation that moves, with lossy ground links.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{borrow::Cow, collections::BTreeMap, sync::Arc, time::Duration};
 
 use starhaul_link::{Delay, Opportunities, Rate};
 use starhaul_orbit::{End, LEOTP_PAIRS, PathOverTime, leotp_table_2};
@@ -24,37 +24,75 @@ const LASER_LOSS: f64 = 0.001;
 const HOST_DELAY_MS: u64 = 10;
 const STEP: Duration = Duration::from_secs(1);
 
+/// A path over time, and what rows call it.
+pub(super) type Named = (Cow<'static, str>, PathOverTime);
+
 /// All systems over the three paths.
 pub fn constellation(quick: bool, seed: u64, chosen: &[&'static str]) -> Vec<Setup> {
-    over_paths(quick, seed, &moving(quick, chosen))
+    constellation_over(&[], quick, seed, chosen)
+}
+
+/// The same over these paths, if there are any.
+pub(super) fn constellation_over(
+    paths: &[Named],
+    quick: bool,
+    seed: u64,
+    chosen: &[&'static str],
+) -> Vec<Setup> {
+    over_paths(paths, quick, seed, &moving(quick, chosen))
 }
 
 /// LEOTP whole, without recovery by hops, without control by hops, and without either, by our rule and by the published one, whose order is the
 /// one to compare with the published order. The whole alone is compared with nothing, and is in [`constellation`].
 pub fn ablation(quick: bool, seed: u64, chosen: &[&'static str]) -> Vec<Setup> {
-    let systems = RULES.iter().flat_map(|rule| rule.chosen(chosen));
-    over_paths(quick, seed, &systems.collect::<Vec<_>>())
+    ablation_over(&[], quick, seed, chosen)
 }
 
-fn over_paths(quick: bool, seed: u64, systems: &[&'static str]) -> Vec<Setup> {
+/// The same over these paths, if there are any.
+pub(super) fn ablation_over(
+    paths: &[Named],
+    quick: bool,
+    seed: u64,
+    chosen: &[&'static str],
+) -> Vec<Setup> {
+    let systems = RULES.iter().flat_map(|rule| rule.chosen(chosen));
+    over_paths(paths, quick, seed, &systems.collect::<Vec<_>>())
+}
+
+/// How long a run over a path lasts at most.
+pub(super) fn longest(quick: bool) -> Duration {
+    Duration::from_secs(if quick { 30 } else { 120 })
+}
+
+/// The paths of table II.
+fn published(time: Duration) -> Result<Vec<Named>, starhaul_orbit::Error> {
+    let pairs: Vec<(usize, usize)> = (1..=LEOTP_PAIRS.len()).map(|far| (0, far)).collect();
+    let paths = leotp_table_2()?.paths(&pairs, time, STEP, |_, _| ())?;
+    let names = LEOTP_PAIRS.map(|(to, ..)| Cow::Borrowed(to));
+    Ok(names.into_iter().zip(paths).collect())
+}
+
+fn over_paths(given: &[Named], quick: bool, seed: u64, systems: &[&'static str]) -> Vec<Setup> {
     let Some(first) = systems.first() else {
         return Vec::new();
     };
-    let time = Duration::from_secs(if quick { 30 } else { 120 });
-    let pairs: Vec<(usize, usize)> = (1..=LEOTP_PAIRS.len()).map(|far| (0, far)).collect();
     let failed = |why: &dyn ToString| Setup::failed(first, seed, &why.to_string());
-    let paths = leotp_table_2().and_then(|network| network.paths(&pairs, time, STEP, |_, _| ()));
+    let paths = match given {
+        [] => published(longest(quick)),
+        given => Ok(given.to_vec()),
+    };
     let paths = match paths {
-        Ok(paths) => paths.into_iter().zip(LEOTP_PAIRS),
+        Ok(paths) => paths.into_iter(),
         Err(why) => return vec![failed(&why)],
     };
-    let setups = paths.flat_map(|(path, (to, ..))| {
+    let setups = paths.flat_map(|(to, path)| {
+        let time = longest(quick).min(path.duration());
         let plan = match plan(&path, time) {
             Ok(plan) => plan,
             Err(why) => return vec![failed(&why)],
         };
         let of = |system: &&'static str| Setup {
-            to,
+            to: to.clone(),
             link_mbps: Some(ground_mbps(&path)),
             ..Setup::new(system, GROUND_LOSS, seed, plan.clone())
         };

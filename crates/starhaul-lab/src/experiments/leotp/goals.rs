@@ -221,7 +221,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        experiments::leotp::{Ablation, OURS, PARTS, PUBLISHED, Row, columns},
+        experiments::leotp::{Ablation, Given, OURS, PARTS, PUBLISHED, Row, columns},
         kit::target::goals,
     };
 
@@ -235,7 +235,8 @@ mod tests {
                 "ablation" => &[],
                 _ => &[SYSTEM],
             };
-            let setups = (part.setups)(false, 1, systems).into_iter();
+            let setups = part.setups.with(&Given::default(), false, 1, systems);
+            let setups = setups.into_iter();
             let rows: Vec<Row> = setups.map(Row::without_flows).collect();
             let table = Table::of(&columns(), &rows);
             let targets = part.targets.iter();

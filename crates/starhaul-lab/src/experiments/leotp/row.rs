@@ -138,7 +138,7 @@ pub(super) fn columns() -> Vec<Column<Row>> {
     };
     vec![
         Column::name("system", "system", |row: &Row| row.setup.system.into()),
-        Column::name("to", "to", |row: &Row| row.setup.to.into()),
+        Column::name("to", "to", |row: &Row| (&*row.setup.to).into()),
         Column::share("loss", "loss per hop", 2, |row: &Row| row.setup.loss.into()).brief("loss"),
         number("hops", "hops", "", 2, |row| row.setup.hops),
         number("switch_s", "switch", "s", 0, |row| row.setup.switch_s),

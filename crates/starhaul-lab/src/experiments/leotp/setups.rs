@@ -1,6 +1,6 @@
 //! The published set-ups.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{borrow::Cow, collections::BTreeMap, sync::Arc, time::Duration};
 
 use starhaul_link::{Opportunities, Rate};
 use starhaul_units::Bandwidth;
@@ -50,7 +50,7 @@ pub struct Setup {
     /// The path switches each so many seconds; 0 for never.
     pub switch_s: f64,
     /// Where the path leads, if it is one through a constellation.
-    pub to: &'static str,
+    pub to: Cow<'static, str>,
     /// Seed of everything random.
     pub seed: u64,
     /// What runs, or why it cannot.
@@ -66,7 +66,7 @@ impl Setup {
             hops: first.map_or(0.0, |flow| mean_hops(flow, plan.time)),
             link_mbps: None,
             switch_s: 0.0,
-            to: "",
+            to: Cow::Borrowed(""),
             seed,
             plan: Ok(plan),
         }
@@ -109,8 +109,46 @@ pub(super) fn moving(quick: bool, chosen: &[&'static str]) -> Vec<&'static str> 
     systems.filter(|system| *system != "split-tcp").collect()
 }
 
-fn lossy_chain(loss: f64, time: Duration) -> Plan {
-    Plan::chain(&vec![Hop::new(MBIT, HOP_DELAY_MS, loss); HOPS], time)
+/// The chain of figures 10 to 12, or one of so many other hops.
+#[derive(Clone, Debug)]
+pub(super) struct Chain {
+    pub(super) hops: usize,
+    /// Each of them, with its loss.
+    pub(super) link: Option<Hop>,
+}
+
+impl Default for Chain {
+    fn default() -> Self {
+        Self {
+            hops: HOPS,
+            link: None,
+        }
+    }
+}
+
+impl Chain {
+    /// The losses to compare: these, or that of the link.
+    fn losses(&self, published: &[f64]) -> Vec<f64> {
+        match &self.link {
+            Some(link) => vec![link.loss],
+            None => published.to_vec(),
+        }
+    }
+
+    fn plan(&self, loss: f64, time: Duration) -> Plan {
+        let published = || Hop::new(MBIT, HOP_DELAY_MS, loss);
+        let hop = self.link.clone().unwrap_or_else(published);
+        Plan::chain(&vec![hop; self.hops], time)
+    }
+
+    /// What a link carries in the mean.
+    fn link_mbps(&self) -> f64 {
+        match self.link.as_ref().map(|link| &link.rate) {
+            Some(Rate::Constant(rate)) => rate.mbit(),
+            Some(Rate::Trace(trace)) => trace.mean_rate().mbit(),
+            None => Bandwidth::from_mbit(MBIT).mbit(),
+        }
+    }
 }
 
 fn by_loss(
@@ -130,17 +168,33 @@ fn by_loss(
 
 /// Set-ups of the publication's figure 10.
 pub fn delay(quick: bool, seed: u64, chosen: &[&'static str]) -> Vec<Setup> {
+    delay_over(&Chain::default(), quick, seed, chosen)
+}
+
+pub(super) fn delay_over(
+    chain: &Chain,
+    quick: bool,
+    seed: u64,
+    chosen: &[&'static str],
+) -> Vec<Setup> {
     let time = Duration::from_secs(if quick { 10 } else { 60 });
-    by_loss(
-        &systems(quick, chosen),
-        seed,
-        &[0.002, 0.01, 0.02],
-        |loss| lossy_chain(loss, time),
-    )
+    let losses = chain.losses(&[0.002, 0.01, 0.02]);
+    by_loss(&systems(quick, chosen), seed, &losses, |loss| {
+        chain.plan(loss, time)
+    })
 }
 
 /// Figure 11. A system that has not ended after ten minutes is given up.
 pub fn bytes(quick: bool, seed: u64, chosen: &[&'static str]) -> Vec<Setup> {
+    bytes_over(&Chain::default(), quick, seed, chosen)
+}
+
+pub(super) fn bytes_over(
+    chain: &Chain,
+    quick: bool,
+    seed: u64,
+    chosen: &[&'static str],
+) -> Vec<Setup> {
     let losses: &[f64] = if quick {
         &[0.0, 0.02]
     } else {
@@ -151,23 +205,34 @@ pub fn bytes(quick: bool, seed: u64, chosen: &[&'static str]) -> Vec<Setup> {
     } else {
         CONTENT_BYTES
     };
-    by_loss(&systems(quick, chosen), seed, losses, |loss| Plan {
+    let losses = chain.losses(losses);
+    by_loss(&systems(quick, chosen), seed, &losses, |loss| Plan {
         bytes: Some(length),
-        ..lossy_chain(loss, Duration::from_secs(600))
+        ..chain.plan(loss, Duration::from_secs(600))
     })
 }
 
 /// Set-ups of the publication's figure 12.
 pub fn hop_loss(quick: bool, seed: u64, chosen: &[&'static str]) -> Vec<Setup> {
+    hop_loss_over(&Chain::default(), quick, seed, chosen)
+}
+
+pub(super) fn hop_loss_over(
+    chain: &Chain,
+    quick: bool,
+    seed: u64,
+    chosen: &[&'static str],
+) -> Vec<Setup> {
     let (losses, seconds): (&[f64], u64) = match quick {
         true => (&[0.0, 0.01], 10),
         false => (&[0.0, 0.0001, 0.001, 0.002, 0.004, 0.006, 0.008, 0.01], 120),
     };
-    let mut setups = by_loss(&systems(quick, chosen), seed, losses, |loss| {
-        lossy_chain(loss, Duration::from_secs(seconds))
+    let losses = chain.losses(losses);
+    let mut setups = by_loss(&systems(quick, chosen), seed, &losses, |loss| {
+        chain.plan(loss, Duration::from_secs(seconds))
     });
     for setup in &mut setups {
-        setup.link_mbps = Some(Bandwidth::from_mbit(MBIT).mbit());
+        setup.link_mbps = Some(chain.link_mbps());
     }
     setups
 }

@@ -1,6 +1,6 @@
 //! Links between nodes, and flows over them whose paths change over time.
 
-use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
+use std::{collections::BTreeMap, net::SocketAddr, sync::Arc, time::Duration};
 
 use starhaul_link::{Delay, LinkSpec, Loss, QueueLimit, Rate};
 use starhaul_sim::{LinkId, Load, Network};
@@ -19,6 +19,8 @@ pub struct Hop {
     pub loss: f64,
     /// Its queue, in packets.
     pub queue: usize,
+    /// All of the link, if it was described as one: then loss and queue are its own.
+    pub link: Option<Arc<LinkSpec>>,
 }
 
 /// A transfer over the chain.
@@ -53,10 +55,26 @@ impl Hop {
             delay: Delay::Constant(Duration::from_millis(delay_ms)),
             loss,
             queue: 200,
+            link: None,
+        }
+    }
+
+    /// A link as described.
+    pub fn of_link(link: LinkSpec) -> Self {
+        Self {
+            rate: link.rate.clone(),
+            delay: link.delay.clone(),
+            loss: link.loss.mean(),
+            link: Some(Arc::new(link)),
+            ..Self::new(0, 0, 0.0)
         }
     }
 
     fn specs(&self) -> Result<[LinkSpec; 2], Error> {
+        if let Some(link) = &self.link {
+            let link = LinkSpec::clone(link);
+            return Ok([link.clone(), link.with_loss(Loss::NONE)]);
+        }
         let failed = |error: starhaul_link::Error| Error::Failed(error.to_string());
         let loss = Loss::bernoulli(self.loss).map_err(failed)?;
         let link = LinkSpec {

@@ -197,7 +197,7 @@ mod tests {
                 p99_ms,
                 greatest_ms: 500.0,
             };
-            Row::new(&chain, &System::Leotp { restart: false }, 1, answered)
+            Row::new(&chain, &System::Leotp { killed: None }, 1, answered)
         };
         let met = |rows: &[Row]| {
             let goals = goals(&chain, rows);

@@ -7,7 +7,10 @@ mod messages;
 mod own;
 mod transfers;
 
-use std::time::{Duration, Instant};
+use std::{
+    path::PathBuf,
+    time::{Duration, Instant},
+};
 
 use starhaul_link::{Delay, LinkSpec, Loss, Rate};
 use starhaul_plot::{Goal, Table};
@@ -27,10 +30,14 @@ use crate::{
     systems::kernel::Kernel,
 };
 
+const HOPS: u16 = 5;
+const LINK: &str = "rate=20mbit,delay=10ms,loss=1%,queue=200p";
 const QUICK_SECONDS: u32 = 5;
 const SECONDS: u32 = 30;
 /// Time for the programs of a chain to start and to end, about.
 const CHAIN_OVERHEAD: Duration = Duration::from_millis(2500);
+/// A relay that is away for so long leaves the requester with timers that have grown.
+const AWAY: Duration = Duration::from_secs(3);
 /// The kernel's controllers beside LEOTP.
 const KERNEL: [&str; 2] = ["bbr", "cubic"];
 
@@ -39,22 +46,21 @@ const KERNEL: [&str; 2] = ["bbr", "cubic"];
 pub(super) struct Options {
     /// In real time: relays as processes in network namespaces over emulated links, beside the kernel's TCP from end to end. Needs
     /// what replay needs, and iperf3 for the kernel's. With --check transfers have 95 % of the ceiling in the median, and no interruption by a
-    /// relay that is killed and started again of more than two round trips of the path and 100 ms; 99 % of the messages are answered within the
+    /// relay that is killed and started again of more than two round trips of the path and 100 ms beside the time that it is away; 99 % of the messages are answered within the
     /// round trip of the path and two more of a hop
     #[arg(long, conflicts_with_all = ["only", "systems"])]
     pub(super) real: bool,
-    /// With --real: hops of the chain, between which there are relays
-    #[arg(long, value_name = "N", requires = "real", default_value_t = 5, value_parser = clap::value_parser!(u16).range(2..=20))]
-    hops: u16,
-    /// With --real: each link in the direction of the data, as replay takes it, with a constant rate; the way back is the same
-    /// without loss
-    #[arg(
-        long,
-        value_name = "SPEC",
-        requires = "real",
-        default_value = "rate=20mbit,delay=10ms,loss=1%,queue=200p"
-    )]
-    link: String,
+    /// Hops of the chain, between which there are relays; without --real of delay, bytes and hop-loss [default: 5]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(2..=20))]
+    pub(super) hops: Option<u16>,
+    /// Each link of the chain in the direction of the data, as replay takes it, with --real of a constant rate; the way back is the same without
+    /// loss. Without --real of delay, bytes and hop-loss, which then have this loss alone [default with --real:
+    /// rate=20mbit,delay=10ms,loss=1%,queue=200p]
+    #[arg(long, value_name = "SPEC")]
+    pub(super) link: Option<String>,
+    /// Without --real: paths of constellation and ablation, as orbit paths writes them; repeat it for several
+    #[arg(long, value_name = "FILE.json", conflicts_with = "real")]
+    pub(super) path: Vec<PathBuf>,
     /// With --real: messages that are answered, one after the other, by gateways at both ends, in place of transfers. Links lose
     /// packets in both directions
     #[arg(long, requires = "real")]
@@ -102,9 +108,28 @@ struct Hops {
 #[derive(Clone, Debug)]
 enum System {
     /// Our programs; one of the relays may be killed and started again on the way.
-    Leotp { restart: bool },
+    Leotp { killed: Option<Killed> },
     /// TCP from end to end.
     Kernel(Kernel),
+}
+
+/// The relay that is killed after half of the time, and started again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Killed {
+    /// In the middle of the chain, for as long as it takes to start it.
+    Middle,
+    /// Beside the requester, for [`AWAY`].
+    First,
+}
+
+impl Killed {
+    /// How long the relay is away before it is started.
+    const fn away(self) -> Duration {
+        match self {
+            Self::Middle => Duration::ZERO,
+            Self::First => AWAY,
+        }
+    }
 }
 
 /// Figures of a transfer.
@@ -118,7 +143,7 @@ struct Figures {
 
 impl Hops {
     fn new(options: &Options, quick: bool) -> Result<Self, Error> {
-        let text = &options.link;
+        let text = options.link.as_deref().unwrap_or(LINK);
         let forward: LinkSpec = text
             .parse()
             .map_err(|error| Error::Settings(format!("--link {text}: {error}")))?;
@@ -132,8 +157,8 @@ impl Hops {
         };
         let usual = if quick { QUICK_SECONDS } else { SECONDS };
         Ok(Self {
-            count: options.hops.into(),
-            text: text.clone(),
+            count: options.hops.unwrap_or(HOPS).into(),
+            text: text.to_owned(),
             forward,
             rate,
             seconds: options.seconds.unwrap_or(usual),
@@ -174,8 +199,18 @@ impl System {
 
     const fn restarts(&self) -> u64 {
         match self {
-            Self::Leotp { restart: true } => 1,
+            Self::Leotp { killed: Some(_) } => 1,
             _ => 0,
+        }
+    }
+
+    /// How long a relay is away.
+    const fn away(&self) -> Duration {
+        match self {
+            Self::Leotp {
+                killed: Some(killed),
+            } => killed.away(),
+            _ => Duration::ZERO,
         }
     }
 }
@@ -194,12 +229,15 @@ impl RealPlan {
                 "--check: the goals are for runs of 30 s, of which the start is a small part: leave out --quick".to_owned(),
             ));
         }
-        let (what, restarts) = match options.messages {
-            true => (What::Messages, [false].as_slice()),
-            false => (What::Transfers, [false, true].as_slice()),
+        let (what, killed) = match options.messages {
+            true => (What::Messages, [None].as_slice()),
+            false => (
+                What::Transfers,
+                [None, Some(Killed::Middle), Some(Killed::First)].as_slice(),
+            ),
         };
-        let leotp = |restart: &bool| System::Leotp { restart: *restart };
-        let mut systems: Vec<System> = restarts.iter().map(leotp).collect();
+        let leotp = |killed: &Option<Killed>| System::Leotp { killed: *killed };
+        let mut systems: Vec<System> = killed.iter().map(leotp).collect();
         let mut skipped = Vec::new();
         for kernel in KERNEL.map(|name| Kernel(name.to_owned())) {
             let missing = match what {
@@ -305,13 +343,14 @@ impl kit::Plan for RealPlan {
         let names: Vec<String> = self.systems.iter().map(System::name).collect();
         let all = u32::try_from(self.systems.len()).unwrap_or(u32::MAX);
         let once = self.chain.time() + OVERHEAD + CHAIN_OVERHEAD;
+        let away: Duration = self.systems.iter().map(System::away).sum();
         format!(
             "{} over {} hops of {}, {} of each: {} in real time, one run at a time",
             names.join(", "),
             self.chain.count,
             self.chain.text,
             plural(self.runs),
-            span(once.saturating_mul(all * self.runs).as_secs_f64()),
+            span((once * all + away).saturating_mul(self.runs).as_secs_f64()),
         )
     }
 

@@ -9,7 +9,7 @@ use std::{
 use serde::Deserialize;
 use starhaul_replay::{Chain, Program};
 
-use super::{Figures, Hops, folder::Folder};
+use super::{Figures, Hops, Killed, folder::Folder};
 use crate::{
     Error,
     realtime::{Bench, Measured, said},
@@ -26,13 +26,12 @@ struct Fetched {
     longest_pause_ms: f64,
 }
 
-/// Fetches what takes the run's time at the ceiling. With `restart` the relay in the middle is killed after half of the time, and
-/// started again at once.
+/// Fetches what takes the run's time at the ceiling. A relay may be killed after half of the time, and started again.
 pub(super) fn run(
     bench: &Bench,
     hops: &Hops,
     seed: u64,
-    restart: bool,
+    killed: Option<Killed>,
 ) -> Result<Measured<Figures>, Error> {
     let bytes = hops.rate.scaled(LEOTP_PAYLOAD_SHARE).bytes_in(hops.time());
     let folder = Folder::new(&bench.program, hops.count, bytes, seed)?;
@@ -40,7 +39,7 @@ pub(super) fn run(
     let Measured {
         metrics: text,
         valid,
-    } = bench.along(&links, |chain| fetch(chain, &folder, hops, restart))?;
+    } = bench.along(&links, |chain| fetch(chain, &folder, hops, killed))?;
     if !folder.is_whole()? {
         return Err(Error::Failed(
             "what was fetched is not what was served".to_owned(),
@@ -57,19 +56,27 @@ pub(super) fn run(
     })
 }
 
-fn fetch(chain: &Chain, folder: &Folder, hops: &Hops, restart: bool) -> Result<String, Error> {
+fn fetch(
+    chain: &Chain,
+    folder: &Folder,
+    hops: &Hops,
+    killed: Option<Killed>,
+) -> Result<String, Error> {
     let _server = chain.serve(hops.count, &folder.server(hops.count))?;
     let mut relays = relays(chain, folder, hops)?;
     let from = address(chain, 1)?;
     said(chain, &folder.requester(from), |requester| {
-        if !restart {
+        let Some(killed) = killed else {
             return Ok(());
-        }
+        };
         let half = Instant::now() + hops.time() / 2;
         while Instant::now() < half && !requester.is_over() {
             thread::sleep(ROUND);
         }
-        let node = hops.count / 2;
+        let node = match killed {
+            Killed::Middle => hops.count / 2,
+            Killed::First => 1,
+        };
         if let Some(relay) = relays.remove(&node) {
             if relay.is_over() {
                 return Err(Error::Failed(format!(
@@ -78,6 +85,7 @@ fn fetch(chain: &Chain, folder: &Folder, hops: &Hops, restart: bool) -> Result<S
             }
             relay.kill();
         }
+        thread::sleep(killed.away());
         if requester.is_over() {
             return Err(Error::Failed(
                 "the requester ended before a relay was killed; what it said stands above"

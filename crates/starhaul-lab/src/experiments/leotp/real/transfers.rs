@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use starhaul_plot::{Bound, Column, Goal};
 
-use super::{Figures, Hops, LEOTP, System, kernel, own};
+use super::{Figures, Hops, Killed, LEOTP, System, kernel, own};
 use crate::{
     Error,
     kit::statistics::median,
@@ -32,6 +32,7 @@ const FOUND: Duration = Duration::from_millis(100);
 pub(super) struct Row {
     system: String,
     restarts: u64,
+    away: Duration,
     hops: u64,
     link: String,
     seed: u64,
@@ -45,6 +46,7 @@ impl Row {
         Self {
             system: system.name(),
             restarts: system.restarts(),
+            away: system.away(),
             hops: chain.count as u64,
             link: chain.text.clone(),
             seed,
@@ -54,7 +56,8 @@ impl Row {
     }
 }
 
-/// What LEOTP is to reach: its share of the ceiling in the median of the runs, and the longest interruption in each.
+/// What LEOTP is to reach: its share of the ceiling in the median of the runs, and the longest interruption in each, beside the time that the relay is
+/// away.
 pub(super) fn goals(chain: &Hops, rows: &[Row]) -> Vec<Goal> {
     let ours = |restarts: u64| {
         rows.iter()
@@ -65,15 +68,23 @@ pub(super) fn goals(chain: &Hops, rows: &[Row]) -> Vec<Goal> {
         0 => f64::NAN,
         _ => median(ours(0).map(|row| row.ceiling_share)),
     };
-    let pauses = ours(1).filter_map(|row| row.figures.longest_pause_ms);
-    let pause = pauses.fold(f64::NAN, f64::max);
     let whole = Goal::new(LEOTP, "ceiling_share", share, Bound::AtLeast(LEAST_SHARE));
-    let killed = chain.round_trip(0).map(|round_trip| {
-        let bound = (round_trip * INTERRUPTED_ROUNDS + FOUND).as_secs_f64() * 1e3;
-        let row = format!("{LEOTP}, a relay killed and started again");
-        Goal::new(&row, "longest_pause_ms", pause, Bound::AtMost(bound))
+    let interrupted = chain.round_trip(0).into_iter().flat_map(|round_trip| {
+        [Killed::Middle, Killed::First].map(|killed| {
+            let away = killed.away();
+            let pauses = ours(1).filter(|row| row.away == away);
+            let pauses = pauses.filter_map(|row| row.figures.longest_pause_ms);
+            let pause = pauses.fold(f64::NAN, f64::max);
+            let bound = away + round_trip * INTERRUPTED_ROUNDS + FOUND;
+            let row = match killed {
+                Killed::Middle => format!("{LEOTP}, a relay killed and started again"),
+                Killed::First => format!("{LEOTP}, the first relay away for a while"),
+            };
+            let bound = Bound::AtMost(bound.as_secs_f64() * 1e3);
+            Goal::new(&row, "longest_pause_ms", pause, bound)
+        })
     });
-    std::iter::once(whole).chain(killed).collect()
+    std::iter::once(whole).chain(interrupted).collect()
 }
 
 /// The share of the link's rate that is payload, while it carries full packets that arrive at the first try.
@@ -91,7 +102,7 @@ pub(super) fn run(
     system: &System,
 ) -> Result<Measured<Figures>, Error> {
     match system {
-        System::Leotp { restart } => own::run(bench, hops, seed, *restart),
+        System::Leotp { killed } => own::run(bench, hops, seed, *killed),
         System::Kernel(kernel) => kernel::run(bench, hops, seed, kernel),
     }
 }
@@ -104,6 +115,9 @@ pub(super) fn columns() -> Vec<Column<Row>> {
         Column::name("system", "system", |row: &Row| row.system.as_str().into()),
         Column::count("restarts", "relay restarts", |row: &Row| {
             row.restarts.into()
+        }),
+        Column::number("away_s", "relay away", "s", 0, |row: &Row| {
+            row.away.as_secs_f64().into()
         }),
         Column::count("hops", "hops", |row: &Row| row.hops.into()),
         Column::name("link", "link", |row: &Row| row.link.as_str().into()).dropped(),
@@ -152,26 +166,35 @@ mod tests {
         goals(&chain(), rows).iter().map(Goal::is_met).collect()
     }
 
-    /// Two round trips of 100 ms and 100 ms more.
+    /// Two round trips of 100 ms and 100 ms more, beside 3 s that a relay is away.
     #[test]
     fn the_median_of_whole_runs_and_each_interruption_count() {
-        let whole = |share| row(&System::Leotp { restart: false }, share, 1000.0);
-        let killed = |pause_ms| row(&System::Leotp { restart: true }, 0.5, pause_ms);
+        let leotp = |killed| System::Leotp { killed };
+        let whole = |share| row(&leotp(None), share, 1000.0);
+        let killed = |pause_ms| row(&leotp(Some(Killed::Middle)), 0.5, pause_ms);
+        let away = |pause_ms| row(&leotp(Some(Killed::First)), 0.5, pause_ms);
         let kernel = || row(&System::Kernel(Kernel("cubic".to_owned())), 0.1, 1000.0);
         let rows = [
             whole(0.9),
             whole(0.951),
             whole(0.96),
             killed(300.0),
+            away(3300.0),
             kernel(),
         ];
-        assert_eq!(met(&rows), [true, true]);
-        let rows = [whole(0.9), whole(0.949), whole(0.96), killed(300.0)];
-        assert_eq!(met(&rows), [false, true]);
-        let rows = [whole(0.96), killed(90.0), killed(300.1)];
-        assert_eq!(met(&rows), [true, false]);
+        assert_eq!(met(&rows), [true, true, true]);
+        let rows = [
+            whole(0.9),
+            whole(0.949),
+            whole(0.96),
+            killed(300.0),
+            away(3300.1),
+        ];
+        assert_eq!(met(&rows), [false, true, false]);
+        let rows = [whole(0.96), killed(90.0), killed(300.1), away(3000.0)];
+        assert_eq!(met(&rows), [true, false, true]);
         // What was not measured is not reached.
-        assert_eq!(met(&[whole(0.96)]), [true, false]);
-        assert_eq!(met(&[]), [false, false]);
+        assert_eq!(met(&[whole(0.96)]), [true, false, false]);
+        assert_eq!(met(&[]), [false, false, false]);
     }
 }
