@@ -190,6 +190,40 @@ fn a_stream_and_datagrams_outlast_ten_minutes_without_a_contact() {
     }
 }
 
+/// As of RTP: after an outage that is longer than packets live the stream goes on with what is new, and what is too old does not come.
+#[test]
+fn a_live_stream_goes_on_after_an_outage_without_what_is_too_old() {
+    const LIVES: u32 = 5;
+    for is_ordered in [false, true] {
+        let mut net = Net::new(9, 0);
+        let near = &mut net.sides[0].machine;
+        let flow = near.open_flow(net.now, 0, HEADER.into(), SECOND * LIVES, is_ordered);
+        let flow = flow.unwrap();
+        let [begins, ends] = [30, 90];
+        net.closed = Some((net.now + SECOND * begins, net.now + SECOND * ends));
+        // Ten in a second, for two minutes.
+        for number in 0..1200_u32 {
+            let datagram = Bytes::copy_from_slice(&number.to_be_bytes());
+            assert!(net.sides[0].machine.send_datagram(net.now, flow, datagram));
+            net.run(SECOND / 10);
+        }
+        net.run(SECOND * 20);
+        let came = net.sides[1].datagrams.iter();
+        let came: Vec<u32> = came
+            .map(|datagram| u32::from_be_bytes(datagram[..].try_into().unwrap()))
+            .collect();
+        assert!(came.is_sorted_by(|a, b| a < b), "{is_ordered}: {came:?}");
+        let begins = begins * 10;
+        let alive = (ends - LIVES) * 10;
+        let has = |number: &u32| came.binary_search(number).is_ok();
+        // What is gathered in the moment of a change may go either way.
+        let mut live = (0..begins - 1).chain(alive + 2..1200);
+        assert!(live.all(|number| has(&number)), "{is_ordered}: {came:?}");
+        let mut dead = begins + 2..alive - 2;
+        assert!(!dead.any(|number| has(&number)), "{is_ordered}: {came:?}");
+    }
+}
+
 #[test]
 fn answers_of_the_target_come_back_and_a_silent_flow_is_forgotten() {
     let mut net = Net::new(7, 0);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use starhaul_units::Bandwidth;
 
 use crate::{
-    AuthKey, Coding, EngineId, NumberWidth, Profile, SegmentSize,
+    AuthKey, Coding, EngineId, NumberWidth, Profile, RepairRate, SegmentSize,
     path::{AnswerTime, MOST_DOUBLINGS},
 };
 
@@ -86,9 +86,15 @@ pub struct PeerConfig {
     pub integrity: bool,
     /// Repair segments for the red part, so that losses cost no round trip; only to peers that know them.
     pub coding: Option<Coding>,
+    /// Whether red parts have repair segments for the loss that reports show where no [`coding`](Self::coding) is given: none while nothing
+    /// is lost, while a round trip takes less than a second, and to peers that do not tell what was lost. Segments have one packet each then.
+    pub adapts_coding: bool,
     /// Whether the peer cannot answer: nothing is reported, acknowledged or sent again, and a session that sends ends when
     /// its block has left. Red data arrive if their repair segments suffice.
     pub is_one_way: bool,
+    /// How often a block is sent in all to a peer that cannot answer, once at least: what one pass lost the others bring. Each pass follows
+    /// the one before at once, as the same session. To other peers blocks are sent once.
+    pub passes: u32,
     /// The key of RFC 5327 authentication.
     pub auth: Option<AuthKey>,
 }
@@ -172,7 +178,9 @@ impl PeerConfig {
             ),
             integrity: true,
             coding: None,
+            adapts_coding: false,
             is_one_way: false,
+            passes: 1,
             auth: None,
         }
     }
@@ -190,10 +198,25 @@ impl PeerConfig {
         }
     }
 
+    /// Has as many repair segments, or has them follow the losses; without a rate, has none.
+    pub fn set_repair(&mut self, rate: Option<RepairRate>) {
+        self.adapts_coding = rate == Some(RepairRate::Auto);
+        self.coding = match rate {
+            Some(RepairRate::Fixed(loss)) => Some(Coding::new(loss)),
+            Some(RepairRate::Auto) | None => None,
+        };
+    }
+
+    /// Whether red parts may have repair segments.
+    pub(crate) const fn may_code(&self) -> bool {
+        self.coding.is_some() || self.adapts_coding
+    }
+
     /// This configuration without what the profile does not have: peers that are accepted although unknown are not refused for it.
     pub(crate) fn in_profile(mut self) -> Self {
         self.integrity = self.has_integrity();
         self.coding = self.coding.filter(|_| self.profile.has_additions());
+        self.adapts_coding &= self.profile.has_additions();
         self
     }
 

@@ -8,8 +8,8 @@ use std::{
 use bytes::Bytes;
 
 use crate::{
-    Batch, CancelReason, Encoding, EngineConfig, EngineId, Error, Event, PeerConfig, SegmentChoice,
-    SessionId, Stats, UnknownPeers, parse,
+    Batch, CancelReason, Encoding, EngineConfig, EngineId, Error, Event, PeerConfig, RepairChoice,
+    SegmentChoice, SessionId, Stats, UnknownPeers, parse,
     peer::{Context, Memory, Numbers, Peer},
 };
 
@@ -99,7 +99,7 @@ impl Engine {
             return Err(Error::NoSegmentData(id));
         }
         let profile = config.profile;
-        if let Some(lacking) = profile.lacking(config.coding.is_some(), self.config.numbers) {
+        if let Some(lacking) = profile.lacking(config.may_code(), self.config.numbers) {
             return Err(Error::NotInProfile {
                 peer: id,
                 profile,
@@ -297,6 +297,11 @@ impl Engine {
     /// The size of the segments to a peer, and why they have it. `None` for one that is not known.
     pub fn segment_choice(&self, peer: EngineId) -> Option<SegmentChoice> {
         Some(self.peers.get(&peer)?.segment_choice())
+    }
+
+    /// The loss that repair segments to a peer make up for at present, and why it is that. `None` for one that is not known.
+    pub fn repair_choice(&self, peer: EngineId) -> Option<RepairChoice> {
+        Some(self.peers.get(&peer)?.repair_choice())
     }
 
     /// Takes datagrams of one peer that the link layer received together: each has `stride` bytes but the last, which may

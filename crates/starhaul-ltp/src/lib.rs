@@ -48,16 +48,19 @@ mod combine;
 mod config;
 mod contents;
 mod credit;
+mod damaged;
 mod ended;
 mod engine;
 mod event;
 mod fates;
 mod integrity;
+mod loss;
 mod path;
 mod peer;
 mod profile;
 mod ranges;
 mod receive;
+mod repair_choice;
 mod sdnv;
 mod segment;
 mod send;
@@ -74,6 +77,7 @@ pub use config::{ETHERNET_SEGMENT_DATA, EngineConfig, Explained, PeerConfig, Unk
 pub use engine::{Engine, LinkState, Outgoing};
 pub use event::{Dropped, Event, Stats};
 pub use profile::{NumberWidth, ParseProfileError, Profile};
+pub use repair_choice::{ParseRepairRateError, RepairChoice, RepairRate, RepairReason};
 pub use sdnv::SdnvError;
 pub use segment::{
     Body, CancelReason, Checkpoint, Claims, Data, DataKind, Encoding, End, EngineId, Extensions,

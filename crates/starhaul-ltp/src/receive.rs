@@ -8,6 +8,7 @@ use crate::{
     block::{Assembly, Block},
     clock::PeerTime,
     coding::{Parities, Repairs},
+    integrity::Losses,
     ranges::RangeSet,
     sdnv,
     segment::{Checkpoint, Claims, Data, Encoding, Parity, PlainRun, Repair, Report},
@@ -33,6 +34,8 @@ pub(crate) struct ReceiveSession {
     /// Length of the red part, once known, and whether the block ends there.
     red: Option<(u64, bool)>,
     checksum: Option<u32>,
+    /// What became of red data on their way here.
+    pub(crate) losses: Losses,
     green: RangeSet,
     green_lowest: Option<u64>,
     green_end: Option<u64>,
@@ -97,6 +100,7 @@ impl ReceiveSession {
             parities: Parities::default(),
             red: None,
             checksum: None,
+            losses: Losses::default(),
             green: RangeSet::default(),
             green_lowest: None,
             green_end: None,
@@ -130,6 +134,24 @@ impl ReceiveSession {
     pub(crate) fn hear(&mut self, now: PeerTime) {
         self.spacing = self.spacing.max(now.since(self.heard));
         self.heard = now;
+    }
+
+    /// Red data from `start` to `end` came, whether or not they are taken, or something that leaves between the data before and behind `start`.
+    /// They leave in order, so that what is missing before them was lost, unless it comes before anything is reported: then it was only
+    /// overtaken. What is here already makes up for nothing.
+    pub(crate) fn pass(&mut self, start: u64, end: u64) {
+        let is_unreported = self.next_serial == self.first_serial && !self.is_delivered;
+        let Losses { passed, lost } = &mut self.losses;
+        let late_end = end.min(*passed);
+        if is_unreported && start < late_end {
+            let known = self.assembly.received().within(start, late_end);
+            let known: u64 = known.map(|(from, to)| to - from).sum();
+            *lost = lost.saturating_sub((late_end - start).saturating_sub(known));
+        }
+        if end > *passed {
+            *lost += start.saturating_sub(*passed);
+            *passed = end;
+        }
     }
 
     /// Bytes of memory of the data it holds.
@@ -309,6 +331,8 @@ impl ReceiveSession {
         }
         self.red = Some(red);
         self.checksum = self.checksum.or(checksum);
+        let last = repair.last_data();
+        self.pass(last, last);
         if self.is_delivered
             || self
                 .assembly
@@ -381,10 +405,14 @@ impl ReceiveSession {
         if data.kind.ends_block() {
             self.green_end = Some(end);
         }
-        if self.green.count() >= MOST_GREEN_RUNS {
-            return true;
+        let is_new = !self.green.covers(data.offset, end);
+        let around = (data.offset.saturating_sub(1), end.saturating_add(1));
+        let joins = self.green.within(around.0, around.1).next().is_some();
+        // What joins a run is no further one.
+        if joins || self.green.count() < MOST_GREEN_RUNS {
+            self.green.insert(data.offset, end);
         }
-        self.green.insert(data.offset, end) > 0
+        is_new
     }
 
     /// Whether the red part is complete and was not delivered before.
@@ -566,3 +594,6 @@ impl SentReport {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -12,6 +12,7 @@ use crate::{
     coding::{Code, Layout, encode, parity},
     contents::Contents,
     fates::{Fate, Fates},
+    integrity::Losses,
     ranges::RangeSet,
     segment::{Body, CancelReason, Checkpoint, DataKind, Parity, Repair as RepairSymbol, Report},
     window::Mark,
@@ -33,8 +34,10 @@ pub(crate) struct SendSession {
     pub(crate) service: u64,
     block: Contents,
     red: u64,
-    /// The first byte that was never sent.
+    /// The first byte that was never sent, with the present time.
     next: u64,
+    /// Whether something of it has left, at any time.
+    has_begun: bool,
     segments_since_checkpoint: u32,
     /// CRC32C of the red part, if the application that sends it knows that.
     known: Option<u32>,
@@ -42,6 +45,12 @@ pub(crate) struct SendSession {
     crc: u32,
     checked: u64,
     acked: RangeSet,
+    /// Bytes of data in a segment when the block came.
+    pub(crate) unit: usize,
+    /// How often it is to be sent from now on, with the present time.
+    pub(crate) passes: u32,
+    /// What reports told of data that were lost.
+    losses: Losses,
     /// How its red part is cut into codes, if it is.
     layout: Option<Layout>,
     /// The code that holds `next`, and its repair symbols that are to be sent before its last data.
@@ -187,11 +196,15 @@ impl SendSession {
             block,
             red,
             next: 0,
+            has_begun: false,
             segments_since_checkpoint: 0,
             known,
             crc: 0,
             checked: 0,
             acked: RangeSet::default(),
+            unit: 1,
+            passes: 1,
+            losses: Losses::default(),
             layout,
             code: None,
             symbols: VecDeque::new(),
@@ -219,8 +232,9 @@ impl SendSession {
         self.block.len()
     }
 
-    pub(crate) fn was_begun(&self) -> bool {
-        self.next > 0
+    /// Whether something of it has left, so that a receiver may know of it.
+    pub(crate) const fn was_begun(&self) -> bool {
+        self.has_begun
     }
 
     pub(crate) fn is_transmitted(&self) -> bool {
@@ -230,6 +244,41 @@ impl SendSession {
     /// Whether repair symbols go with its red part.
     pub(crate) const fn is_coded(&self) -> bool {
         self.layout.is_some()
+    }
+
+    /// Cuts its red part into codes, of which nothing must have been sent.
+    pub(crate) fn set_layout(&mut self, layout: Option<Layout>) {
+        self.layout = layout;
+    }
+
+    /// Begins anew with a block all of which has left, if it is to be sent again; whether it is.
+    pub(crate) fn begin_again(&mut self) -> bool {
+        let is_due = self.passes > 1;
+        if is_due {
+            self.passes -= 1;
+            (self.next, self.coded, self.code) = (0, 0, None);
+        }
+        is_due
+    }
+
+    /// What a report tells of lost data that reports before it did not: how many segments were sent before the last that came, and how many
+    /// of these were lost. One that tells of none says that all came before its upper bound. The last one is not counted: that it came is why
+    /// there is a report, unless that tells of less than it is on. Then repair symbols came, which leave behind all of these.
+    pub(crate) fn take_losses(&mut self, told: Option<Losses>, upper: u64) -> (u64, u64) {
+        let passed = upper.min(self.next);
+        let Losses { passed, lost } = told.unwrap_or(Losses { passed, lost: 0 });
+        let before = self.losses;
+        if lost > passed || passed > self.next || passed <= before.passed {
+            return (0, 0);
+        }
+        self.losses = Losses {
+            passed,
+            lost: lost.max(before.lost),
+        };
+        let segments = |bytes: u64| bytes.div_ceil(self.unit.max(1) as u64);
+        let is_by_last = told.is_none() || passed >= upper;
+        let sent = segments(passed - before.passed).saturating_sub(is_by_last.into());
+        (sent, segments(lost.saturating_sub(before.lost)).min(sent))
     }
 
     /// Red bytes that were never sent.
@@ -389,6 +438,7 @@ impl SendSession {
 
     /// Notes that the repair symbol or parity has left.
     pub(crate) fn commit_symbol(&mut self) {
+        self.has_begun = true;
         if self.symbols.pop_front().is_none() {
             self.parity = None;
             self.columns.pop_front();
@@ -473,7 +523,7 @@ impl SendSession {
     /// Notes that so many segments, the last of which ends there, have left for the first time.
     fn advance(&mut self, end: u64, segments: u32, integrity: bool) {
         self.segments_since_checkpoint = self.segments_since_checkpoint.saturating_add(segments);
-        self.next = end;
+        (self.next, self.has_begun) = (end, true);
         if integrity && self.next >= self.checked + CHECKED_AT_ONCE {
             // The copies of long segments have just read it.
             self.check(self.next);

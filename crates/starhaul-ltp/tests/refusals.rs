@@ -366,13 +366,15 @@ fn without_a_return_channel_nothing_that_is_refused_is_told() {
     let is_refusal = |event: &&Event| matches!(event, Event::ReceiveCancelled { .. });
     assert_eq!(events.iter().filter(is_refusal).count(), 2, "{events:?}");
     assert_eq!((receiver.sessions(), receiver.timers()), ((0, 0), 0));
-    // What comes of them later is late, and a good one is taken.
-    let again = red(1, 0, b"x", false);
+    // What comes of them later is late, a good one is taken, and so is the one that was damaged if it comes once more.
+    let again = red(2, 0, b"x", false);
     receiver.handle_datagrams(now, SENDER, &again, again.len());
     assert_eq!(receiver.stats().dropped.late, 1);
-    let good = whole(5, crc32c::crc32c(&block));
-    receiver.handle_datagrams(now, SENDER, &good, good.len());
-    assert_eq!(delivered(&mut receiver), [block]);
+    for number in [5, 1] {
+        let good = whole(number, crc32c::crc32c(&block));
+        receiver.handle_datagrams(now, SENDER, &good, good.len());
+        assert_eq!(delivered(&mut receiver), std::slice::from_ref(&block));
+    }
 }
 
 /// What another life of the receiver has taken is not lost: nothing says that packets of that size do not arrive.

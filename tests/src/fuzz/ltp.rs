@@ -371,6 +371,7 @@ fn engine(id: EngineId, seed: u8, profile: Profile, now: Instant) -> Engine {
     peer.sessions = 50;
     peer.retransmission_limit = 4;
     peer.coding = (seed % 2 == 1).then(|| Coding::new(0.1));
+    peer.adapts_coding = seed % 4 == 2;
     let mut config = EngineConfig::new(id, [seed; 32]);
     config.receive_memory = MEMORY;
     config.unknown_peers = UnknownPeers::Accept {

@@ -180,10 +180,10 @@ static LTP_PEER: Definition = Definition {
         Key::words("profile", &PROFILE_NAMES)
             .or(PROFILE_NAMES[0])
             .means("[What both ends agree on](ltp.md#profiles). `ccsds-734.1`: nothing that Starhaul adds to LTP. `fixed`, which is ours: fields at fixed offsets; the neighbour must have the same."),
-        Key::text("repair", "share")
+        Key::text("repair", "auto, or share")
             .or_none("none")
             .such_as("\"5%\"")
-            .means("Share of segments that is lost: [repair segments](ltp.md#repair-segments) make up for it without a round trip. The neighbour must be a Starhaul, too. Without it, what is lost is sent again."),
+            .means("Share of segments that is lost: [repair segments](ltp.md#repair-segments) make up for it without a round trip. The neighbour must be a Starhaul, too. `auto` follows [what its reports show to be lost](ltp.md#repair-segments-by-measured-loss). Without it, what is lost is sent again."),
         Key::words("one_way", &WAY_NAMES)
             .or("no")
             .means("`out`: [it cannot answer](#links-without-a-way-back), and bundles count as sent when they have left; needs `address`, `rate` and `repair`. `in`: nothing is sent to it, no report either."),

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use starhaul_config::{size, state_folder};
-use starhaul_ltp::Profile;
+use starhaul_ltp::{Profile, RepairRate};
 
 use super::{Config, OneWay};
 use crate::{
@@ -56,11 +56,13 @@ pub(super) fn describe(config: &Config, now: Moment) -> String {
             let at = at.map_or("where its data come from".to_owned(), ToString::to_string);
             let (node, engine, light) = (&peer.node, peer.engine, peer.light_time);
             let segment = peer.segment;
-            let repair = peer.repair.map(|loss| {
-                let percent = (loss * 1e6).round() / 1e4;
-                format!(", repair segments for {percent} % lost")
-            });
-            let repair = repair.unwrap_or_default();
+            let repair = match peer.repair {
+                None => String::new(),
+                Some(RepairRate::Auto) => {
+                    ", repair segments for what reports show to be lost".to_owned()
+                }
+                Some(rate) => format!(", repair segments for {rate} lost"),
+            };
             let profile = match peer.profile {
                 Profile::Rfc5326 => String::new(),
                 other => format!(", profile {other}"),

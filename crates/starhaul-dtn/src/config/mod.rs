@@ -15,7 +15,7 @@ use std::{
 
 use hardy_eid_patterns::EidPattern;
 use starhaul_config::{Definition, Document};
-use starhaul_ltp::{AuthKey, EngineId, NumberWidth, Profile, SegmentSize};
+use starhaul_ltp::{AuthKey, EngineId, NumberWidth, Profile, RepairRate, SegmentSize};
 use starhaul_net::{LocalSocketFile, PeerAddress};
 use starhaul_units::Bandwidth;
 
@@ -154,8 +154,8 @@ pub struct LtpPeer {
     pub segment: SegmentSize,
     /// What both engines agree on.
     pub profile: Profile,
-    /// The share of segments that is lost, from 0 to 1, for which repair segments make up.
-    pub repair: Option<f64>,
+    /// The loss that repair segments make up for, if there are any.
+    pub repair: Option<RepairRate>,
     /// Which way the link carries segments.
     pub one_way: OneWay,
     /// The key of LTP's authentication (RFC 5327).

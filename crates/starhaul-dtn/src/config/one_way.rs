@@ -1,6 +1,7 @@
 //! Neighbours over LTP to which, or from which, nothing comes back: what must be known of such a link, and what fits with it.
 
 use starhaul_config::{Table, definition::names};
+use starhaul_ltp::RepairRate;
 use starhaul_units::Bandwidth;
 
 use super::{LtpPeer, TcpConfig};
@@ -36,7 +37,7 @@ pub(super) fn check(table: &Table<'_>, peer: &LtpPeer) -> Result<(), Error> {
         (_, None, _) => {
             "nobody reports how fast segments may leave: write rate, or the same rate in all contacts of the plan"
         }
-        (.., None) => {
+        (.., None | Some(RepairRate::Auto)) => {
             "nobody asks for what is lost: write the share of segments that is, as repair = \"5%\""
         }
         _ => return Ok(()),

@@ -10,7 +10,6 @@ use hardy_eid_patterns::EidPattern;
 use starhaul_config::{Document, Table, secret_file, state_folder};
 use starhaul_ltp::{AuthKey, EngineId, NumberWidth, Profile};
 use starhaul_net::{PeerAddress, ltp::reaches};
-use starhaul_units::parse_share;
 
 use super::{
     Bucket, Config, DatabaseUrl, LtpConfig, LtpPeer, Storage, TcpConfig, TcpPeer,
@@ -225,7 +224,7 @@ fn read_ltp(
             rate: table.rate_if("rate")?,
             segment: table.text("segment", str::parse)?,
             profile: table.choice("profile", &Profile::ALL)?,
-            repair: table.text_if("repair", parse_share)?,
+            repair: table.text_if("repair", str::parse)?,
             one_way: table.choice("one_way", &WAYS)?,
             key: key.transpose()?,
         };

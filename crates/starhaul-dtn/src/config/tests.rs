@@ -3,7 +3,7 @@
 use std::{fs, path::Path};
 
 use starhaul_config::{Document, trials};
-use starhaul_ltp::{NumberWidth, Profile};
+use starhaul_ltp::{NumberWidth, Profile, RepairRate};
 
 use super::{Config, OneWay, VARIABLES, definition::TOP, read};
 use crate::{
@@ -233,6 +233,7 @@ fn a_profile_is_told_and_has_what_is_asked_for() {
     let ccsds = "profile = \"ccsds-734.1\"";
     for (ltp, more, lacking) in [
         ("", "repair = \"5%\"", "no repair segments"),
+        ("", "repair = \"auto\"", "no repair segments"),
         ("numbers = \"64\"", "", "no session numbers of 64 bits"),
     ] {
         let error = parsed(ltp, &format!("{ccsds}\n{more}")).unwrap_err();
@@ -258,6 +259,7 @@ fn a_link_without_a_way_back_needs_what_nobody_can_report() {
         (&[rate, repair][..], "write its address"),
         (&[address, repair][..], "write rate"),
         (&[address, rate][..], "repair = \"5%\""),
+        (&[address, rate, "repair = \"auto\""][..], "repair = \"5%\""),
     ] {
         let error = out(keys).unwrap_err().to_string();
         assert!(
@@ -267,12 +269,23 @@ fn a_link_without_a_way_back_needs_what_nobody_can_report() {
     }
     let config = out(&[address, rate, repair]).unwrap();
     let peer = &config.ltp.as_ref().unwrap().peers[0];
-    assert_eq!((peer.one_way, peer.repair), (OneWay::Out, Some(0.05)));
+    assert_eq!(
+        (peer.one_way, peer.repair),
+        (OneWay::Out, Some(RepairRate::Fixed(0.05)))
+    );
     let told = config.describe(Moment::default());
     for said in ["repair segments for 5 % lost", "it cannot answer"] {
         assert!(told.contains(said), "{said}: {told}");
     }
     assert_eq!(config.always().len(), 1);
+    let told = parsed("repair = \"auto\"").unwrap();
+    let told = told.describe(Moment::default());
+    assert!(told.contains("what reports show to be lost"), "{told}");
+    let error = parsed("repair = \"much\"").unwrap_err().to_string();
+    assert!(
+        error.contains("write auto") && error.contains("repair"),
+        "{error}"
+    );
 
     let contact = |more: &str| {
         format!(

@@ -22,8 +22,7 @@ use hardy_bpa::{
 };
 use starhaul_log::Seldom;
 use starhaul_ltp::{
-    Block, Coding, Engine, EngineConfig, EngineId, LinkState, PeerConfig, SegmentChoice, SessionId,
-    Stats,
+    Block, Engine, EngineConfig, EngineId, LinkState, PeerConfig, SegmentChoice, SessionId, Stats,
 };
 use starhaul_net::{IoMode, PeerAddress, Waker, host_memory, ltp::LtpDriver};
 use tokio::{
@@ -144,7 +143,7 @@ impl LtpLayer {
             settings.profile = peer.profile;
             settings.auth = peer.key.clone();
             settings.set_segment_size(peer.segment);
-            settings.coding = peer.repair.map(Coding::new);
+            settings.set_repair(peer.repair);
             settings.is_one_way = peer.one_way != OneWay::No;
             // What is longer is refused as it begins to come.
             settings.block_bytes = block_bytes;

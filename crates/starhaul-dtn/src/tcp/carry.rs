@@ -12,7 +12,10 @@ use tokio::{
     time::timeout,
 };
 
-use super::splice::{Fault, Splice};
+use super::{
+    places::Place,
+    splice::{Fault, Splice},
+};
 
 /// Bytes that are read at a time in each direction: a segment as the library takes them.
 const CHUNK: usize = 16 << 10;
@@ -28,6 +31,9 @@ pub(super) enum End {
     /// The connection broke, or cannot be made.
     #[error(transparent)]
     Io(#[from] io::Error),
+    /// It had to end for others.
+    #[error("others need its place, or the memory that it holds")]
+    Lost,
     /// There was no session in time.
     #[error("no session began in time")]
     Silent,
@@ -42,7 +48,8 @@ pub(super) enum End {
     Library(String),
 }
 
-/// Carries a connection to its end; `held` is told how many bytes of unfinished transfers there are. `first` has come from the peer
+/// Carries a connection to its end, or until it loses its place; `held` is told how many bytes of unfinished transfers there are. `first`
+/// has come from the peer
 /// before: its contact header, if it has made the connection. The library, which takes itself for the side that connects, gets it with
 /// what follows: so its SESS_INIT leaves after that of the peer has come, as that of a side that was connected to.
 pub(super) async fn carry(
@@ -51,10 +58,14 @@ pub(super) async fn carry(
     first: &[u8],
     mut splice: Splice,
     held: impl Fn(u64) + Sync,
+    place: &Place,
 ) -> Result<(), End> {
     let mut begun = Vec::new();
     splice.take_from_peer(first, &mut begun)?;
-    let ended = pass(&mut peer, &mut node, begun, splice, held).await;
+    let ended = tokio::select! {
+        ended = pass(&mut peer, &mut node, begun, splice, held, place) => ended,
+        () = place.lost() => Err(End::Lost),
+    };
     drop(peer);
     // What the library has taken it keeps until it has closed, if there is no room in the store for as long: so does the place.
     let _ = node.shutdown().await;
@@ -70,6 +81,7 @@ async fn pass(
     begun: Vec<u8>,
     splice: Splice,
     held: impl Fn(u64) + Sync,
+    place: &Place,
 ) -> Result<(), End> {
     let splice = Mutex::new(splice);
     let (peer_in, peer_out) = peer.split();
@@ -81,6 +93,7 @@ async fn pass(
         &splice,
         Splice::take_from_peer,
         &held,
+        Some(place),
     );
     let leaving = pump(
         node_in,
@@ -89,6 +102,7 @@ async fn pass(
         &splice,
         Splice::take_from_node,
         &held,
+        None,
     );
     let mut coming = pin!(coming);
     let mut leaving = pin!(leaving);
@@ -113,7 +127,8 @@ async fn pass(
 /// What a splice does with the bytes of one direction.
 type Take = fn(&mut Splice, &[u8], &mut Vec<u8>) -> Result<(), Fault>;
 
-/// Passes on one direction until its end, which is passed on, too. `out` leaves with what comes first.
+/// Passes on one direction until its end, which is passed on, too. `out` leaves with what comes first. What comes to be held waits for room
+/// with `place`; all else passes, since what others hold may wait for the acknowledgements that come here.
 async fn pump(
     mut from: ReadHalf<'_>,
     mut to: WriteHalf<'_>,
@@ -121,6 +136,7 @@ async fn pump(
     splice: &Mutex<Splice>,
     take: Take,
     held: &(impl Fn(u64) + Sync),
+    place: Option<&Place>,
 ) -> Result<(), End> {
     let mut input = vec![0; CHUNK];
     loop {
@@ -129,12 +145,16 @@ async fn pump(
             to.shutdown().await?;
             return Ok(());
         };
-        let bytes = {
+        let (before, bytes) = {
             let mut splice = splice.lock();
+            let before = splice.held();
             take(&mut splice, came, &mut out)?;
-            splice.held()
+            (before, splice.held())
         };
         held(bytes);
+        if let Some(place) = place.filter(|_| bytes > before) {
+            place.room().await;
+        }
         to.write_all(&out).await?;
         out.clear();
     }

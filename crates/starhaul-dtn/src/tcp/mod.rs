@@ -263,7 +263,7 @@ impl Splices {
             node.set_nodelay(true)?;
             let splice = Splice::new(splices.limits);
             let held = |bytes| splices.hold(&place, with, bytes);
-            carry(peer, node, &first, splice, held).await
+            carry(peer, node, &first, splice, held, &place).await
         });
         let joined = tokio::select! {
             joined = self.library.connect(&at) => Ok(joined),

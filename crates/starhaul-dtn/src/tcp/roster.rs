@@ -34,6 +34,8 @@ struct Entry {
     has_session: bool,
     /// Bytes of transfers that have not ended.
     held: u64,
+    /// Whether it is told to end. What the node has of it, it holds until it has ended.
+    is_ending: bool,
 }
 
 /// The connections of a node by their numbers, which grow.
@@ -41,7 +43,9 @@ struct Entry {
 pub(super) struct Roster {
     next: u64,
     entries: BTreeMap<u64, Entry>,
+    /// What all of them hold, and what those of it that are ending do.
     held: u64,
+    ending: u64,
     most_held: u64,
 }
 
@@ -52,6 +56,7 @@ impl Roster {
             next: 0,
             entries: BTreeMap::new(),
             held: 0,
+            ending: 0,
             most_held,
         }
     }
@@ -59,7 +64,7 @@ impl Roster {
     /// A connection of another host: its number, and the one that is to end for it. `None` refuses it.
     ///
     /// Where there are as many as may be, the oldest that has no session goes; where all have one, the latest of the address that has
-    /// most, unless the newcomer's would have as many then.
+    /// most, unless the newcomer's would have as many then, or as many as may be are ending and have not ended.
     pub(super) fn accept(&mut self, from: IpAddr) -> Option<(u64, Option<u64>)> {
         let origin = Origin::from(from);
         let counts = self.counts();
@@ -68,12 +73,15 @@ impl Roster {
             Some(self.oldest_without_session(|entry| entry.origin == origin)?)
         } else if counts.values().sum::<usize>() >= MOST {
             let oldest = self.oldest_without_session(|_| true);
-            Some(oldest.or_else(|| self.latest_of_busiest(&counts, of_one + 2))?)
+            let ending = self.entries.values().filter(|entry| entry.is_ending);
+            let may_end = ending.count() < MOST;
+            let latest = || self.latest_of_busiest(&counts, of_one + 2);
+            Some(oldest.or_else(|| latest().filter(|_| may_end))?)
         } else {
             None
         };
         if let Some(number) = instead_of {
-            self.remove(number);
+            self.end(number);
         }
         Some((self.insert(origin, true), instead_of))
     }
@@ -85,7 +93,19 @@ impl Roster {
 
     /// Whether a connection may go on.
     pub(super) fn has(&self, number: u64) -> bool {
-        self.entries.contains_key(&number)
+        let entry = self.entries.get(&number);
+        entry.is_some_and(|entry| !entry.is_ending)
+    }
+
+    /// Whether a connection that may not go on can be dropped as it is: the node has nothing of it.
+    pub(super) fn is_empty(&self, number: u64) -> bool {
+        let entry = self.entries.get(&number);
+        entry.is_none_or(|entry| !entry.has_session && entry.held == 0)
+    }
+
+    /// Whether more may come: what those hold that are ending is not free yet.
+    pub(super) const fn has_room(&self) -> bool {
+        self.held <= self.most_held
     }
 
     /// Notes that a connection has a session.
@@ -102,20 +122,36 @@ impl Roster {
         };
         let before = std::mem::replace(&mut entry.held, bytes);
         self.held = self.held.saturating_sub(before).saturating_add(bytes);
+        if entry.is_ending {
+            self.ending = self.ending.saturating_sub(before).saturating_add(bytes);
+        }
         let mut ended = Vec::new();
-        while self.held > self.most_held
+        while self.held.saturating_sub(self.ending) > self.most_held
             && let Some(number) = self.largest()
         {
-            self.remove(number);
+            self.end(number);
             ended.push(number);
         }
         ended
     }
 
-    /// Forgets a connection.
+    /// A connection may not go on.
+    fn end(&mut self, number: u64) {
+        if let Some(entry) = self.entries.get_mut(&number)
+            && !std::mem::replace(&mut entry.is_ending, true)
+        {
+            self.ending = self.ending.saturating_add(entry.held);
+        }
+    }
+
+    /// Forgets a connection that has ended: nothing is held of it.
     pub(super) fn remove(&mut self, number: u64) {
-        if let Some(entry) = self.entries.remove(&number) {
-            self.held = self.held.saturating_sub(entry.held);
+        let Some(entry) = self.entries.remove(&number) else {
+            return;
+        };
+        self.held = self.held.saturating_sub(entry.held);
+        if entry.is_ending {
+            self.ending = self.ending.saturating_sub(entry.held);
         }
     }
 
@@ -127,6 +163,7 @@ impl Roster {
             has_come,
             has_session: false,
             held: 0,
+            is_ending: false,
         };
         self.entries.insert(number, entry);
         number
@@ -135,7 +172,8 @@ impl Roster {
     /// Connections that have come, by address.
     fn counts(&self) -> BTreeMap<Origin, usize> {
         let mut counts: BTreeMap<Origin, usize> = BTreeMap::new();
-        for entry in self.entries.values().filter(|entry| entry.has_come) {
+        let come = |entry: &&Entry| entry.has_come && !entry.is_ending;
+        for entry in self.entries.values().filter(come) {
             *counts.entry(entry.origin).or_default() += 1;
         }
         counts
@@ -143,32 +181,33 @@ impl Roster {
 
     fn oldest_without_session(&self, is_one: impl Fn(&Entry) -> bool) -> Option<u64> {
         let mut entries = self.entries.iter();
-        let found =
-            entries.find(|(_, entry)| entry.has_come && !entry.has_session && is_one(entry));
+        let found = entries.find(|(_, entry)| {
+            let is_silent = entry.has_come && !entry.has_session && !entry.is_ending;
+            is_silent && is_one(entry)
+        });
         found.map(|(number, _)| *number)
     }
 
     fn latest_of_busiest(&self, counts: &BTreeMap<Origin, usize>, least: usize) -> Option<u64> {
         let (origin, count) = counts.iter().max_by_key(|(_, count)| **count)?;
         let mut entries = self.entries.iter().rev();
-        let latest = entries.find(|(_, entry)| entry.has_come && entry.origin == *origin);
+        let latest = entries
+            .find(|(_, entry)| entry.has_come && !entry.is_ending && entry.origin == *origin);
         latest
             .filter(|_| *count >= least)
             .map(|(number, _)| *number)
     }
 
+    /// Of the address that holds most, of those with connections that may go on, the one of these with most.
     fn largest(&self) -> Option<u64> {
         let mut sums: BTreeMap<Origin, u64> = BTreeMap::new();
         for entry in self.entries.values() {
             let sum = sums.entry(entry.origin).or_default();
             *sum = sum.saturating_add(entry.held);
         }
-        let (origin, _) = sums.into_iter().max_by_key(|(_, sum)| *sum)?;
-        let of_it = self
-            .entries
-            .iter()
-            .filter(|(_, entry)| entry.origin == origin);
-        let largest = of_it.max_by_key(|(_, entry)| entry.held);
+        let live = self.entries.iter().filter(|(_, entry)| !entry.is_ending);
+        let sum = |entry: &Entry| sums.get(&entry.origin).copied().unwrap_or(0);
+        let largest = live.max_by_key(|(_, entry)| (sum(entry), entry.origin, entry.held));
         largest.map(|(number, _)| *number)
     }
 }
@@ -257,9 +296,52 @@ mod tests {
         }
         assert_eq!(roster.hold(hoard[3], 150), [hoard[3]]);
         assert!(roster.has(honest));
+        // The node holds it until the connection has ended, which ends no other: more may not come for as long.
+        assert!(!roster.has(hoard[3]) && !roster.has_room());
+        assert!(roster.hold(honest, 450).is_empty());
+        roster.remove(hoard[3]);
+        assert!(roster.has_room());
         // What is given back is there for others.
         assert!(roster.hold(honest, 0).is_empty());
         assert!(roster.hold(honest, 500).is_empty());
         assert_eq!(roster.hold(honest, 501), [honest]);
+    }
+
+    /// What the node has of connections that end may wait for room in its store: none more is ended for a new one then.
+    #[test]
+    fn connections_that_do_not_end_are_bounded() {
+        let mut roster = Roster::new(0);
+        let mut ending = Vec::new();
+        for number in 0..MOST {
+            let from = host(u8::try_from(number / 2).unwrap());
+            let number = accepted(&mut roster, from);
+            roster.begin_session(number);
+            assert_eq!(roster.hold(number, 1), [number]);
+            ending.push(number);
+        }
+        for number in 0..MOST {
+            let from = host(u8::try_from(number / MOST_OF_ONE).unwrap());
+            let number = accepted(&mut roster, from);
+            roster.begin_session(number);
+        }
+        assert_eq!(roster.accept(host(200)), None);
+        roster.remove(ending[0]);
+        let (_, instead_of) = roster.accept(host(200)).unwrap();
+        assert!(instead_of.is_some());
+    }
+
+    /// One that ends while its last bytes are counted gives back all that it holds, and nothing else.
+    #[test]
+    fn what_ends_is_counted_until_it_has_ended() {
+        let mut roster = Roster::new(100);
+        let [first, second] = [1, 2].map(|number| accepted(&mut roster, host(number)));
+        assert!(roster.is_empty(first));
+        assert_eq!(roster.hold(first, 101), [first]);
+        assert!(!roster.is_empty(first) && !roster.has_room());
+        assert!(roster.hold(first, 120).is_empty());
+        assert!(roster.hold(second, 100).is_empty());
+        roster.remove(first);
+        assert!(roster.has_room() && roster.is_empty(first));
+        assert_eq!(roster.hold(second, 101), [second]);
     }
 }

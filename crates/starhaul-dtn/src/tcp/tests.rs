@@ -1,6 +1,9 @@
 //! The splice by itself, and the layer with a peer that is written out here.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{
+    net::{IpAddr, SocketAddr},
+    time::Duration,
+};
 
 use proptest::prelude::*;
 use tokio::{
@@ -10,7 +13,9 @@ use tokio::{
 
 use super::{
     CONTACT, TcpLayer,
+    carry::carry,
     framing::{END, START},
+    places::Places,
     splice::{Fault, LEAST_SEGMENT_MRU, Limits, Splice},
 };
 use crate::config::TcpConfig;
@@ -352,4 +357,70 @@ async fn a_peer_that_is_not_there_is_told_of() {
     drop(listener);
     let connected = tokio::time::timeout(Duration::from_secs(60), layer.connect(address)).await;
     assert!(connected.unwrap().unwrap_err().contains("refused"));
+}
+
+/// Both ends of a connection.
+async fn connected() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (near, far) = tokio::join!(TcpStream::connect(address), listener.accept());
+    (near.unwrap(), far.unwrap().0)
+}
+
+/// The next bytes that come are these.
+async fn expect(end: &mut TcpStream, expected: &[u8]) {
+    let mut came = vec![0; expected.len()];
+    let read = end.read_exact(&mut came);
+    let read = tokio::time::timeout(Duration::from_secs(60), read).await;
+    read.unwrap_or_else(|_| panic!("{expected:?} does not come"))
+        .unwrap();
+    assert_eq!(came, expected);
+}
+
+/// What a connection holds that had to end waits for room in the store, and that for acknowledgements of a neighbour: these pass, and so
+/// does all that nothing is held for.
+#[tokio::test]
+async fn what_brings_no_bundle_passes_while_there_is_no_room() {
+    let places = Places::new(1000);
+    let [hoard, honest] =
+        [1, 2].map(|number| places.accept(IpAddr::from([192, 0, 2, number])).unwrap().0);
+    places.begin_session(hoard.number);
+    assert!(hoard.hold(1001), "it has to end, and the library keeps it");
+    let (mut peer, peer_side) = connected().await;
+    let (mut node, node_side) = connected().await;
+    let carrying = tokio::spawn(async move {
+        let held = |bytes| {
+            honest.hold(bytes);
+        };
+        carry(
+            peer_side,
+            node_side,
+            &[],
+            Splice::new(LIMITS),
+            held,
+            &honest,
+        )
+        .await
+    });
+    peer.write_all(&hello()).await.unwrap();
+    expect(&mut node, &hello()).await;
+    node.write_all(&hello()).await.unwrap();
+    expect(&mut peer, &hello()).await;
+    let bundle = whole(START | END, 1, 100);
+    node.write_all(&bundle).await.unwrap();
+    expect(&mut peer, &bundle).await;
+    // A KEEPALIVE, and an acknowledgement.
+    let answers = [vec![4], ack(START | END, 1, 100)].concat();
+    peer.write_all(&answers).await.unwrap();
+    expect(&mut node, &answers).await;
+    // A bundle of its own would be held, too.
+    let bundle = whole(START | END, 7, 10);
+    peer.write_all(&bundle).await.unwrap();
+    let mut none = [0];
+    let moment = Duration::from_millis(20);
+    let early = tokio::time::timeout(moment, node.read(&mut none)).await;
+    assert!(early.is_err(), "{early:?}");
+    drop(hoard);
+    expect(&mut node, &bundle).await;
+    carrying.abort();
 }

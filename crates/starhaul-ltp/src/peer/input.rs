@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// Bytes of a report without its claims, at most: control byte, numbers, extensions.
-const REPORT_HEADER: usize = 86;
+const REPORT_HEADER: usize = 96;
 
 impl Peer {
     /// Takes a datagram, which may hold several segments; returns whether one was well-formed, and signed if it must be.
@@ -94,7 +94,8 @@ impl Peer {
     ) {
         let now = self.time(cx);
         let is_known = self.receives.contains_key(&id.number);
-        if !is_known && !self.begin_receive(cx, id, data.service) {
+        let range = (data.offset, data.offset + data.payload.len() as u64);
+        if !is_known && !self.begin_receive(cx, id, data.service, Some(range)) {
             return;
         }
         let Some(session) = self.receives.get_mut(&id.number) else {
@@ -116,6 +117,9 @@ impl Peer {
             }
         }
         session.hear(now);
+        if data.kind.is_red() {
+            session.pass(data.offset, data.offset + data.payload.len() as u64);
+        }
         self.heard = now;
         match data.kind.is_red() {
             true => self.handle_red(cx, id, data, integrity::checksum(trailer)),
@@ -133,10 +137,24 @@ impl Peer {
         }
     }
 
-    /// Begins a session with its first segment; `false` if the segment is dropped.
-    fn begin_receive(&mut self, cx: &mut Context<'_>, id: SessionId, service: u64) -> bool {
+    /// Begins a session with its first segment, whose data begin and end there if it has some; `false` if the segment is dropped.
+    fn begin_receive(
+        &mut self,
+        cx: &mut Context<'_>,
+        id: SessionId,
+        service: u64,
+        data: Option<(u64, u64)>,
+    ) -> bool {
         let now = self.time(cx);
+        if self.damaged.is_rest(id.number, data) {
+            cx.stats.dropped.late += 1;
+            return false;
+        }
         if self.ended.contains(now, id.number) {
+            if self.config.is_one_way {
+                // Its sender may go on with it for longer than a number is known.
+                self.ended.insert(now, id.number);
+            }
             cx.stats.dropped.late += 1;
             return false;
         }
@@ -261,7 +279,7 @@ impl Peer {
     ) {
         let now = self.time(cx);
         let is_new = !self.receives.contains_key(&id.number);
-        if is_new && !self.begin_receive(cx, id, service) {
+        if is_new && !self.begin_receive(cx, id, service, None) {
             return;
         }
         let Some(session) = self
@@ -388,7 +406,7 @@ impl Peer {
         };
         let (held, service) = (session.held(), session.service);
         let Some((block, is_whole, is_verified)) = session.deliver() else {
-            self.cancel_receive(cx, id.number, CancelReason::System);
+            self.refuse_damaged(cx, id);
             return false;
         };
         if cx.awaits_acceptance {
@@ -407,6 +425,23 @@ impl Peer {
             is_verified,
         });
         true
+    }
+
+    /// Ends a session whose red part has another checksum than it should. Its sender cannot be told over a link without a way back, where
+    /// the next pass may bring what left.
+    fn refuse_damaged(&mut self, cx: &mut Context<'_>, id: SessionId) {
+        let reason = CancelReason::System;
+        if !self.config.is_one_way {
+            return self.cancel_receive(cx, id.number, reason);
+        }
+        if let Some(session) = self.take_receive(cx, id.number) {
+            self.damaged.insert(id.number, session.losses.passed);
+            cx.events.push_back(Event::ReceiveCancelled {
+                session: id,
+                by: End::Receiver,
+                reason,
+            });
+        }
     }
 
     fn handle_report(
@@ -433,6 +468,18 @@ impl Peer {
         }
         session.solicitations = 0;
         let fates = session.take_fates();
+        if self.config.may_code() && outcome != ReportOutcome::Forgotten {
+            let told = integrity::losses(trailer);
+            match told {
+                Some(_) => self.losses.show(),
+                None if report.leaves_out() => self.losses.hide(),
+                None => {}
+            }
+            if !self.losses.is_hidden() {
+                let (sent, lost) = session.take_losses(told, report.upper);
+                self.losses.take(sent, lost);
+            }
+        }
         self.credit.lift();
         if let (Some(window), Some(bytes)) = (&mut self.window, integrity::room(trailer)) {
             window.tell_room(bytes.into());

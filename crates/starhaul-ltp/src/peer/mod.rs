@@ -2,6 +2,7 @@
 
 mod input;
 mod output;
+mod repair;
 mod timeouts;
 
 use std::{
@@ -24,7 +25,9 @@ use crate::{
     coding::Layout,
     contents::Contents,
     credit::Credit,
+    damaged::Damaged,
     ended::Ended,
+    loss::LossEstimate,
     path::{AnswerTime, Pacer},
     receive::ReceiveSession,
     segment::Encoding,
@@ -122,6 +125,8 @@ pub(crate) struct Peer {
     /// When data of any of its blocks last arrived.
     heard: PeerTime,
     ended: Ended,
+    /// Blocks that came damaged, whose sender cannot be told.
+    damaged: Damaged,
     control: VecDeque<Control>,
     /// Sessions with something to repair, each once.
     repairs: VecDeque<u64>,
@@ -136,6 +141,8 @@ pub(crate) struct Peer {
     window: Option<Window>,
     /// Chooses how many bytes of data a segment has.
     sizes: SegmentSizes,
+    /// What is lost on the way to the peer, if there may be repair segments.
+    losses: LossEstimate,
     /// What may be sent to a guest that has not shown that it gets it.
     credit: Credit,
     /// The engine whose segments came from where this peer is, if it has another number.
@@ -162,6 +169,7 @@ impl Peer {
             sends: BTreeMap::new(),
             receives: BTreeMap::new(),
             ended: Ended::new(config.longest_silence()),
+            damaged: Damaged::default(),
             control: VecDeque::new(),
             repairs: VecDeque::new(),
             fresh: VecDeque::new(),
@@ -169,6 +177,7 @@ impl Peer {
             usual: 0,
             codec: Codec::new(),
             sizes: SegmentSizes::new(&config),
+            losses: LossEstimate::default(),
             window: (config.rate.is_none() && !config.is_one_way)
                 .then(|| Window::new(config.one_way_light_time)),
             credit: match is_guest {
@@ -339,7 +348,11 @@ impl Peer {
         let segment = layout.map_or(self.sizes.again(), |layout| layout.symbol);
         let block = Contents::new(head, rest, segment);
         cx.memory.sending += block.len();
-        let session = SendSession::new(service, block, red, cx.numbers.serial(), layout);
+        let mut session = SendSession::new(service, block, red, cx.numbers.serial(), layout);
+        session.unit = segment;
+        if self.config.is_one_way {
+            session.passes = self.config.passes;
+        }
         self.sends.insert(number, session);
         self.fresh.push_back(number);
         number
@@ -457,6 +470,17 @@ impl Peer {
     /// Ends a session being received; its late segments are ignored.
     fn end_receive(&mut self, cx: &mut Context<'_>, number: u64) {
         if self.take_receive(cx, number).is_some() {
+            self.ended.insert(self.clock.time(cx.now), number);
+        }
+    }
+
+    /// Ends a session being received of which something is missing. A sender that hears nothing may go on with it: of that only what was
+    /// delivered is ignored.
+    fn leave_receive(&mut self, cx: &mut Context<'_>, number: u64) {
+        let Some(session) = self.take_receive(cx, number) else {
+            return;
+        };
+        if !self.config.is_one_way || session.is_delivered() {
             self.ended.insert(self.clock.time(cx.now), number);
         }
     }

@@ -76,12 +76,14 @@ impl Peer {
         let Some(session) = self.receives.get_mut(&number) else {
             return true;
         };
-        let reception = session.reception;
+        let (reception, losses) = (session.reception, session.losses);
         let Some(report) = session.reports.get_mut(&serial) else {
             return true;
         };
-        let trailers = ReportTrailers::new(reception, cx.memory.room());
-        let mut segment = plain(id, Body::Report(report.content(serial)));
+        let content = report.content(serial);
+        let told = losses.to_tell(&content);
+        let trailers = ReportTrailers::new(reception, cx.memory.room(), told);
+        let mut segment = plain(id, Body::Report(content));
         if self.config.integrity {
             segment.trailer = trailers.extensions();
         }
@@ -160,6 +162,7 @@ impl Peer {
 
     fn write_fresh(&mut self, cx: &mut Context<'_>, batch: &mut Batch) {
         while let Some(&number) = self.fresh.front() {
+            self.decide_coding(number);
             self.write_plain(cx, number, batch);
             if !self.may_send_data(cx.now) {
                 return;
@@ -174,6 +177,7 @@ impl Peer {
             match session.and_then(|session| session.plan_fresh(most, every, asks)) {
                 Some(plan) if !self.write_data(cx, number, &plan, batch) => return,
                 Some(_) => {}
+                None if self.begins_again(number) => {}
                 None => {
                     self.fresh.pop_front();
                     let is_live = self.is_sending(number);
@@ -185,6 +189,13 @@ impl Peer {
                 }
             }
         }
+    }
+
+    /// Whether a block all of which has left is sent again, as it is to a peer that cannot answer.
+    fn begins_again(&mut self, number: u64) -> bool {
+        let session = self.sends.get_mut(&number);
+        let session = session.filter(|session| session.cancel.is_none());
+        session.is_some_and(SendSession::begin_again)
     }
 
     /// Whether the next segment of red data should ask for a report.

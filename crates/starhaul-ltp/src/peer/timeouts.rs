@@ -134,7 +134,7 @@ impl Peer {
         }
         let (has_red, id) = (session.has_part_of_red(), self.received_id(number));
         // A sender that is still there would have spoken; it is not asked.
-        self.end_receive(cx, number);
+        self.leave_receive(cx, number);
         if has_red {
             cx.events.push_back(Event::ReceiveCancelled {
                 session: id,

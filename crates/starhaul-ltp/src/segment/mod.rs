@@ -291,6 +291,27 @@ impl Repair<'_> {
         let bytes = u64::from(self.symbols).saturating_mul(self.payload.len() as u64);
         self.offset.saturating_add(bytes).min(self.red)
     }
+
+    /// The first byte of the code's last data segment, before which its repair symbols leave.
+    pub(crate) fn last_data(&self) -> u64 {
+        let before = u64::from(self.symbols.saturating_sub(1));
+        let bytes = before.saturating_mul(self.payload.len() as u64);
+        self.offset.saturating_add(bytes).min(self.red)
+    }
+}
+
+impl Report<'_> {
+    /// Whether it says of some of the bytes between its bounds that they are missing.
+    pub(crate) fn leaves_out(&self) -> bool {
+        let mut at = self.lower;
+        let behind = [(self.upper, self.upper)];
+        let mut bounds = self.claims.ranges(self.lower).chain(behind);
+        bounds.any(|(start, end)| {
+            let is_missing = start > at;
+            at = at.max(end);
+            is_missing
+        })
+    }
 }
 
 impl Claims<'_> {

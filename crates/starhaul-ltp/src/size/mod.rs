@@ -95,7 +95,7 @@ impl SegmentSizes {
             mtu: None,
             is_adaptive: config.adapts_segments,
             // A code has symbols of one size from its beginning to its end.
-            can_probe: !config.is_one_way && config.coding.is_none(),
+            can_probe: !config.is_one_way && !config.may_code(),
             rate: config.rate.filter(|rate| *rate > Bandwidth::ZERO),
             is_rate_bound: config.rate.is_some(),
             patience: reports.saturating_mul(8) + Duration::from_secs(10),

@@ -51,6 +51,7 @@ impl Peer {
             return false;
         }
         session.hear(now);
+        session.pass(run.start, run.end);
         let held = session.held();
         let new = session.take_run(run);
         let (now_held, completes) = (session.held(), session.is_newly_complete());
