@@ -37,6 +37,7 @@
 //! # }
 //! ```
 
+mod available;
 mod block;
 mod bytes;
 mod chain;

@@ -356,6 +356,9 @@ pub struct Session {
     /// Bytes held until they are complete and read.
     #[serde(default)]
     pub held_receive_bytes: u64,
+    /// What all usable paths together can carry of what we send, by their estimates.
+    #[serde(default)]
+    pub available_bit_per_s: u64,
     /// Bytes over all its paths.
     #[serde(default)]
     pub traffic: Traffic,

@@ -1,4 +1,5 @@
-//! What a plan costs for 2 and 8 paths: by the linear program, and quickly.
+//! What a plan costs for 2 and 8 paths: by the linear program, and quickly. With `STARHAUL_BENCH_FLOOR=0.5` it fails where a plan for eight paths takes
+//! more than twice its goal, with 1 above the goal itself. See docs/performance.md.
 
 #![allow(
     clippy::unwrap_used,
@@ -33,11 +34,23 @@ fn main() {
             most_redundancy: 20,
         }),
     };
-    for (name, count, streams, protection) in [
-        ("2 paths", 2, 1, Protection::RETRANSMISSION),
-        ("8 paths", 8, 1, Protection::RETRANSMISSION),
-        ("8 paths with codes", 8, 1, coded),
-        ("8 paths, 4 streams", 8, 4, Protection::RETRANSMISSION),
+    let plain = Protection::RETRANSMISSION;
+    let mut above = Vec::new();
+    let floor = floor();
+    for (name, count, streams, protection, spent) in [
+        ("2 paths", 2, 1, plain, None),
+        ("8 paths", 8, 1, plain, None),
+        ("8 paths with codes", 8, 1, coded, None),
+        ("8 paths with a budget", 8, 1, plain, Some(0.5)),
+        ("8 paths, 4 streams", 8, 4, plain, None),
+        ("8 paths, 4 streams with codes", 8, 4, coded, None),
+        (
+            "8 paths, 4 streams with codes and a budget",
+            8,
+            4,
+            coded,
+            Some(0.5),
+        ),
     ] {
         let paths: Vec<_> = (0..count).map(path).collect();
         let demands: Vec<_> = (0..streams)
@@ -46,7 +59,7 @@ fn main() {
         let problem = Problem {
             paths: &paths,
             demands: &demands,
-            budget: None,
+            budget: spent.map(|share| share * greatest_cost(&paths)),
         };
         let mut group = criterion.benchmark_group(format!("optimizer/{name}"));
         group.bench_function("linear program", |bencher| {
@@ -57,20 +70,43 @@ fn main() {
         });
         group.finish();
         if count == 8 {
-            let took = [
-                median(|| drop(optimize(black_box(&problem)).unwrap())),
-                median(|| drop(plan_quickly(black_box(&problem)).unwrap())),
-            ];
-            for ((by, took), goal) in ["linear program", "quick plan"]
-                .into_iter()
-                .zip(took)
-                .zip(GOALS)
-            {
-                let verdict = if took <= goal { "met" } else { "missed" };
-                println!("{name}, {by}: {took:.1?}, goal of {goal:?} {verdict}");
-            }
+            above.extend(judge(name, &problem, floor));
         }
     }
+    assert!(above.is_empty(), "too slow: {}", above.join("; "));
+}
+
+/// Prints the medians beside the goals; those that take longer than this share of their goals allows, if there is one.
+fn judge(name: &str, problem: &Problem<'_>, floor: Option<f64>) -> Vec<String> {
+    let took = [
+        median(|| drop(optimize(black_box(problem)).unwrap())),
+        median(|| drop(plan_quickly(black_box(problem)).unwrap())),
+    ];
+    let by = ["linear program", "quick plan"].into_iter();
+    let mut above = Vec::new();
+    for ((by, took), goal) in by.zip(took).zip(GOALS) {
+        let verdict = if took <= goal { "met" } else { "missed" };
+        println!("{name}, {by}: {took:.1?}, goal of {goal:?} {verdict}");
+        let is_above = |floor: f64| took.as_secs_f64() > goal.as_secs_f64() / floor;
+        if floor.is_some_and(is_above) {
+            above.push(format!("{name}, {by}: {took:.1?}"));
+        }
+    }
+    above
+}
+
+/// The share of the goals that must be reached at least, if any must.
+fn floor() -> Option<f64> {
+    let text = std::env::var("STARHAUL_BENCH_FLOOR").ok()?;
+    let share = text.parse::<f64>().ok();
+    let share = share.filter(|share| (0.01..=1.0).contains(share));
+    Some(share.unwrap_or_else(|| panic!("STARHAUL_BENCH_FLOOR is a share up to 1: {text:?}")))
+}
+
+/// Per second, of paths that are full.
+fn greatest_cost(paths: &[OfferedPath]) -> f64 {
+    let of_path = |path: &OfferedPath| path.bandwidth.mbit() * 1e6 * path.cost;
+    paths.iter().map(of_path).sum()
 }
 
 /// The median time of a plan.

@@ -493,6 +493,12 @@ impl Paths {
         self.bandwidth_of(self.usable().map(|(_, path)| path))
     }
 
+    /// The same of those that are no longer than this, one way.
+    pub(crate) fn bandwidth_within(&self, time: Duration) -> Bandwidth {
+        let paths = self.usable().map(|(_, path)| path);
+        self.bandwidth_of(paths.filter(|path| path.monitor.one_way_delay() <= time))
+    }
+
     /// The time in which what an application reads is counted: a round trip of the slowest path in use.
     pub(crate) fn read_round(&self) -> Duration {
         let trips = self.usable().map(|(_, path)| path.monitor.smoothed_rtt());

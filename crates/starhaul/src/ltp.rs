@@ -20,7 +20,7 @@ use std::{
 use clap::{Subcommand, ValueEnum};
 use ring::rand::{SecureRandom as _, SystemRandom};
 use starhaul_ltp::{
-    AuthKey, Coding, Engine, EngineConfig, EngineId, Event, NumberWidth, PeerConfig, Profile,
+    AuthKey, Engine, EngineConfig, EngineId, Event, NumberWidth, PeerConfig, Profile, RepairRate,
     SegmentSize, UnknownPeers,
 };
 use starhaul_net::{
@@ -88,11 +88,12 @@ struct Link {
     #[arg(long, value_enum, value_name = "BITS", default_value_t = Numbers::Bits32)]
     numbers: Numbers,
     /// Share of segments that is lost, as 5%: repair segments make up for it without a round trip; both ends must be
-    /// Starhaul [default: none; what is lost is sent again]
-    #[arg(long, value_name = "SHARE", value_parser = starhaul_units::parse_share)]
-    repair: Option<f64>,
-    /// Nothing comes back over this link: nothing is acknowledged or sent again. To send, --rate and --repair are needed, and
-    /// the sender does not learn whether the file arrives
+    /// Starhaul. auto follows what reports show to be lost, where a round trip takes a second or more [default: none; what is lost is
+    /// sent again]
+    #[arg(long, value_name = "auto|SHARE")]
+    repair: Option<RepairRate>,
+    /// Nothing comes back over this link: nothing is acknowledged or sent again. To send, --rate and the share for --repair are
+    /// needed, and the sender does not learn whether the file arrives
     #[arg(long)]
     one_way: bool,
     /// System calls that carry the segments
@@ -116,6 +117,9 @@ struct SendArguments {
     /// Number of the receiving engine
     #[arg(long, value_name = "N", default_value_t = 2)]
     peer: u64,
+    /// With --one-way: times that each part of the file is sent, from 1 to 100; what one lost, the others bring [default: 1]
+    #[arg(long, value_name = "N", requires = "one_way", value_parser = clap::value_parser!(u32).range(1..=100))]
+    repeat: Option<u32>,
     #[command(flatten)]
     link: Link,
 }
@@ -200,7 +204,7 @@ impl Link {
         config.profile = profile;
         config.set_segment_size(self.segment);
         config.blind_doublings = BLIND_DOUBLINGS;
-        config.coding = self.repair.map(Coding::new);
+        config.set_repair(self.repair);
         config.is_one_way = self.one_way;
         if let Some(HostMemory { bytes, .. }) = host_memory() {
             config.fit_memory(bytes);
@@ -264,10 +268,12 @@ impl Sending {
 fn send(arguments: &SendArguments) -> anyhow::Result<ExitCode> {
     let link = &arguments.link;
     let mut config = link.peer_config()?;
-    if link.one_way && (link.rate.is_none() || link.repair.is_none()) {
-        let text = "--one-way needs --rate and --repair: nobody reports how fast segments may leave, and how many of them are lost";
+    let is_lost_unknown = matches!(link.repair, None | Some(RepairRate::Auto));
+    if link.one_way && (link.rate.is_none() || is_lost_unknown) {
+        let text = "--one-way needs --rate and --repair: nobody reports how fast segments may leave, and how many of them are lost; --repair takes a share then, as 5%";
         return Err(Usage(text.to_owned()).into());
     }
+    config.passes = arguments.repeat.unwrap_or(1);
     let sending = Sending::of(&config);
     if link.explain {
         explain::sender(link, &config, sending)?;
@@ -299,6 +305,12 @@ fn send(arguments: &SendArguments) -> anyhow::Result<ExitCode> {
     bar.finish();
     if let Some(choice) = driver.engine().segment_choice(peer) {
         tracing::debug!(bytes = choice.data_bytes, reason = %choice.reason, "size of segments at the end");
+    }
+    // Where nothing comes back, nothing is measured.
+    let is_measured = link.repair.is_some() && !link.one_way;
+    if let Some(choice) = driver.engine().repair_choice(peer).filter(|_| is_measured) {
+        let (lost, made_for) = (choice.measured, choice.loss.unwrap_or_default());
+        tracing::debug!(lost, made_for, reason = %choice.reason, "repair segments at the end");
     }
     let Some(hash) = untold else {
         return Ok(ExitCode::SUCCESS);

@@ -378,6 +378,7 @@ fn session_status(
         refused_streams: session.refused.load(Ordering::Relaxed),
         held_send_bytes: held_send as u64,
         held_receive_bytes: held_receive as u64,
+        available_bit_per_s: session.inner.available().bits_per_second(),
         traffic: paths.iter().map(|path| path.traffic).sum(),
         scheduler: scheduler(session),
         paths,

@@ -3,6 +3,7 @@
 pub(crate) mod columns;
 pub(crate) mod experiment;
 pub(crate) mod judged;
+pub(crate) mod options;
 pub(crate) mod parallel;
 pub(crate) mod records;
 pub(crate) mod repeats;

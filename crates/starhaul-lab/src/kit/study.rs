@@ -65,6 +65,24 @@ struct Job {
 }
 
 impl Job {
+    /// A run of this set-up, which is no part of a comparison.
+    fn of<S: Send + Sync + 'static, R: 'static>(
+        setup: S,
+        columns: fn() -> Vec<Column<R>>,
+        run: impl Fn(&S, &Records) -> Result<Vec<R>, Error> + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            weight: 1.0,
+            work: Box::new(move |records: &Records| {
+                Ok(Table::of(&columns(), &run(&setup, records)?))
+            }),
+            records: Records::default(),
+            system: None,
+            seed: 0,
+            is_real: false,
+        }
+    }
+
     fn run(&self) -> Result<Table, Error> {
         (self.work)(&self.records)
     }
@@ -161,13 +179,7 @@ impl Part {
     ) -> Self {
         let job = move |setup: S| Job {
             weight: weight(&setup),
-            work: Box::new(move |records: &Records| {
-                Ok(Table::of(&columns(), &run(&setup, records)?))
-            }),
-            records: Records::default(),
-            system: None,
-            seed: 0,
-            is_real: false,
+            ..Job::of(setup, columns, run)
         };
         Self {
             has_sessions: true,
@@ -189,31 +201,45 @@ impl Part {
     pub fn of_systems<S: Send + Sync + 'static, R: 'static>(
         (name, stands_for, shows): (&'static str, &'static str, &'static str),
         columns: fn() -> Vec<Column<R>>,
-        setups: fn(bool, u64, &[&'static str]) -> Vec<S>,
+        setups: impl Fn(bool, u64, &[&'static str]) -> Vec<S> + Send + Sync + 'static,
         (systems, system): (&'static [&'static str], fn(&S) -> &'static str),
         run: fn(&S) -> Result<Vec<R>, Error>,
     ) -> Self {
+        let recorded = move |setup: &S, _: &Records| run(setup);
+        let compared = (systems, system);
+        let part = Self::of_systems_with_sessions(
+            (name, stands_for, shows),
+            columns,
+            setups,
+            compared,
+            recorded,
+        );
+        Self {
+            has_sessions: false,
+            ..part
+        }
+    }
+
+    /// The same of runs that have sessions, of which they leave records.
+    pub fn of_systems_with_sessions<S: Send + Sync + 'static, R: 'static>(
+        names: (&'static str, &'static str, &'static str),
+        columns: fn() -> Vec<Column<R>>,
+        setups: impl Fn(bool, u64, &[&'static str]) -> Vec<S> + Send + Sync + 'static,
+        (systems, system): (&'static [&'static str], fn(&S) -> &'static str),
+        run: impl Fn(&S, &Records) -> Result<Vec<R>, Error> + Copy + Send + Sync + 'static,
+    ) -> Self {
+        let (name, stands_for, shows) = names;
         let job = move |setup: S| Job {
-            weight: 1.0,
             system: Some(system(&setup)),
-            work: Box::new(move |_: &Records| Ok(Table::of(&columns(), &run(&setup)?))),
-            records: Records::default(),
-            seed: 0,
-            is_real: false,
+            ..Job::of(setup, columns, run)
         };
+        let none = |_: bool, _: u64| Vec::<S>::new();
         Self {
             systems,
             jobs: Box::new(move |quick, seed, chosen| {
                 setups(quick, seed, chosen).into_iter().map(job).collect()
             }),
-            ..Self::new(
-                name,
-                stands_for,
-                shows,
-                columns,
-                |_, _| Vec::<S>::new(),
-                run,
-            )
+            ..Self::with_sessions(name, stands_for, shows, columns, none, run)
         }
     }
 

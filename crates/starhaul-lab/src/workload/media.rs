@@ -8,7 +8,7 @@ use starhaul_demo::{
     load::{self, BlockSpec, Class, Classes},
     score::{ClassLog, ClassScore},
 };
-use starhaul_session::{BlockId, BlockOptions, Event, Session, StreamConfig, StreamId};
+use starhaul_session::{BlockId, BlockOptions, Event, Mode, Session, StreamConfig, StreamId};
 use starhaul_units::Bandwidth;
 
 use crate::worlds::stack::{Starhaul, World};
@@ -18,9 +18,18 @@ use crate::worlds::stack::{Starhaul, World};
 pub(crate) struct Sending {
     streams: Vec<(StreamId, Class)>,
     last_key: Option<BlockId>,
+    mode: Mode,
 }
 
 impl Sending {
+    /// With this protection of all blocks.
+    pub(crate) fn protected(mode: Mode) -> Self {
+        Self {
+            mode,
+            ..Self::default()
+        }
+    }
+
     /// Sends the blocks that are due, logs those that have come, and says when the next one is due.
     pub(crate) fn pump(
         &mut self,
@@ -63,7 +72,11 @@ impl Sending {
         if let Some((stream, _)) = self.streams.iter().find(|(_, other)| *other == class) {
             return Some(*stream);
         }
-        let stream = session.open_stream(now, stream_config(class)).ok()?;
+        let config = StreamConfig {
+            mode: self.mode,
+            ..stream_config(class)
+        };
+        let stream = session.open_stream(now, config).ok()?;
         self.streams.push((stream, class));
         Some(stream)
     }

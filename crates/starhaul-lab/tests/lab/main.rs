@@ -1,6 +1,7 @@
 //! Experiments in virtual time, one program, which is linked once.
 
 mod experiments;
+mod keys;
 mod leocc;
 mod leotp;
 mod leotp_goals;

@@ -1,6 +1,7 @@
 //! The session itself: joins streams, blocks, paths and acknowledgements.
 
 mod acks;
+mod available;
 mod blocks;
 mod calls;
 mod frames;

@@ -216,6 +216,7 @@ mod tests {
         Session {
             held_send_bytes: 0,
             held_receive_bytes: 0,
+            available_bit_per_s: 0,
             peer: "ground".to_owned(),
             opened_by: "us".to_owned(),
             age_s: 1.0,

@@ -1,6 +1,6 @@
 //! What `--explain` prints: every value in use, and why it is that.
 
-use starhaul_ltp::{EngineConfig, Explained, NumberWidth, PeerConfig};
+use starhaul_ltp::{EngineConfig, Explained, NumberWidth, PeerConfig, RepairRate};
 use starhaul_net::{HostMemory, host_memory};
 use starhaul_transfer::{CHUNK_BYTES, verdict_awaited};
 
@@ -24,6 +24,13 @@ pub(super) fn sender(link: &Link, config: &PeerConfig, sending: Sending) -> anyh
         format!("{CHUNK_BYTES} bytes of the file"),
         "small beside the memory of either end, large beside a report",
     ));
+    if link.one_way {
+        rows.push(row(
+            "times sent",
+            config.passes.to_string(),
+            "given, or once; each block of the file at once again: what one pass lost, the others bring",
+        ));
+    }
     rows.push(match link.one_way {
         true => row(
             "under way",
@@ -95,10 +102,16 @@ pub(super) fn receiver(
 
 /// What both ends have, beside what the engine tells of itself.
 fn of_link(link: &Link, config: &PeerConfig) -> Vec<Explained> {
-    let repair = config.coding.map_or("none".to_owned(), |coding| {
-        // Not as far as a float goes.
-        format!("for {} % lost", (coding.loss * 1e6).round() / 1e4)
-    });
+    let (repair, reason_of_repair) = match link.repair {
+        Some(RepairRate::Auto) => (
+            "auto, none at first".to_owned(),
+            "given; for what reports show to be lost and chance may hide, so that 999 of 1000 red parts need no retransmission. None while nothing is lost, or a round trip takes less than a second",
+        ),
+        given => (
+            given.map_or("none".to_owned(), |rate| format!("for {rate} lost")),
+            "given; so many that one red part in 2000 needs more, and with one way one file. Without them what is lost is sent again",
+        ),
+    };
     let numbers = match NumberWidth::from(link.numbers) {
         NumberWidth::Bits32 => "32 bits",
         NumberWidth::Bits64 => "64 bits",
@@ -128,11 +141,7 @@ fn of_link(link: &Link, config: &PeerConfig) -> Vec<Explained> {
             if config.is_one_way { "yes" } else { "no" }.to_owned(),
             "given; then nothing is acknowledged or sent again",
         ),
-        row(
-            "repair segments",
-            repair,
-            "given; so many that one red part in 2000 needs more, and with one way one file. Without them what is lost is sent again",
-        ),
+        row("repair segments", repair, reason_of_repair),
         row(
             "first answer",
             format!("the margin doubles {} times", config.blind_doublings),

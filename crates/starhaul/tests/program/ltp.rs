@@ -121,7 +121,11 @@ fn a_file_crosses_with_each_profile_and_not_with_two() {
 
 #[test]
 fn what_a_profile_does_not_have_is_refused() {
-    for more in [["--repair", "5%"], ["--numbers", "64"]] {
+    for more in [
+        ["--repair", "5%"],
+        ["--repair", "auto"],
+        ["--numbers", "64"],
+    ] {
         let sending = ["ltp", "send", "f", "--to", "127.0.0.1"];
         let ccsds = ["--profile", "ccsds-734.1"];
         let sent = run(&[&sending[..], &ccsds, &more].concat());
@@ -312,9 +316,39 @@ fn a_file_crosses_a_lossy_link_without_a_way_back() {
     assert!(!link.was_answered(), "the receiver has no way back");
 }
 
+/// What the first pass lost a further one brings, of the same block; the file is there once.
+#[test]
+fn a_file_that_is_sent_again_crosses_without_repair_segments() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, into) = (folder.path().join("file"), folder.path().join("into"));
+    let content: Vec<u8> = (0..200_000_u32)
+        .map(|i| (i >> 3).to_le_bytes()[0])
+        .collect();
+    fs::write(&file, &content).unwrap();
+    let (receiver, address, _log) = receiver_with(&["--one-way"], &into);
+    let link = OneWay::to(&address);
+    let to = link.near.to_string();
+    let sending = ["ltp", "send", path(&file), "--to", &to, "--one-way"];
+    let known = ["--rate", "4mbit", "--repair", "0%", "--repeat", "3"];
+    let sent = run(&[&sending[..], &known].concat());
+    assert_eq!(sent.status.code(), Some(3), "{}", text(&sent.stderr));
+    let received = receiver.wait_with_output().unwrap();
+    assert_eq!(received.status.code(), Some(0));
+    assert!(fs::read(into.join("file")).unwrap() == content);
+    assert_eq!(text(&received.stdout).lines().count(), 1);
+    let alone = run(&["ltp", "send", "f", "--to", "127.0.0.1", "--repeat", "2"]);
+    let said = text(&alone.stderr);
+    assert_eq!(alone.status.code(), Some(2), "{said}");
+    assert!(said.contains("--one-way"), "{said}");
+}
+
 #[test]
 fn one_way_needs_to_know_the_link() {
-    for given in [&["--rate", "8mbit"][..], &["--repair", "5%"]] {
+    for given in [
+        &["--rate", "8mbit"][..],
+        &["--repair", "5%"],
+        &["--rate", "8mbit", "--repair", "auto"],
+    ] {
         let sending = ["ltp", "send", "f", "--to", "127.0.0.1", "--one-way"];
         let sent = run(&[&sending[..], given].concat());
         let said = text(&sent.stderr);
@@ -377,6 +411,9 @@ fn every_value_is_explained() {
             assert_eq!(repair, !link.is_empty(), "{said}");
         }
     }
+    let auto = [&["ltp"][..], send, &["--repair", "auto", "--explain"]].concat();
+    let said = run(&auto).stdout;
+    assert!(text(&said).contains("auto, none at first"), "{said:?}");
 }
 
 /// A link of a gigabit over ten minutes has far more under way than a host has memory.

@@ -30,6 +30,17 @@ fn the_figures_of_table_2_are_one_command() {
     assert!(output.status.success(), "{output:?}");
     let told: Value = serde_json::from_slice(&output.stdout).unwrap();
     let rows = told["paths"].as_array().unwrap();
+    // By its name it is the same.
+    let output = run(&["orbit", "paths", "--preset", "leotp", "--json"]);
+    let named: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(named["paths"].as_array().unwrap().len(), rows.len());
+    for (row, named) in rows.iter().zip(named["paths"].as_array().unwrap()) {
+        for key in ["to", "links_mean", "changes"] {
+            assert_eq!(row[key], named[key], "{key}");
+        }
+    }
+    let refused = run(&["orbit", "paths", "--preset", "leotp", "--shell", "kuiper"]);
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
     for (row, (name, links)) in
         rows.iter()
             .zip([("Hong Kong", 3.15), ("Paris", 7.53), ("New York", 16.88)])

@@ -94,7 +94,7 @@ fn text_audio_and_video_are_in_time_over_two_paths_and_rivals_run_beside_them() 
 
 /// The dear path's bytes at each of the two losses; nothing if this computer disturbed a run.
 fn judged(result: &Value) -> Option<[u64; 2]> {
-    let rows = result["real"].as_array().unwrap();
+    let rows = result["loss"].as_array().unwrap();
     let of = |system: &str| -> Vec<&Value> {
         rows.iter().filter(|row| row["system"] == system).collect()
     };

@@ -2,6 +2,19 @@
 
 use super::*;
 
+/// As `docs/gateway.md` has it.
+#[test]
+fn rtp_over_bundles_needs_no_rule_of_its_own() {
+    let near = "[[udp]]\nname = \"camera\"\nlisten = \"127.0.0.1:5004\"\ntarget = \"192.0.2.20:5004\"\nservice = \"bundle\"\nlifetime = \"20s\"\n\n[bundle]\nsocket = \"/run/starhaul-dtn/dtn.sock\"\n\n[[bundle.peer]]\nname = \"station\"\nendpoint = \"ipn:2.0\"\n";
+    let told = include_str!("../../../../../docs/gateway.md");
+    assert!(told.contains(near), "docs/gateway.md has another one");
+    let config = parse(&format!("[identity]\nfile = \"k\"\n{near}")).unwrap();
+    let rule = &config.datagram_rules[0];
+    let lifetime = Duration::from_secs(20);
+    assert_eq!(rule.service.carrier, Carrier::Bundle(lifetime));
+    assert_eq!(rule.service.clients.idle_timeout, lifetime);
+}
+
 #[test]
 fn a_rule_over_bundles_needs_a_far_gateway_and_nothing_of_sessions() {
     let udp =

@@ -6,7 +6,7 @@ use super::{FRAGMENTS, LOSS_STEPS};
 use crate::kit::{Figures, Target, target};
 
 /// The greatest loss of the paper.
-const PUBLISHED_LOSS: f64 = LOSS_STEPS[LOSS_STEPS.len() - 1];
+pub(super) const PUBLISHED_LOSS: f64 = LOSS_STEPS[LOSS_STEPS.len() - 1];
 /// Share of the blocks that may be late where more is lost than in the paper, or losses come in a row.
 const FEW: f64 = 0.001;
 /// In real time.
@@ -222,12 +222,12 @@ mod tests {
                 ("srt", 0.5),
             ];
             let table = Table::of(&columns, &rows);
-            Goal::missed(&real_goals("real", &table, systems.iter().copied()))
+            Goal::missed(&real_goals("loss", &table, systems.iter().copied()))
         };
         assert_eq!(missed(&["starhaul", "srt", "rist"]), None);
         let told = missed(&["starhaul", "starhaul-bbr"]).unwrap_or_default();
         assert!(
-            told.contains("1 of 2: real, starhaul-bbr: on_time_share NaN"),
+            told.contains("1 of 2: loss, starhaul-bbr: on_time_share NaN"),
             "{told}"
         );
     }

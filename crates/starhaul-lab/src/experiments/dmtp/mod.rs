@@ -2,6 +2,7 @@
 //! cheap one loses more and more.
 
 mod command;
+mod course;
 mod goals;
 mod model;
 mod real;
@@ -11,13 +12,15 @@ mod run;
 use std::time::Duration;
 
 use starhaul_demo::baseline::Controller;
-use starhaul_link::{LinkSpec, Loss};
+use starhaul_link::LinkSpec;
 use starhaul_plot::Column;
 use starhaul_session::{Mode, SchedulerChoice};
 use starhaul_units::Bandwidth;
 
+use self::course::Course;
 pub use self::{
     command::Dmtp,
+    course::{Step, steps},
     model::{least_extra_share, needed_bytes},
     run::{DmtpSetup, StepResult},
 };
@@ -29,12 +32,6 @@ use crate::{
 
 /// Loss of the cheap path in each step of the paper.
 pub const LOSS_STEPS: [f64; 8] = [0.0, 0.0001, 0.0005, 0.005, 0.01, 0.02, 0.05, 0.1];
-/// Twice as much as the paper's greatest.
-const GREATEST_LOSS: f64 = 0.2;
-/// Losses that come in bursts.
-const BURST_LOSSES: [f64; 5] = [0.01, 0.02, 0.05, 0.1, GREATEST_LOSS];
-/// Mean number of packets lost in a row.
-const BURSTS: [f64; 2] = [5.0, 20.0];
 /// Bytes of a block.
 pub const BLOCK_BYTES: usize = 24_000;
 /// Blocks of a step of 5 s.
@@ -54,37 +51,21 @@ const COSTS: [f64; 2] = [1.0, 3.0];
 /// The protections that the paper compares.
 pub const MODES: [Mode; 4] = [Mode::None, Mode::Retransmit, Mode::Fec, Mode::FecRetransmit];
 
-/// Loss of the cheap path for 5 s.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Step {
-    /// Share of its packets.
-    pub loss: f64,
-    /// Mean number lost in a row; 1 where each is lost by itself.
-    pub burst: f64,
-}
+/// What the parts compare: ours by its protections, and multipath QUIC with each of its controllers.
+const SYSTEMS: [&str; 7] = [
+    MODES[0].name(),
+    MODES[1].name(),
+    MODES[2].name(),
+    MODES[3].name(),
+    mpquic_name(Controller::NewReno),
+    mpquic_name(Controller::Cubic),
+    mpquic_name(Controller::Bbr),
+];
 
-/// The steps of the paper.
-pub fn steps() -> Vec<Step> {
-    LOSS_STEPS.into_iter().map(Step::single).collect()
-}
-
-impl Step {
-    /// Packets are lost each by itself.
-    const fn single(loss: f64) -> Self {
-        Self { loss, burst: 1.0 }
-    }
-
-    fn model(self) -> Loss {
-        let model = match self.burst > 1.0 {
-            true => Loss::gilbert_elliott(self.loss, self.burst),
-            false => Loss::bernoulli(self.loss),
-        };
-        model.unwrap_or(Loss::NONE)
-    }
-}
-
-/// The parts in virtual time.
-fn study() -> Study {
+/// The parts in virtual time, over these losses.
+fn study(course: &Course) -> Study {
+    let part =
+        |names: Names, columns: Columns, setups: Setups| part(names, columns, setups, course);
     let on_time = by_loss_plot(&["system", "scheduler"]);
     let plot = |title, y| Plot {
         title,
@@ -111,51 +92,49 @@ fn study() -> Study {
          The cheap path loses more of its packets each 5 s; the dear one loses nothing. The first 2 s, without loss, do not count. mpquic is noq's multipath QUIC with New Reno, mpquic-cubic and mpquic-bbr have its other controllers.",
     )
     .part(
-        part("loss", "DMTP fig. 7", "both paths, by loss of the cheap one", columns, |quick, seed| {
-            let steps = by_loss(quick);
-            own(quick, seed, &MODES, &steps).chain(rivals(seed, &steps)).collect()
+        part(("loss", "DMTP fig. 7", "both paths, by loss of the cheap one"), columns, |wanted| {
+            let steps = wanted.alone();
+            own(wanted, &MODES, &steps).chain(rivals(wanted.seed, &steps)).collect()
         })
         .target(goals::LATE)
         .plot(on_time.clone()),
     )
     .part(
-        part("timeline", "DMTP fig. 5", "the same over time, each half second", columns_over_time, |quick, seed| {
+        part(("timeline", "DMTP fig. 5", "the same over time, each half second"), columns_over_time, |wanted| {
             let over_time = |system| Setup { over_time: true, ..system };
-            own(quick, seed, &[Mode::Retransmit, Mode::FecRetransmit], &by_loss(quick)).map(over_time).collect()
+            own(wanted, &[Mode::Retransmit, Mode::FecRetransmit], &wanted.alone()).map(over_time).collect()
         })
         .plot(timeline.clone())
         .plot(Plot { title: "Redundancy and retransmissions", y: ("extra_bytes_share", "% of the data"), ..timeline }),
     )
     .part(
-        part("paths", "DMTP fig. 8", "what each path carries", columns, |quick, seed| {
-            own(quick, seed, &[Mode::None, Mode::Retransmit, Mode::FecRetransmit], &by_loss(quick)).collect()
+        part(("paths", "DMTP fig. 8", "what each path carries"), columns, |wanted| {
+            own(wanted, &[Mode::None, Mode::Retransmit, Mode::FecRetransmit], &wanted.alone()).collect()
         })
         .target(goals::DEAR)
         .plot(plot("Bytes over the dear path", ("dear_bytes", "bytes in 5 s")))
         .plot(plot("Bytes over the cheap path", ("cheap_bytes", "bytes in 5 s"))),
     )
     .part(
-        part("overhead", "DMTP fig. 9", "redundancy and retransmissions beside the data, and the least that a model needs", columns, |quick, seed| {
-            own(quick, seed, &MODES[1..], &by_loss(quick)).collect()
+        part(("overhead", "DMTP fig. 9", "redundancy and retransmissions beside the data, and the least that a model needs"), columns, |wanted| {
+            own(wanted, &MODES[1..], &wanted.alone()).collect()
         })
         .target(goals::EXTRA)
         .plot(plot("Extra bytes", ("extra_bytes_share", "% of the data"))),
     )
     .part(
-        part("bursts", "", "packets lost 5 and 20 in a row", columns_of_bursts, |quick, seed| {
-            let steps = BURSTS.into_iter().flat_map(|burst| BURST_LOSSES.map(|loss| Step { loss, burst }));
-            let steps: Vec<_> = steps.filter(|step| !quick || step.loss == 0.05).collect();
-            own(quick, seed, &MODES[1..], &steps).collect()
+        part(("bursts", "", "packets lost in a row: 5 and 20, or as many as --burst says"), columns_of_bursts, |wanted| {
+            own(wanted, &MODES[1..], &wanted.course.in_a_row(wanted.quick)).collect()
         })
         .target(goals::LATE_IN_A_ROW)
         .target(goals::EXTRA_IN_A_ROW)
         .plot(with_bursts),
     )
     .part(
-        part("cheap", "", "the cheap path alone", columns, |quick, seed| {
+        part(("cheap", "", "the cheap path alone"), columns, |wanted| {
             let is_by_rules = |setup: &Setup| setup.system.scheduler() == SchedulerChoice::Rules.name();
             let alone = |setup: Setup| Setup { system: setup.system.alone(), ..setup };
-            own(quick, seed, &MODES, &by_loss(quick))
+            own(wanted, &MODES, &wanted.alone())
                 // One path leaves nothing to choose.
                 .filter(is_by_rules).map(alone).collect()
         })
@@ -174,32 +153,57 @@ const fn by_loss_plot(by: &'static [&'static str]) -> Plot {
     }
 }
 
-fn part(
-    name: &'static str,
-    stands_for: &'static str,
-    shows: &'static str,
-    columns: fn() -> Vec<Column<Row>>,
-    setups: fn(bool, u64) -> Vec<Setup>,
-) -> Part {
-    Part::with_sessions(name, stands_for, shows, columns, setups, rows)
+/// A part's name, the figure that it stands for, and what it shows.
+type Names = (&'static str, &'static str, &'static str);
+
+type Columns = fn() -> Vec<Column<Row>>;
+
+type Setups = fn(&Wanted<'_>) -> Vec<Setup>;
+
+fn part(names: Names, columns: Columns, setups: Setups, course: &Course) -> Part {
+    let course = course.clone();
+    let of = move |quick, seed, chosen: &[&'static str]| {
+        setups(&Wanted {
+            quick,
+            seed,
+            chosen,
+            course: &course,
+        })
+    };
+    let system: fn(&Setup) -> &'static str = |setup| setup.system.name();
+    Part::of_systems_with_sessions(names, columns, of, (&SYSTEMS, system), rows)
 }
 
-/// The losses that a part goes through, each for 5 s.
-fn by_loss(quick: bool) -> Vec<Step> {
-    let losses = LOSS_STEPS.into_iter().chain([GREATEST_LOSS]);
-    let losses = losses.filter(|loss| !quick || [0.0, 0.01, 0.1].contains(loss));
-    losses.map(Step::single).collect()
+/// Which runs of one seed a part is to give.
+struct Wanted<'a> {
+    quick: bool,
+    seed: u64,
+    /// The systems that the command names, if it names some.
+    chosen: &'a [&'static str],
+    course: &'a Course,
+}
+
+impl Wanted<'_> {
+    /// The losses that a part goes through, each for 5 s.
+    fn alone(&self) -> Vec<Step> {
+        self.course.alone(self.quick)
+    }
 }
 
 /// Our own system in these modes, over both paths.
-fn own(quick: bool, seed: u64, modes: &[Mode], steps: &[Step]) -> impl Iterator<Item = Setup> {
-    let steps = steps.to_vec();
-    let modes = modes.iter().copied();
-    let modes = modes.filter(move |mode| !quick || *mode != Mode::Fec);
+fn own(wanted: &Wanted<'_>, modes: &[Mode], steps: &[Step]) -> impl Iterator<Item = Setup> + use<> {
+    let (steps, seed) = (steps.to_vec(), wanted.seed);
+    // Redundancy by itself is left out of quick runs, unless it is asked for.
+    let is_brief = wanted.quick && wanted.chosen.is_empty();
+    let modes: Vec<Mode> = modes
+        .iter()
+        .copied()
+        .filter(|mode| !(steps.is_empty() || is_brief && *mode == Mode::Fec))
+        .collect();
     // Without protection there is nothing to plan.
-    let planned = modes.clone().filter(|mode| *mode != Mode::None);
+    let planned = modes.clone().into_iter().filter(|mode| *mode != Mode::None);
     let planned = planned.map(|mode| (mode, SchedulerChoice::Optimizer));
-    let by_rules = modes.map(|mode| (mode, SchedulerChoice::Rules));
+    let by_rules = modes.into_iter().map(|mode| (mode, SchedulerChoice::Rules));
     let runs = by_rules.chain(planned);
     runs.map(move |(mode, scheduler)| Setup {
         system: System::Starhaul(DmtpSetup {
@@ -358,6 +362,11 @@ fn columns() -> Vec<Column<Row>> {
         Column::share("extra_bytes_share", "extra", 2, |row: &Row| {
             row.result.extra_share().into()
         })
+        .median(),
+        Column::share("wire_extra_share", "on the wire", 1, |row: &Row| {
+            row.result.wire_extra_share().into()
+        })
+        .brief("wire")
         .median(),
         Column::share(
             "least_extra_bytes_share",

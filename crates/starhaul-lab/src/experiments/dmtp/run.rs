@@ -68,10 +68,22 @@ impl StepResult {
         (data > 0).then(|| count(extra) / count(data))
     }
 
+    /// Bytes that the links were given beside the data, headers and acknowledgements included, as a share of the data; a rival has it, too.
+    pub fn wire_extra_share(&self) -> f64 {
+        wire_extra_share(self.sent, self.path_bytes)
+    }
+
     pub(super) fn arrived(&mut self, latency: Duration, on_time: bool) {
         self.on_time += u32::from(on_time);
         self.latencies_ms.push(latency.as_secs_f64() * 1e3);
     }
+}
+
+/// Bytes beside the data of so many blocks, as a share of the data; the links were given `path_bytes` in all.
+#[expect(clippy::cast_precision_loss, reason = "bytes of some seconds")]
+pub(super) fn wire_extra_share(blocks: u32, path_bytes: [u64; 2]) -> f64 {
+    let data = f64::from(blocks.max(1)) * BLOCK_BYTES as f64;
+    path_bytes.iter().sum::<u64>() as f64 / data - 1.0
 }
 
 impl DmtpSetup {

@@ -22,8 +22,8 @@ pub(super) fn load(folder: &Path) -> Result<TraceSet, Error> {
         let said = reader.set.skipped.join("\n");
         let line = if said.is_empty() { "" } else { "\n" };
         return Err(Error::Settings(format!(
-            "{} holds no trace with a capacity: it needs .csv tables, bw_X.txt beside delay_X.txt, mahimahi traces, or what \
-             starhaul record wrote{line}{said}",
+            "{} holds no trace with a capacity: it needs .csv tables (of starhaul orbit paths with --rate), bw_X.txt beside \
+             delay_X.txt, mahimahi traces, or what starhaul record wrote{line}{said}",
             folder.display()
         )));
     }

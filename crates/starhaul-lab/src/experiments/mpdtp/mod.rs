@@ -6,6 +6,7 @@
 
 mod command;
 mod real;
+mod sent;
 mod setup;
 
 use std::time::Duration;
@@ -17,15 +18,16 @@ use starhaul_demo::{
 };
 use starhaul_link::QueueLimit;
 use starhaul_plot::{Bound, Column};
+use starhaul_session::{Mode, SchedulerChoice};
 
 pub use self::{
     command::Mpdtp,
     setup::{PathController, QoeSetup},
 };
+use self::{sent::LinkBytes, setup::Own};
 use crate::{
     Error,
     kit::{Figures, Part, Plot, Records, Study, Target, statistics::percentile},
-    workload::media::Logs,
     worlds::stack::mpquic_name,
 };
 
@@ -59,42 +61,90 @@ const BY_LOSS: Names = (
     "enough bandwidth, and more and more loss",
 );
 
+/// What a command asks for in place of the published points.
+#[derive(Clone, Debug, Default)]
+struct Sweep {
+    /// Of part bandwidth, per offered load.
+    factors: Vec<f64>,
+    /// Of part loss.
+    losses: Vec<f64>,
+}
+
+impl Sweep {
+    /// The points of fig. 4, or of the bandwidths that are asked for.
+    fn by_bandwidth(&self, usual: &[f64]) -> Vec<Point> {
+        by_bandwidth(given_or(&self.factors, usual))
+    }
+
+    /// The points of fig. 5, or of the losses that are asked for.
+    fn by_loss(&self, usual: &[f64]) -> Vec<Point> {
+        by_loss(given_or(&self.losses, usual))
+    }
+}
+
+const fn given_or<'a>(given: &'a [f64], usual: &'a [f64]) -> &'a [f64] {
+    if given.is_empty() { usual } else { given }
+}
+
 /// The parts in virtual time.
-fn study() -> Study {
+fn study(sweep: &Sweep) -> Study {
     Study::new(
         "mpdtp",
         "MPDTP fig. 4, 5",
         "text, audio and video over two paths, beside multipath QUIC",
         "Text, audio and video over two paths",
         "Two paths with 100 and 600 ms of round-trip time and each half of the bandwidth, in virtual time with the whole stack; ours with \
-         known rates (dedicated) and with BBR, beside noq's multipath QUIC with New Reno, and a \
+         known rates (dedicated) and with BBR (bbr), beside noq's multipath QUIC with New Reno, and a \
          scheduler that knows what the links will carry and lose (oracle). Latencies are those of all blocks that arrived. Ideal is what no scheduler can exceed: where it is less than five times \
-         a rival's QoE, the share of the oracle's tells what can be had.",
+         a rival's QoE, the share of the oracle's tells what can be had. Part loss also has ours by its protections, with known rates: none, retransmit, fec, \
+         fec+retransmit; dedicated and bbr have both, too.",
     )
     .part(
-        part(BY_BANDWIDTH, "bandwidth", |quick, seed| {
-            let factors: &[f64] = if quick { &[0.5, 2.0] } else { &BANDWIDTH_FACTORS };
-            setups(by_bandwidth(factors), seed)
+        part(BY_BANDWIDTH, "bandwidth", sweep, |wanted| {
+            let factors: &[f64] = if wanted.quick { &[0.5, 2.0] } else { &BANDWIDTH_FACTORS };
+            // Where nothing is lost, protections are compared only if they are asked for.
+            let has = |system: &System| !wanted.chosen.is_empty() || !system.is_by_mode();
+            setups(&wanted.sweep.by_bandwidth(factors), has, wanted.seed)
         })
         .plot(by_bandwidth_plot()),
     )
     .part(
-        part(BY_LOSS, "loss", |quick, seed| {
-            let losses: &[f64] = if quick { &[0.001, 0.05] } else { &LOSSES };
-            setups(by_loss(losses), seed)
+        part(BY_LOSS, "loss", sweep, |wanted| {
+            let losses: &[f64] = if wanted.quick { &[0.001, 0.05] } else { &LOSSES };
+            setups(&wanted.sweep.by_loss(losses), |_| true, wanted.seed)
         })
         .weighing(3.0)
         .plot(by_loss_plot()),
     )
 }
 
+/// Which runs of one seed a part is to give.
+struct Wanted<'a> {
+    quick: bool,
+    seed: u64,
+    /// The systems that the command names, if it names some.
+    chosen: &'a [&'static str],
+    sweep: &'a Sweep,
+}
+
 /// A part whose points differ in the column `by`.
 fn part(
-    (name, stands_for, shows): Names,
+    names: Names,
     by: &'static str,
-    setups: fn(bool, u64) -> Vec<Setup>,
+    sweep: &Sweep,
+    setups: fn(&Wanted<'_>) -> Vec<Setup>,
 ) -> Part {
-    let part = Part::with_sessions(name, stands_for, shows, columns, setups, rows);
+    let sweep = sweep.clone();
+    let of = move |quick, seed, chosen: &[&'static str]| {
+        setups(&Wanted {
+            quick,
+            seed,
+            chosen,
+            sweep: &sweep,
+        })
+    };
+    let system: fn(&Setup) -> &'static str = |(_, system, _)| system.name();
+    let part = Part::of_systems_with_sessions(names, columns, of, (&SYSTEMS, system), rows);
     part.target(Target { by, ..OF_ORACLE })
         .target(Target { by, ..OF_RIVAL })
 }
@@ -114,6 +164,12 @@ const OF_RIVAL: Target = Target {
     bound: of_rival,
     ..OF_ORACLE
 };
+/// The systems that have goals, and the one of the paper that they are compared with.
+const OURS: [System; 2] = [
+    System::Starhaul(PathController::Dedicated),
+    System::Starhaul(PathController::Bbr),
+];
+const RIVAL: System = System::MpQuic(Controller::NewReno);
 /// The published advantage.
 const TIMES: f64 = 5.0;
 
@@ -123,7 +179,7 @@ fn of_oracle(name: &str, _: Figures<'_>) -> Option<Bound> {
 
 fn of_rival(name: &str, row: Figures<'_>) -> Option<Bound> {
     let queue = queue_of_ours(name)?;
-    let rival = row.beside(&format!("{}, {queue}", mpquic_name(Controller::NewReno)));
+    let rival = row.beside(&format!("{}, {queue}", RIVAL.name()));
     let theirs = rival.and_then(|rival| rival.of("qoe"));
     // One that failed is not exceeded.
     let theirs = theirs.unwrap_or(f64::NAN);
@@ -139,9 +195,8 @@ fn of_rival(name: &str, row: Figures<'_>) -> Option<Bound> {
 /// The name of the queue, if the row is one of ours.
 fn queue_of_ours(name: &str) -> Option<&str> {
     let (system, queue) = name.split_once(", ")?;
-    let ours = [PathController::Dedicated, PathController::Bbr];
-    let is_of = |control: &PathController| System::Starhaul(*control).name() == system;
-    ours.iter().any(is_of).then_some(queue)
+    let is_of = |ours: &System| ours.name() == system;
+    OURS.iter().any(is_of).then_some(queue)
 }
 
 /// QoE over the bandwidth.
@@ -151,7 +206,7 @@ const fn by_bandwidth_plot() -> Plot {
         x: ("bandwidth", "bandwidth per offered load"),
         log_from: None,
         y: ("qoe", "blocks on time by weight"),
-        by: &["system", "queue"],
+        by: &["system", "scheduler", "queue"],
     }
 }
 
@@ -191,65 +246,117 @@ struct Row {
     scores: Classes<ClassScore>,
     /// Of all blocks that arrived, ascending; none of the oracle's.
     latencies_ms: Vec<f64>,
+    /// None of the oracle's.
+    link_bytes: Option<LinkBytes>,
+    /// Of ours.
+    extra_share: Option<f64>,
     /// The QoE of the oracle.
     oracle: f64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum System {
+    /// With both protections, by rules.
     Starhaul(PathController),
+    /// By its protection and scheduler; the rates of the paths are known.
+    ByMode(Mode, SchedulerChoice),
     MpQuic(Controller),
     /// It knows what the links will carry and lose.
     Oracle,
 }
 
 impl System {
+    /// In the order of the table.
+    const ALL: [Self; 11] = [
+        Self::Starhaul(PathController::Dedicated),
+        Self::Starhaul(PathController::Bbr),
+        Self::ByMode(Mode::None, SchedulerChoice::Rules),
+        Self::ByMode(Mode::Retransmit, SchedulerChoice::Rules),
+        Self::ByMode(Mode::Fec, SchedulerChoice::Rules),
+        Self::ByMode(Mode::FecRetransmit, SchedulerChoice::Rules),
+        Self::ByMode(Mode::FecRetransmit, SchedulerChoice::Optimizer),
+        Self::MpQuic(Controller::NewReno),
+        Self::MpQuic(Controller::Cubic),
+        Self::MpQuic(Controller::Bbr),
+        Self::Oracle,
+    ];
+
     const fn name(self) -> &'static str {
         match self {
             Self::Starhaul(PathController::Dedicated) => "dedicated",
             Self::Starhaul(PathController::Bbr) => "bbr",
+            Self::ByMode(mode, _) => mode.name(),
             Self::MpQuic(controller) => mpquic_name(controller),
             Self::Oracle => "oracle",
         }
     }
+
+    const fn scheduler(self) -> &'static str {
+        match self {
+            Self::Starhaul(_) => SchedulerChoice::Rules.name(),
+            Self::ByMode(_, scheduler) => scheduler.name(),
+            Self::MpQuic(_) | Self::Oracle => "its own",
+        }
+    }
+
+    const fn is_by_mode(self) -> bool {
+        matches!(self, Self::ByMode(..))
+    }
 }
 
-fn setups(points: Vec<Point>, seed: u64) -> Vec<Setup> {
-    let systems = [
-        System::Starhaul(PathController::Dedicated),
-        System::Starhaul(PathController::Bbr),
-        System::MpQuic(Controller::NewReno),
-        System::MpQuic(Controller::Cubic),
-        System::MpQuic(Controller::Bbr),
-        System::Oracle,
-    ];
-    let point = |((queue, name), bandwidth_factor, loss): Point| {
+/// Their names, of which two schedulers may have the same.
+const SYSTEMS: [&str; System::ALL.len()] = {
+    let mut names = [""; System::ALL.len()];
+    let mut index = 0;
+    while index < names.len() {
+        names[index] = System::ALL[index].name();
+        index += 1;
+    }
+    names
+};
+
+/// Each of these systems at each point.
+fn setups(points: &[Point], has: impl Fn(&System) -> bool, seed: u64) -> Vec<Setup> {
+    let systems: Vec<System> = System::ALL.into_iter().filter(has).collect();
+    let point = |((queue, name), bandwidth_factor, loss): &Point| {
         let setup = QoeSetup {
-            bandwidth_factor,
-            loss,
-            queue,
+            bandwidth_factor: *bandwidth_factor,
+            loss: *loss,
+            queue: *queue,
             duration: SENDING,
             seed,
         };
-        systems.map(|system| (setup, system, name))
+        let name = *name;
+        systems.iter().map(move |system| (setup, *system, name))
     };
-    points.into_iter().flat_map(point).collect()
+    points.iter().flat_map(point).collect()
 }
 
 fn rows((setup, system, queue): &Setup, records: &Records) -> Result<Vec<Row>, Error> {
-    let logs = match system {
-        System::Starhaul(control) => Some(setup.run_starhaul(*control, records)?),
-        System::MpQuic(controller) => Some(setup.run_mpquic(*controller)?),
+    let ran = match *system {
+        System::Starhaul(control) => Some(setup.run_starhaul(Own::protected(control), records)?),
+        System::ByMode(mode, scheduler) => {
+            let own = Own {
+                control: PathController::Dedicated,
+                mode,
+                scheduler,
+            };
+            Some(setup.run_starhaul(own, records)?)
+        }
+        System::MpQuic(controller) => Some(setup.run_mpquic(controller)?),
         System::Oracle => None,
     };
     let oracle = setup.oracle()?;
     let qoe = oracle.qoe();
+    let ran = ran.as_ref();
     Ok(vec![Row {
         system: *system,
         queue,
         setup: *setup,
-        scores: logs.as_ref().map_or(oracle, Logs::scores),
-        latencies_ms: logs.as_ref().map_or_else(Vec::new, Logs::latencies_ms),
+        scores: ran.map_or(oracle, |ran| ran.logs.scores()),
+        latencies_ms: ran.map_or_else(Vec::new, |ran| ran.logs.latencies_ms()),
+        link_bytes: ran.map(|ran| ran.link_bytes),
+        extra_share: ran.and_then(|ran| ran.extra_share),
         oracle: qoe,
     }])
 }
@@ -286,8 +393,11 @@ fn columns() -> Vec<Column<Row>> {
     };
     let latency =
         |key, name, share| latency::<Row>(key, name, share, |row| row.latencies_ms.as_slice());
-    vec![
+    let mut columns = vec![
         Column::name("system", "system", |row: &Row| row.system.name().into()),
+        Column::name("scheduler", "scheduler", |row: &Row| {
+            row.system.scheduler().into()
+        }),
         Column::name("queue", "queue", |row: &Row| row.queue.into()),
         Column::count("seed", "seed", |row: &Row| row.setup.seed.into()).dropped(),
         Column::number("bandwidth", "bandwidth", "", 1, |row: &Row| {
@@ -314,7 +424,16 @@ fn columns() -> Vec<Column<Row>> {
         share("text", "text", Class::Text),
         share("audio", "audio", Class::Audio),
         share("video", "video", Class::Video),
-    ]
+        Column::share("extra_bytes_share", "extra", 1, |row: &Row| {
+            row.extra_share.into()
+        })
+        .median(),
+    ];
+    columns.extend(sent::columns(
+        |row: &Row| row.link_bytes,
+        |row: &Row| row.setup.offered_bytes(),
+    ));
+    columns
 }
 
 #[cfg(test)]

@@ -9,15 +9,18 @@ use starhaul_demo::{
     score::ClassScore,
 };
 use starhaul_link::{LinkSpec, Loss, QueueLimit, link_seed};
+use starhaul_session::{Mode, SchedulerChoice};
+use starhaul_sim::{Node as SimNode, Udp};
 use starhaul_units::Bandwidth;
 
+use super::sent::{Fragments, LinkBytes};
 use crate::{
     Error,
     kit::Records,
     workload::media::{Logs, Sending},
     worlds::{
         oracle::Oracle,
-        stack::{PathSetup, World},
+        stack::{HostSettings, PathSetup, World},
     },
 };
 
@@ -33,6 +36,35 @@ pub enum PathController {
     Dedicated,
     /// The rate is found by BBR.
     Bbr,
+}
+
+/// How our own system is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Own {
+    pub(super) control: PathController,
+    /// How the blocks are protected.
+    pub(super) mode: Mode,
+    /// What chooses the paths.
+    pub(super) scheduler: SchedulerChoice,
+}
+
+impl Own {
+    /// With redundancy and retransmission, by rules.
+    pub(super) const fn protected(control: PathController) -> Self {
+        Self {
+            control,
+            mode: Mode::FecRetransmit,
+            scheduler: SchedulerChoice::Rules,
+        }
+    }
+}
+
+/// What a run in virtual time found.
+pub(super) struct Ran {
+    pub(super) logs: Logs,
+    pub(super) link_bytes: LinkBytes,
+    /// Bytes of fragments beside the data, as a share of the data; none are counted of a rival.
+    pub(super) extra_share: Option<f64>,
 }
 
 /// One point of a figure.
@@ -60,22 +92,31 @@ impl QoeSetup {
         control: PathController,
         records: &Records,
     ) -> Result<Classes<ClassScore>, Error> {
-        Ok(self.run_starhaul(control, records)?.scores())
+        let ran = self.run_starhaul(Own::protected(control), records)?;
+        Ok(ran.logs.scores())
     }
 
     /// What becomes of each block with Starhaul.
-    pub(super) fn run_starhaul(
-        &self,
-        control: PathController,
-        records: &Records,
-    ) -> Result<Logs, Error> {
-        let mut world = World::starhaul(self.seed, &self.paths(control)?, records)?;
-        let mut sending = Sending::default();
+    pub(super) fn run_starhaul(&self, own: Own, records: &Records) -> Result<Ran, Error> {
+        let settings = HostSettings {
+            scheduler: own.scheduler,
+            records: records.clone(),
+            ..HostSettings::default()
+        };
+        let paths = self.paths(own.control)?;
+        let mut world = World::starhaul_with(self.seed, &paths, &[], &settings)?;
+        let fragments = Fragments::default();
+        if let Some(session) = world.sender().session() {
+            session.observe(Box::new(fragments.clone()));
+        }
+        let mut sending = Sending::protected(own.mode);
         let mut logs = Logs::new(self.duration);
-        world.run(self.duration + DRAIN, |world| {
-            sending.pump(world, &mut logs)
-        });
-        Ok(logs)
+        let link_bytes = self.run(&mut world, |world| sending.pump(world, &mut logs));
+        Ok(Ran {
+            logs,
+            link_bytes,
+            extra_share: fragments.extra_share(),
+        })
     }
 
     /// The baseline's scores.
@@ -83,11 +124,11 @@ impl QoeSetup {
     /// # Errors
     /// Its connections do not come up, or one ends.
     pub fn mpquic(&self, controller: Controller) -> Result<Classes<ClassScore>, Error> {
-        Ok(self.run_mpquic(controller)?.scores())
+        Ok(self.run_mpquic(controller)?.logs.scores())
     }
 
     /// What becomes of each block with the baseline.
-    pub(super) fn run_mpquic(&self, controller: Controller) -> Result<Logs, Error> {
+    pub(super) fn run_mpquic(&self, controller: Controller) -> Result<Ran, Error> {
         let labels = Class::ALL.map(Class::name);
         let mut world = World::mpquic(
             self.seed,
@@ -96,7 +137,7 @@ impl QoeSetup {
             &labels,
         )?;
         let mut logs = Logs::new(self.duration);
-        world.run(self.duration + DRAIN, |world| {
+        let link_bytes = self.run(&mut world, |world| {
             let elapsed = world.elapsed();
             while let Some(block) = logs.next_block(elapsed) {
                 let data = logs.payload(&block, elapsed);
@@ -112,7 +153,29 @@ impl QoeSetup {
             logs.next_at()
         });
         world.check()?;
-        Ok(logs)
+        Ok(Ran {
+            logs,
+            link_bytes,
+            extra_share: None,
+        })
+    }
+
+    /// Runs until nothing is of use any more; what the links were given meanwhile.
+    fn run<S: SimNode<Load = Udp>>(
+        &self,
+        world: &mut World<S>,
+        application: impl FnMut(&mut World<S>) -> Option<Duration>,
+    ) -> LinkBytes {
+        let before = world.given_bytes();
+        world.run(self.duration + DRAIN, application);
+        let after = world.given_bytes();
+        LinkBytes([0, 1].map(|link: usize| after[link] - before[link]))
+    }
+
+    /// Bytes of the blocks that the applications offer.
+    pub(super) fn offered_bytes(&self) -> u64 {
+        let blocks = load::schedule(self.duration);
+        blocks.iter().map(|block| block.bytes as u64).sum()
     }
 
     /// The scores of a scheduler that knows what the links will carry and lose.

@@ -56,28 +56,35 @@ struct Job<'a, P> {
     point: &'a P,
 }
 
-/// The systems of these names; without a name all but those `beside`.
+/// The systems of these names, of which a mode's is that of ours with this protection; without a name all but those `beside`.
 ///
 /// # Errors
 /// [`Error::Settings`] when there is none of a name.
-pub(crate) fn chosen(
-    names: &[String],
-    beside: &[&str],
-) -> Result<Vec<Box<dyn BlockSystem>>, Error> {
+pub(crate) fn chosen(names: &[&str], beside: &[&str]) -> Result<Vec<Box<dyn BlockSystem>>, Error> {
     let all = all();
-    let known: Vec<&str> = all.iter().map(|system| system.name()).collect();
-    if let Some(unknown) = names.iter().find(|name| !known.contains(&name.as_str())) {
-        let known = known.join(", ");
+    let is_named = |system: &dyn BlockSystem, name: &str| {
+        system.name() == name || system.alias() == Some(name)
+    };
+    let has_none = |name: &&&str| !all.iter().any(|system| is_named(system.as_ref(), name));
+    if let Some(unknown) = names.iter().find(has_none) {
+        let known = known().join(", ");
+        let modes = all.iter().filter_map(|system| system.alias());
+        let modes = modes.collect::<Vec<_>>().join(", ");
         return Err(Error::Settings(format!(
-            "--systems: {unknown:?} is none of {known}"
+            "--systems: {unknown:?} is none of {known}, and no mode of ours: {modes}"
         )));
     }
-    let is_chosen = |name: &str| match names.is_empty() {
-        true => !beside.contains(&name),
-        false => names.iter().any(|chosen| chosen == name),
+    let is_chosen = |system: &dyn BlockSystem| match names.is_empty() {
+        true => !beside.contains(&system.name()),
+        false => names.iter().any(|name| is_named(system, name)),
     };
-    let chosen = all.into_iter().filter(|system| is_chosen(system.name()));
+    let chosen = all.into_iter().filter(|system| is_chosen(system.as_ref()));
     Ok(chosen.collect())
+}
+
+/// The names of all systems.
+pub(crate) fn known() -> Vec<&'static str> {
+    all().iter().map(|system| system.name()).collect()
 }
 
 /// Joins two hosts by these links for `work`, which has the priority of what carries its blocks.
@@ -263,13 +270,12 @@ mod tests {
     use super::*;
 
     fn comparison(names: &[&str], streams: usize) -> Result<Comparison, Error> {
-        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         let repeats = Repeats {
             runs: 3,
             at_once: 1,
             seed: 1,
         };
-        Comparison::new(chosen(&names, &[])?, streams, repeats)
+        Comparison::new(chosen(names, &[])?, streams, repeats)
     }
 
     #[test]
@@ -336,11 +342,33 @@ mod tests {
 
     #[test]
     fn without_names_all_run_but_those_beside() {
-        let names = |asked: &[String]| -> Vec<&'static str> {
+        let names = |asked: &[&str]| -> Vec<&'static str> {
             let chosen = chosen(asked, &["mpquic-dear"]).unwrap();
             chosen.iter().map(|system| system.name()).collect()
         };
         assert!(names(&[]).contains(&"mpquic") && !names(&[]).contains(&"mpquic-dear"));
-        assert_eq!(names(&["mpquic-dear".to_owned()]), ["mpquic-dear"]);
+        assert_eq!(names(&["mpquic-dear"]), ["mpquic-dear"]);
+    }
+
+    #[test]
+    fn modes_are_names_of_ours_by_rules() {
+        let named = |mode| {
+            let chosen = chosen(&[mode], &[]).unwrap();
+            let named: Vec<_> = chosen.iter().map(|one| (one.name(), one.mode())).collect();
+            named
+        };
+        for (mode, name) in [
+            ("none", "starhaul-none"),
+            ("retransmit", "starhaul-retransmit"),
+            ("fec", "starhaul-fec"),
+            ("fec+retransmit", "starhaul"),
+        ] {
+            assert_eq!(named(mode), [(name, mode)]);
+        }
+        let said = chosen(&["duplicate"], &[]).err().unwrap().to_string();
+        assert!(
+            said.contains("no mode of ours: fec+retransmit, none"),
+            "{said}"
+        );
     }
 }

@@ -43,6 +43,16 @@ pub(crate) trait BlockSystem: Debug + Send + Sync {
         "its own"
     }
 
+    /// How it protects blocks: the name of a mode, if it has one.
+    fn mode(&self) -> &'static str {
+        "its own"
+    }
+
+    /// The mode by whose name it can be asked for, too, if there is one.
+    fn alias(&self) -> Option<&'static str> {
+        None
+    }
+
     /// Why this computer cannot run it, and what to install.
     fn missing(&self) -> Option<String>;
 

@@ -126,6 +126,19 @@ impl BlockSystem for Own {
         self.scheduler.name()
     }
 
+    fn mode(&self) -> &'static str {
+        self.mode.name()
+    }
+
+    /// Of each mode the one by rules whose paths are told their rates, as in virtual time.
+    fn alias(&self) -> Option<&'static str> {
+        let is_usual = matches!(
+            (self.scheduler, self.controller),
+            (SchedulerChoice::Rules, Controller::Told)
+        );
+        is_usual.then(|| self.mode.name())
+    }
+
     fn missing(&self) -> Option<String> {
         None
     }

@@ -31,6 +31,11 @@ fn aggregation_grid() {
                 row.of_sum() >= least_of_sum && row.of_best() >= Some(OF_BEST),
                 "seed {seed}: {row:?}"
             );
+            // What is carried per sum of the rates is bounded by headers and losses, whatever a session does.
+            assert!(
+                row.of_sum() <= 1.01 * row.possible() && row.possible() < 0.95,
+                "seed {seed}: {row:?}"
+            );
             let has_clean_path = pipes.iter().any(|pipe| pipe.loss == 0.0);
             assert!(
                 !has_clean_path || row.of_all_alone() >= Some(OF_SUM),

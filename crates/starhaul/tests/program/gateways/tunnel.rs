@@ -1,8 +1,9 @@
 //! IP tunnels: unmodified applications send through the devices of both sides while the network below changes.
 
 use std::{
-    io,
+    fs, io,
     net::{SocketAddr, TcpStream, UdpSocket},
+    path::Path,
     thread,
     time::Duration,
 };
@@ -186,8 +187,16 @@ fn a_class_has_streams_of_its_own() {
         return;
     };
     let classes = "[[tun.class]]\nname = \"voice\"\nprotocol = \"udp\"\nports = [\"5004-5010\"]\npriority = 0\ndeadline = \"300ms\"\n\
-                   [[tun.class]]\nname = \"marked\"\nprotocol = \"udp\"\ndscp = [\"ef\"]\npriority = 9\ndeadline = \"300ms\"\n";
-    let pair = start(&network, &format!("{FIELD}{classes}"), GROUND);
+                   [[tun.class]]\nname = \"marked\"\nprotocol = \"udp\"\ndscp = [\"ef\"]\npriority = 9\ndeadline = \"450ms\"\nmode = \"duplicate\"\n";
+    let records = tempfile::tempdir().unwrap();
+    let pair = Pair::start_changed(&network, |side, launch| match side {
+        Side::Field => {
+            launch.configuration += &format!("{FIELD}{classes}");
+            let folder = records.path().to_str().unwrap();
+            launch.arguments = ["--qlog", folder].map(str::to_owned).to_vec();
+        }
+        Side::Ground => launch.configuration += GROUND,
+    });
     Echo::start(&network, "10.9.0.1:5006").wait_for_answers(&[7; 200]);
     for server in ["10.9.0.1:9011", "[fd09::1]:9011"] {
         let echo = Echo::start(&network, server);
@@ -209,6 +218,38 @@ fn a_class_has_streams_of_its_own() {
         let sent = of_class["blocks"]["blocks_sent"].as_u64();
         assert!(sent >= Some(least), "priority {priority}: {flows}");
     }
+    // What the session was told of each: how long its blocks are of use, and how they are protected.
+    let events = session_events(records.path());
+    for (priority, deadline, mode) in [(0_i64, 300.0, "fec+retransmit"), (9, 450.0, "duplicate")] {
+        let of = |name: &str, key: &str, value: &Value| -> Vec<&Value> {
+            let named = events.iter().filter(|event| event["name"] == name);
+            let data = named.map(|event| &event["data"]);
+            data.filter(|data| data[key] == *value).collect()
+        };
+        let blocks = of("starhaul:block_queued", "priority", &priority.into());
+        assert!(!blocks.is_empty(), "priority {priority}: {events:?}");
+        for block in blocks {
+            assert_eq!(block["deadline"].as_f64(), Some(deadline), "{block}");
+            let opened = of("starhaul:stream_opened", "stream", &block["stream"]);
+            let modes: Vec<_> = opened.iter().map(|stream| &stream["mode"]).collect();
+            assert_eq!(modes, [mode], "{block}");
+        }
+    }
+}
+
+/// What the field's session did so far; a gateway may be writing the last line.
+fn session_events(records: &Path) -> Vec<Value> {
+    let files = fs::read_dir(records).unwrap().map(|entry| entry.unwrap());
+    let mut sessions = files.filter(|file| {
+        let name = file.file_name().into_string().unwrap();
+        name.starts_with("session-") && !name.contains("-path-")
+    });
+    let session = sessions.next().expect("the session leaves a record");
+    let text = fs::read_to_string(session.path()).unwrap();
+    let events = text.split('\u{1e}').skip(1);
+    events
+        .filter_map(|event| serde_json::from_str(event).ok())
+        .collect()
 }
 
 #[test]
@@ -260,7 +301,7 @@ fn senders_are_told_when_the_peer_is_away_and_the_tunnel_comes_back() {
     let echo = Echo::start(&network, "10.9.0.1:9002");
     echo.wait_for_answers(b"there");
     let directory = pair.directory().to_owned();
-    let text = std::fs::read_to_string(directory.join("ground.toml")).unwrap();
+    let text = fs::read_to_string(directory.join("ground.toml")).unwrap();
     pair.ground.signal("TERM");
     assert!(pair.ground.wait(PATIENCE).is_some());
     let away = "10.9.0.1:9".parse().unwrap();

@@ -23,29 +23,24 @@ use crate::{
     systems::blocks::comparison::{Comparison, Repeats, Run, chosen},
 };
 
-/// The name of the table.
-const PART: &str = "real";
+/// The part that is measured.
+const PART: &str = "loss";
 const RUNS: u32 = 3;
 const QUICK_LOSSES: [f64; 2] = [0.0, 0.1];
 /// Time for a system to start, to warm up and to end, about.
 const OVERHEAD: Duration = Duration::from_secs(6);
 
-// Without a description, which would replace that of the command.
-#[derive(clap::Args)]
-pub(super) struct Options {
-    /// In real time: our own stack over emulated links between network namespaces, beside the rivals that this computer has:
-    /// MPTCP, SRT, RIST, multipath QUIC. Needs what replay needs; --runs is 3 by default
-    #[arg(long, conflicts_with_all = ["only", "qlog"])]
-    pub(super) real: bool,
-    /// With --real: run only these systems [default: all that this computer has]
-    #[arg(long, value_name = "A,B", value_delimiter = ',', requires = "real")]
-    systems: Vec<String>,
-    /// With --real: losses of the cheap path, each for 5 s [default: those of the paper]
-    #[arg(long = "loss", value_name = "P,…", value_delimiter = ',', requires = "real", value_parser = starhaul_units::parse_share)]
-    losses: Vec<f64>,
-    /// With --real: so many systems at once, each over links of its own
-    #[arg(long, value_name = "N", requires = "real", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=16))]
-    at_once: u8,
+/// What the command asks for.
+pub(super) struct Asked<'a> {
+    /// Names of systems, or of modes of ours; all that this computer has if there are none.
+    pub(super) systems: &'a [&'a str],
+    /// Losses of the cheap path; the usual ones if there are none.
+    pub(super) losses: &'a [f64],
+    pub(super) at_once: u8,
+    pub(super) quick: bool,
+    /// Of each system, if the command says it.
+    pub(super) runs: Option<u32>,
+    pub(super) seed: u64,
 }
 
 /// The runs as asked for, before they begin.
@@ -59,6 +54,7 @@ pub(super) struct RealPlan {
 /// One step of a run of a system.
 struct Row {
     system: &'static str,
+    mode: &'static str,
     scheduler: &'static str,
     seed: u64,
     loss: f64,
@@ -66,25 +62,23 @@ struct Row {
 }
 
 impl RealPlan {
-    pub(super) fn new(
-        options: &Options,
-        quick: bool,
-        runs: Option<u32>,
-        seed: u64,
-    ) -> Result<Self, Error> {
+    /// # Errors
+    /// [`Error::Settings`] for a name that is no system's, and where none can run here.
+    pub(super) fn new(asked: &Asked<'_>) -> Result<Self, Error> {
+        let quick = asked.quick;
         let usual: &[f64] = if quick { &QUICK_LOSSES } else { &LOSS_STEPS };
-        let losses = match options.losses.is_empty() {
-            true => usual.to_vec(),
-            false => options.losses.clone(),
+        let losses = match asked.losses {
+            [] => usual,
+            losses => losses,
         };
         let repeats = Repeats {
-            runs: runs.unwrap_or(if quick { 1 } else { RUNS }),
-            at_once: options.at_once,
-            seed,
+            runs: asked.runs.unwrap_or(if quick { 1 } else { RUNS }),
+            at_once: asked.at_once,
+            seed: asked.seed,
         };
         Ok(Self {
-            comparison: Comparison::new(chosen(&options.systems, &[])?, 1, repeats)?,
-            losses,
+            comparison: Comparison::new(chosen(asked.systems, &[])?, 1, repeats)?,
+            losses: losses.to_vec(),
             is_checked: false,
         })
     }
@@ -119,6 +113,7 @@ impl RealPlan {
         };
         vec![
             Column::name("system", "system", |row: &Row| row.system.into()),
+            Column::name("mode", "mode", |row: &Row| row.mode.into()),
             Column::name("scheduler", "scheduler", |row: &Row| row.scheduler.into()),
             Column::count("seed", "seed", |row: &Row| row.seed.into()).dropped(),
             Column::share("loss", "loss", 2, |row: &Row| row.loss.into()),
@@ -132,9 +127,11 @@ impl RealPlan {
             count("disturbed", "disturbed", |figures| figures.disturbed.into()),
             latency("latency_p50_ms", "median", 0.5),
             latency("latency_p99_ms", "p99", 0.99),
-            Column::share("extra_bytes_share", "extra", 1, |row: &Row| {
-                row.figures.extra_share().into()
+            // Who has no fragments to count is known by the wire alone.
+            Column::share("extra_bytes_share", "extra on the wire", 1, |row: &Row| {
+                row.figures.wire_extra_share().into()
             })
+            .brief("extra")
             .median(),
             count("cheap_bytes", "cheap B", |figures| figures.path_bytes[0]),
             count("dear_bytes", "dear B", |figures| figures.path_bytes[1]),
@@ -152,6 +149,7 @@ impl RealPlan {
         let steps = self.losses.iter().zip(figures);
         steps.map(move |(loss, figures)| Row {
             system: system.name(),
+            mode: system.mode(),
             scheduler: system.scheduler(),
             seed,
             loss: *loss,
@@ -213,58 +211,51 @@ impl kit::Plan for RealPlan {
 
 #[cfg(test)]
 mod tests {
-    use clap::{Args as _, FromArgMatches as _};
-
     use super::*;
     use crate::kit::Plan as _;
 
-    fn plan(arguments: &[&str], quick: bool) -> Result<RealPlan, Error> {
-        let command = Options::augment_args(clap::Command::new("dmtp"))
-            .arg(clap::Arg::new("only").long("only"))
-            .arg(clap::Arg::new("qlog").long("qlog"));
-        let arguments = ["dmtp", "--real"].iter().chain(arguments);
-        let matches = command.try_get_matches_from(arguments).unwrap();
-        RealPlan::new(
-            &Options::from_arg_matches(&matches).unwrap(),
+    fn plan(systems: &[&str], losses: &[f64], quick: bool) -> Result<RealPlan, Error> {
+        RealPlan::new(&Asked {
+            systems,
+            losses,
+            at_once: 1,
             quick,
-            None,
-            1,
-        )
+            runs: None,
+            seed: 1,
+        })
     }
 
     #[test]
     fn systems_are_chosen_by_the_names_of_the_table() {
-        let plan = plan(&["--systems", "mpquic,starhaul"], false).unwrap();
+        let plan = plan(&["mpquic", "starhaul"], &[], false).unwrap();
         assert!(
             plan.describe()
                 .starts_with("starhaul, mpquic, 3 runs of each"),
             "{}",
             plan.describe()
         );
-        let said = self::plan(&["--systems", "srd"], false).err().unwrap();
+        let said = self::plan(&["srd"], &[], false).err().unwrap();
         assert!(said.to_string().contains("srt-fec"), "{said}");
     }
 
     #[test]
     fn what_has_no_goal_is_not_checked() {
-        let checked = |arguments: &[&str]| plan(arguments, false).unwrap().checked();
-        assert!(checked(&["--systems", "starhaul"]).is_ok());
-        for without in [
-            &["--systems", "mpquic"][..],
-            &["--systems", "starhaul", "--loss", "15%"],
-        ] {
-            let said = checked(without).err().unwrap().to_string();
+        let checked =
+            |systems: &[&str], losses: &[f64]| plan(systems, losses, false).unwrap().checked();
+        assert!(checked(&["starhaul"], &[]).is_ok());
+        for (system, losses) in [("mpquic", &[][..]), ("starhaul", &[0.15][..])] {
+            let said = checked(&[system], losses).err().unwrap().to_string();
             assert!(said.contains("none of that runs"), "{said}");
         }
     }
 
     #[test]
     fn quick_has_two_losses_and_one_run_unless_asked_for_others() {
-        let plan = plan(&["--systems", "starhaul"], true).unwrap();
+        let plan = plan(&["starhaul"], &[], true).unwrap();
         assert_eq!(plan.losses, QUICK_LOSSES);
         let said = plan.describe();
         assert!(said.starts_with("starhaul, 1 run of each"), "{said}");
-        let plan = self::plan(&["--loss", "0,2%"], true).unwrap();
+        let plan = self::plan(&["starhaul"], &[0.0, 0.02], true).unwrap();
         assert_eq!(plan.losses, [0.0, 0.02]);
     }
 }

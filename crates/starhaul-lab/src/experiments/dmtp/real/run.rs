@@ -13,7 +13,8 @@ use crate::{
     Error,
     experiments::dmtp::{
         BLOCK_BYTES, BLOCKS_PER_STEP, COSTS, DEADLINE, INTERVAL, ONE_WAY, RATE, Step,
-        WARM_UP_BLOCKS, links, run::payload,
+        WARM_UP_BLOCKS, links,
+        run::{payload, wire_extra_share},
     },
     realtime::{Bench, Measured},
     systems::blocks::{
@@ -46,11 +47,8 @@ pub(super) struct Figures {
 
 impl Figures {
     /// Bytes beside the data, headers included, as a share of the data.
-    pub(super) fn extra_share(&self) -> f64 {
-        let real = |bytes: u64| u32::try_from(bytes).map_or(f64::INFINITY, f64::from);
-        let data = f64::from(self.sent) * real(BLOCK_BYTES as u64);
-        let all: f64 = self.path_bytes.iter().map(|bytes| real(*bytes)).sum();
-        all / data - 1.0
+    pub(super) fn wire_extra_share(&self) -> f64 {
+        wire_extra_share(self.sent, self.path_bytes)
     }
 }
 
@@ -199,6 +197,6 @@ mod tests {
         let found = figures(blocks.into_iter(), &arrived, &Stalls::default(), path_bytes);
         assert_eq!((found.sent, found.on_time, found.disturbed), (3, 1, 0));
         assert_eq!(found.latencies_ms, [200.0, 200.001]);
-        assert!((found.extra_share() - 0.25).abs() < 1e-9);
+        assert!((found.wire_extra_share() - 0.25).abs() < 1e-9);
     }
 }

@@ -11,8 +11,7 @@ use starhaul_plot::{Column, Table};
 use self::run::Figures;
 use super::{
     BANDWIDTH_FACTORS, BY_BANDWIDTH, BY_LOSS, FEW_LOSSES, LOSSES, Names, Point, QUEUES, QoeSetup,
-    SENDING, by_bandwidth, by_bandwidth_plot, by_loss, by_loss_plot, latency, on_time_share,
-    setup::DRAIN,
+    SENDING, Sweep, by_bandwidth_plot, by_loss_plot, latency, on_time_share, sent, setup::DRAIN,
 };
 use crate::{
     Error,
@@ -39,20 +38,18 @@ const BESIDE: [&str; 4] = [
 /// Time for a system to start and to end, about.
 const OVERHEAD: Duration = Duration::from_secs(3);
 
-// Without a description, which would replace that of the command.
-#[derive(clap::Args)]
-pub(super) struct Options {
-    /// In real time: our own stack over emulated links between network namespaces, beside the rivals that this computer has:
-    /// MPTCP, multipath QUIC. Needs what replay needs; --runs is 3 by default
-    #[arg(long, conflicts_with = "qlog")]
-    pub(super) real: bool,
-    /// With --real: run only these systems [default: all that this computer has, but for starhaul-none, -retransmit, -fec and
-    /// mpquic-dear; with --quick starhaul, mptcp and mpquic]
-    #[arg(long, value_name = "A,B", value_delimiter = ',', requires = "real")]
-    systems: Vec<String>,
-    /// With --real: so many systems at once, each over links of its own
-    #[arg(long, value_name = "N", requires = "real", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=16))]
-    at_once: u8,
+/// What the command asks for.
+pub(super) struct Asked<'a> {
+    /// Names of systems, or of modes of ours; the usual ones if there are none.
+    pub(super) systems: &'a [&'a str],
+    /// Parts; both if there are none.
+    pub(super) only: &'a [&'a str],
+    pub(super) sweep: &'a Sweep,
+    pub(super) at_once: u8,
+    pub(super) quick: bool,
+    /// Of each system at each point, if the command says it.
+    pub(super) runs: Option<u32>,
+    pub(super) seed: u64,
 }
 
 /// The runs as asked for, before they begin.
@@ -74,6 +71,7 @@ struct PartPoint {
 /// A run of a system at a point.
 struct Row {
     system: &'static str,
+    mode: &'static str,
     scheduler: &'static str,
     part: &'static str,
     queue: &'static str,
@@ -83,21 +81,18 @@ struct Row {
 }
 
 impl RealPlan {
-    pub(super) fn new(
-        options: &Options,
-        only: &[&str],
-        quick: bool,
-        runs: Option<u32>,
-        seed: u64,
-    ) -> Result<Self, Error> {
+    /// # Errors
+    /// [`Error::Settings`] for a name that is no system's, and where none can run here.
+    pub(super) fn new(asked: &Asked<'_>) -> Result<Self, Error> {
+        let (quick, seed) = (asked.quick, asked.seed);
         let usual: &[&str] = if quick { &QUICK_SYSTEMS } else { &[] };
-        let systems: Vec<String> = match options.systems.is_empty() {
-            true => usual.iter().map(|name| (*name).to_owned()).collect(),
-            false => options.systems.clone(),
+        let systems = match asked.systems {
+            [] => usual,
+            named => named,
         };
         let repeats = Repeats {
-            runs: runs.unwrap_or(if quick { 1 } else { RUNS }),
-            at_once: options.at_once,
+            runs: asked.runs.unwrap_or(if quick { 1 } else { RUNS }),
+            at_once: asked.at_once,
             seed,
         };
         let sending = if quick { QUICK_SENDING } else { SENDING };
@@ -116,10 +111,11 @@ impl RealPlan {
             let queue = name;
             (title, PartPoint { part, queue, setup })
         };
-        let wanted = points(quick).into_iter();
+        let wanted = points(asked.sweep, quick).into_iter();
+        let only = asked.only;
         let wanted = wanted.filter(|(part, _)| only.is_empty() || only.contains(part));
         Ok(Self {
-            comparison: Comparison::new(chosen(&systems, &BESIDE)?, Class::ALL.len(), repeats)?,
+            comparison: Comparison::new(chosen(systems, &BESIDE)?, Class::ALL.len(), repeats)?,
             points: wanted.map(point).collect(),
             sending,
         })
@@ -135,14 +131,9 @@ impl RealPlan {
         let latency = |key, name, share| {
             latency::<Row>(key, name, share, |row| row.figures.latencies_ms.as_slice())
         };
-        let bytes = |key, name, link: usize| {
-            Column::count(key, name, move |row: &Row| {
-                row.figures.path_bytes[link].into()
-            })
-            .median()
-        };
-        vec![
+        let mut columns = vec![
             Column::name("system", "system", |row: &Row| row.system.into()),
+            Column::name("mode", "mode", |row: &Row| row.mode.into()),
             Column::name("scheduler", "scheduler", |row: &Row| row.scheduler.into()),
             Column::name("queue", "queue", |row: &Row| row.queue.into()),
             Column::count("seed", "seed", |row: &Row| row.seed.into()).dropped(),
@@ -171,15 +162,19 @@ impl RealPlan {
                 row.figures.disturbed.into()
             })
             .median(),
-            bytes("short_bytes", "short B", 0),
-            bytes("long_bytes", "long B", 1),
-        ]
+        ];
+        columns.extend(sent::columns(
+            |row: &Row| Some(row.figures.link_bytes),
+            |row: &Row| row.setup.offered_bytes(),
+        ));
+        columns
     }
 
     fn row(&self, run: Run<'_, Figures>) -> Option<Row> {
         let (_, point) = self.points.get(run.point)?;
         Some(Row {
             system: run.system.name(),
+            mode: run.system.mode(),
             scheduler: run.system.scheduler(),
             part: point.part,
             queue: point.queue,
@@ -191,16 +186,15 @@ impl RealPlan {
 }
 
 /// The points of each part by its name.
-fn points(quick: bool) -> Vec<(&'static str, Point)> {
-    let (bandwidths, losses) = match quick {
-        true => (
-            vec![(QUEUES[1], QUICK_FACTOR, FEW_LOSSES)],
-            by_loss(&[QUICK_LOSS]),
-        ),
-        false => (by_bandwidth(&BANDWIDTH_FACTORS), by_loss(&LOSSES)),
+fn points(sweep: &Sweep, quick: bool) -> Vec<(&'static str, Point)> {
+    let bandwidths = match quick && sweep.factors.is_empty() {
+        true => vec![(QUEUES[1], QUICK_FACTOR, FEW_LOSSES)],
+        false => sweep.by_bandwidth(&BANDWIDTH_FACTORS),
     };
+    let usual: &[f64] = if quick { &[QUICK_LOSS] } else { &LOSSES };
     let bandwidths = bandwidths.into_iter().map(|point| (BY_BANDWIDTH.0, point));
-    let losses = losses.into_iter().map(|point| (BY_LOSS.0, point));
+    let losses = sweep.by_loss(usual).into_iter();
+    let losses = losses.map(|point| (BY_LOSS.0, point));
     bandwidths.chain(losses).collect()
 }
 

@@ -14,7 +14,7 @@ use starhaul_replay::{Host, Hosts, ReplayLink};
 
 use crate::{
     Error,
-    experiments::mpdtp::{QoeSetup, setup::DRAIN},
+    experiments::mpdtp::{QoeSetup, sent::LinkBytes, setup::DRAIN},
     realtime::{Bench, Measured},
     systems::blocks::{
         Arrivals, BlockSystem, CHEAP, DEAR, Offer, OfferedBlock, OfferedLink, Role,
@@ -42,7 +42,7 @@ pub(super) struct Figures {
     /// Late or lost blocks during which this computer stood still.
     pub(super) disturbed: u32,
     /// Bytes that the sending host gave to each link meanwhile, by its interfaces.
-    pub(super) path_bytes: [u64; 2],
+    pub(super) link_bytes: LinkBytes,
 }
 
 /// Runs a system at a point.
@@ -97,8 +97,8 @@ fn measure(hosts: &Hosts, system: &dyn BlockSystem, setup: &QoeSetup) -> Result<
         return Err(Error::Flow(format!("{} carried no block", system.name())));
     }
     let carried = |link: usize| Some(after.get(link)?.saturating_sub(*before.get(link)?));
-    let path_bytes = [CHEAP, DEAR].map(|link| carried(link).unwrap_or_default());
-    Ok(figures(logs, &offered, &arrived, &stalls, path_bytes))
+    let link_bytes = LinkBytes([CHEAP, DEAR].map(|link| carried(link).unwrap_or_default()));
+    Ok(figures(logs, &offered, &arrived, &stalls, link_bytes))
 }
 
 /// A stream for each class, in their order.
@@ -145,7 +145,7 @@ fn figures(
     offered: &BTreeMap<u32, Instant>,
     arrived: &BTreeMap<u32, Instant>,
     stalls: &Stalls,
-    path_bytes: [u64; 2],
+    link_bytes: LinkBytes,
 ) -> Figures {
     let mut disturbed = 0;
     for (number, sent) in offered {
@@ -165,7 +165,7 @@ fn figures(
         scores: logs.scores(),
         latencies_ms: logs.latencies_ms(),
         disturbed,
-        path_bytes,
+        link_bytes,
     }
 }
 
@@ -209,7 +209,7 @@ mod tests {
             &offered,
             &BTreeMap::from(arrived),
             &Stalls::default(),
-            [0; 2],
+            LinkBytes::default(),
         );
         let of = |class| {
             let score: &ClassScore = found.scores.of(class);
