@@ -429,8 +429,10 @@ impl Hop {
         self.arrived = arrived;
         self.sample = None;
         session.is_confirmed = true;
+        // What a slow link or this host only held back comes without a hole.
         let is_silent = arrived.saturating_duration_since(self.heard) > overtaken;
-        self.ends_outage = std::mem::take(&mut self.is_probed) && is_silent;
+        let has_lost = matches!(arrival, Arrival::Newest { missing } if missing > 0);
+        self.ends_outage = std::mem::take(&mut self.is_probed) && is_silent && has_lost;
         self.heard = now;
         self.unheard.heard();
         // What is late was held back: its times are not those of the hop.

@@ -119,8 +119,8 @@ fn read_path(file: &Path) -> Result<Named, Error> {
             "{from} and {to} are not connected {seconds} s after its start, and a run needs a path all the time"
         )));
     }
-    let stem = file.with_extension("").display().to_string();
-    Ok((stem.into(), path))
+    let stem = file.file_stem().unwrap_or(file.as_os_str());
+    Ok((stem.to_string_lossy().into_owned().into(), path))
 }
 
 #[cfg(test)]
