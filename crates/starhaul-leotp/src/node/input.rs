@@ -110,26 +110,18 @@ impl Node {
         for relayed in self.relayed.values_mut() {
             relayed.askers.retain(|asker| asker.id != id);
         }
-        let contents: Vec<ContentId> = self
-            .pending
-            .contents()
-            .filter(|content| self.route_of(*content) == Some(id))
-            .collect();
-        for content in contents {
-            self.ask_again(now, content, Again::NewLife);
-        }
+        self.ask_all_again(now, id, Again::NewLife);
     }
 
-    /// A neighbour is heard again that did not answer: what was asked for in vain meanwhile is asked for now. What is under way or repaired by the
-    /// hop is not.
-    fn end_outage(&mut self, now: Instant, id: NeighbourId) {
+    /// Asks a neighbour for all contents that come from it.
+    fn ask_all_again(&mut self, now: Instant, id: NeighbourId, why: Again) {
         let contents: Vec<ContentId> = self
             .pending
             .contents()
             .filter(|content| self.route_of(*content) == Some(id))
             .collect();
         for content in contents {
-            self.ask_again(now, content, Again::Outage);
+            self.ask_again(now, content, why);
         }
     }
 
@@ -158,7 +150,7 @@ impl Node {
             }
         };
         if self.hops.get_mut(&from).is_some_and(Hop::ends_outage) {
-            self.end_outage(now, from);
+            self.ask_all_again(now, from, Again::Outage);
         }
         self.settle_streams(now);
         // What came with this packet may be read after it: a hole has waited since it arrived, not since then.

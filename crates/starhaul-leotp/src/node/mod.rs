@@ -62,7 +62,7 @@ enum Again {
     OtherPath,
     /// The neighbour began a new life, and knows of nothing.
     NewLife,
-    /// The neighbour did not answer for a while.
+    /// The neighbour did not answer for a while: only what was asked for in vain since, for the rest is under way or repaired by the hop.
     Outage,
 }
 
