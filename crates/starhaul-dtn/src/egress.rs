@@ -2,7 +2,10 @@
 //!
 //! The agent waits for each transmission before it begins the next; over a light time of seconds that is one bundle per round
 //! trip. So each is given a task of its own, within a window. And the agent has one route for all bundles of a destination, also
-//! for those that came from where it leads.
+//! for those that came from where it leads, and whatever their size. So each is looked at here once more, and waits or leaves over the
+//! neighbour that is the first on the way of its size.
+
+mod lanes;
 
 use std::{
     cell::Cell,
@@ -20,20 +23,17 @@ use hardy_bpa::{
 };
 use hardy_bpv7::eid::Eid;
 use starhaul_log::Seldom;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::OwnedSemaphorePermit;
 
+use self::lanes::{Lane, units};
+pub(crate) use self::lanes::{MOST_BUNDLES, Pool};
 use crate::{
     halves,
     plan::NodeId,
     priority,
-    schedule::{Fit, Schedule},
-    stock::{Stock, Task, bundle_bytes},
+    schedule::{Fit, Schedule, Way},
+    stock::{Busy, Stock, Task, bundle_bytes},
 };
-
-/// Greatest number of bundles of a class on their way to a neighbour.
-pub(crate) const MOST_BUNDLES: usize = 8192;
-/// Unit in which the bytes on their way are counted: permits are 32-bit numbers.
-const UNIT: u64 = 1 << 10;
 
 tokio::task_local! {
     /// The neighbour for which the agent asks for a controller.
@@ -68,59 +68,6 @@ pub(crate) async fn is_refused(sending: impl Future<Output = ()>) -> bool {
         IS_REFUSED.with(Cell::get)
     };
     IS_REFUSED.scope(Cell::default(), telling).await
-}
-
-/// Bytes of bundles that are on their way to any neighbour, and so in memory, for all layers of a node together.
-pub(crate) struct Pool {
-    shared: Arc<Semaphore>,
-    units: u32,
-    own: u32,
-}
-
-impl Pool {
-    /// At most `bytes` for all together. Where others have them all, each neighbour has `own` bytes more for each class, or one larger bundle: those that do
-    /// not answer must not keep the others from theirs.
-    pub(crate) fn new(bytes: u64, own: u64) -> Arc<Self> {
-        let units = units(bytes);
-        Arc::new(Self {
-            shared: Arc::new(Semaphore::new(units as usize)),
-            units,
-            own: self::units(own),
-        })
-    }
-}
-
-/// So many bytes as a semaphore counts them.
-fn units(bytes: u64) -> u32 {
-    let units = u32::try_from(bytes / UNIT).unwrap_or(u32::MAX);
-    units.clamp(1, MOST_UNITS)
-}
-
-/// What may be on its way to a neighbour of the bundles of a class.
-struct Lane {
-    bundles: Arc<Semaphore>,
-    bytes: Arc<Semaphore>,
-    units: u32,
-    /// Its own part beyond the pool.
-    own: Arc<Semaphore>,
-}
-
-impl Lane {
-    fn new(units: u32, pool: &Pool) -> Self {
-        Self {
-            bundles: Arc::new(Semaphore::new(MOST_BUNDLES)),
-            bytes: Arc::new(Semaphore::new(units as usize)),
-            units,
-            own: Arc::new(Semaphore::new(pool.own as usize)),
-        }
-    }
-
-    /// Waits until a bundle of so many units may leave.
-    async fn enter(&self, units: u32) -> Option<(OwnedSemaphorePermit, OwnedSemaphorePermit)> {
-        let count = self.bundles.clone().acquire_owned().await.ok()?;
-        let bytes = self.bytes.clone().acquire_many_owned(units).await.ok()?;
-        Some((count, bytes))
-    }
 }
 
 /// A policy that keeps a window of transmissions open for each neighbour, and another one for urgent bundles where there may be any.
@@ -170,9 +117,6 @@ impl Window {
     }
 }
 
-/// What a semaphore of this width can count on every platform.
-const MOST_UNITS: u32 = u32::MAX >> 4;
-
 #[async_trait]
 impl EgressPolicy for Window {
     fn queue_count(&self) -> u32 {
@@ -192,7 +136,7 @@ impl EgressPolicy for Window {
         let usual = neighbour.as_ref().and_then(|node| self.usual.get(node));
         let usual = usual.filter(|_| self.stock.priorities().are_any());
         let usual = usual.map_or(self.units, |bytes| units(*bytes).min(self.units));
-        Arc::new(Controller {
+        let controller = Arc::new(Controller {
             neighbour,
             // The agent makes the queue without a number always.
             queue: queue.unwrap_or_else(|| Arc::new(Nowhere)),
@@ -203,97 +147,166 @@ impl EgressPolicy for Window {
             usual: Lane::new(usual, &self.pool),
             pool: self.pool.clone(),
             log: self.log.clone(),
-        })
+        });
+        if let Some(neighbour) = &controller.neighbour {
+            self.pool.open(neighbour, &controller);
+        }
+        controller
     }
+}
+
+/// Where a bundle leaves.
+enum Exit {
+    /// Where the agent has it leave.
+    Own,
+    /// To another neighbour.
+    Other(Arc<Controller>),
+    /// It waits.
+    No,
 }
 
 impl Controller {
-    /// Room in memory for a bundle of so many units: among those of all neighbours, or beyond them, for each class, where they have none.
-    async fn room(&self, lane: &Lane, units: u32) -> Option<OwnedSemaphorePermit> {
-        let Pool {
-            shared,
-            units: all,
-            own,
-        } = &*self.pool;
-        let shared = shared.clone().acquire_many_owned(units.min(*all));
-        let own = lane.own.clone().acquire_many_owned(units.min(*own));
-        let room = tokio::select! {
-            biased;
-            room = shared => room,
-            room = own => room,
-        };
-        room.ok()
-    }
-
-    /// Whether a bundle that the agent sends to this neighbour cannot go there now. Nothing of it has been read yet.
-    fn is_to_wait(&self, bundle: &Bundle) -> bool {
-        let Some(neighbour) = &self.neighbour else {
-            return false;
-        };
-        // It is looked at again when a route changes.
-        if has_passed(bundle, neighbour) {
-            return true;
-        }
-        let bytes = bundle_bytes(bundle);
-        match self.schedule.fit(neighbour, Schedule::now(), bytes) {
-            Fit::Now => return false,
-            // What was booked for another may be given back.
-            Fit::Later => self.stock.changes.again(),
-            Fit::Never => {
-                if self.stock.fits_nowhere(&bundle.bundle.id)
-                    && let Some(others) = self.log.is_due(Instant::now())
-                {
-                    tracing::warn!(
-                        node = %neighbour,
-                        bytes,
-                        others,
-                        "a bundle is larger than any contact that is left with this node carries: it waits for another way"
-                    );
-                }
-            }
-        }
-        true
-    }
-}
-
-#[async_trait]
-impl EgressController for Controller {
-    async fn forward(&self, queue: Option<u32>, mut bundle: Bundle) {
-        // One that has expired ends where it leaves (`filters`).
-        if !bundle.has_expired() && self.is_to_wait(&bundle) {
-            bundle.metadata.status = BundleStatus::Waiting;
-            if let Err(error) = self.store.update_status(&bundle).await {
-                tracing::warn!(%error, "a bundle that waits for another route waits for its contact to end");
-            }
-            return;
-        }
-        let is_urgent = queue == Some(priority::URGENT);
-        let lane = match is_urgent {
+    fn lane(&self, is_urgent: bool) -> &Lane {
+        match is_urgent {
             true => &self.urgent,
             false => &self.usual,
+        }
+    }
+
+    /// Where a bundle leaves that the agent sends to this neighbour. Nothing of it has been read yet.
+    fn exit(&self, bundle: &Bundle) -> Exit {
+        let Some(own) = &self.neighbour else {
+            return Exit::Own;
         };
-        let units = u32::try_from(bundle_bytes(&bundle) / UNIT + 1)
-            .unwrap_or(u32::MAX)
-            .min(lane.units);
-        let entered = lane.enter(units).await;
-        let room = self.room(lane, units).await;
-        let (Some(entered), Some(room)) = (entered, room) else {
+        let (now, bytes) = (Schedule::now(), bundle_bytes(bundle));
+        let way = match self.schedule.is_neighbour(own) {
+            true => self.schedule.way(&bundle.bundle.destination, bytes, now),
+            false => Way::Any,
+        };
+        let to = match way {
+            Way::Any => own.clone(),
+            Way::Over(to) => to,
+            // It is looked at again when its route changes.
+            Way::Later => return Exit::No,
+            Way::Never => {
+                self.tell_unfit(bundle, bytes);
+                return Exit::No;
+            }
+        };
+        // As above.
+        if has_passed(bundle, &to) {
+            return Exit::No;
+        }
+        match self.schedule.fit(&to, now, bytes) {
+            Fit::Now if to == *own => Exit::Own,
+            // The agent looks at it again when it knows the neighbour.
+            Fit::Now => self.pool.exit(&to).map_or(Exit::No, Exit::Other),
+            // What was booked for another may be given back.
+            Fit::Later => {
+                self.stock.changes.again();
+                Exit::No
+            }
+            Fit::Never => {
+                self.tell_unfit(bundle, bytes);
+                Exit::No
+            }
+        }
+    }
+
+    fn tell_unfit(&self, bundle: &Bundle, bytes: u64) {
+        if self.stock.fits_nowhere(&bundle.bundle.id)
+            && let Some(others) = self.log.is_due(Instant::now())
+        {
+            tracing::warn!(
+                to = %bundle.bundle.destination,
+                bytes,
+                others,
+                "a bundle is larger than the contacts that are left on its way carry: it waits for another way"
+            );
+        }
+    }
+
+    async fn let_wait(&self, bundle: &mut Bundle) {
+        bundle.metadata.status = BundleStatus::Waiting;
+        if let Err(error) = self.store.update_status(bundle).await {
+            tracing::warn!(%error, "a bundle that waits for another route waits for its contact to end");
+        }
+    }
+
+    /// Lets a bundle leave to another neighbour than the one for which the agent gave it. Others for this one do not wait behind it.
+    async fn hand_over(&self, exit: &Arc<Self>, is_urgent: bool, mut bundle: Bundle) {
+        let lane = exit.lane(is_urgent).clone();
+        let place = lane.place();
+        // Without a place, it is looked for when there is one. With one, no search hands it out again.
+        let begin = || self.stock.begin(&bundle.bundle.id, Task::Sending);
+        let busy = place.is_some().then(begin).flatten();
+        // It belongs to no queue of the agent, which knows of no other neighbour: if it is not sent, the next search finds it.
+        self.let_wait(&mut bundle).await;
+        let (Some(place), Some(busy)) = (place, busy) else {
             return;
         };
-        // The agent hands a bundle out again when its queue was full, or when a contact has ended and begun.
-        let Some(busy) = self.stock.begin(&bundle.bundle.id, Task::Sending) else {
-            return;
-        };
-        let queue = self.queue.clone();
+        let (pool, exit) = (self.pool.clone(), Arc::downgrade(exit));
+        let units = lane.units_of(bundle_bytes(&bundle));
+        tokio::spawn(async move {
+            let bytes = lane.bytes(units).await;
+            let room = pool.room(&lane, units).await;
+            // The neighbour may have left.
+            if let (Some(bytes), Some(room), Some(exit)) = (bytes, room, exit.upgrade()) {
+                exit.send(is_urgent, bundle, busy, ((place, bytes), room));
+            }
+        });
+    }
+
+    /// Has the agent send a bundle that has room, in a task of its own.
+    fn send(&self, is_urgent: bool, bundle: Bundle, busy: Busy, room: Room) {
+        let (queue, stock) = (self.queue.clone(), self.stock.clone());
+        let lane = self.lane(is_urgent).clone();
         tokio::spawn(async move {
             let sending = is_refused(halves::send(&*queue, bundle));
             let is_refused = IS_URGENT.scope(is_urgent, sending).await;
             // The agent ends a neighbour when nothing holds its queue.
-            drop((queue, entered, room));
+            drop((queue, room));
+            if lane.take_awaited() {
+                stock.changes.again();
+            }
             if let Some(rest) = busy.rest_after(is_refused) {
                 tokio::time::sleep(rest).await;
             }
         });
+    }
+}
+
+/// Places and bytes of a bundle among those on their way to its neighbour, and its room in memory.
+type Room = (
+    (OwnedSemaphorePermit, OwnedSemaphorePermit),
+    OwnedSemaphorePermit,
+);
+
+#[async_trait]
+impl EgressController for Controller {
+    async fn forward(&self, queue: Option<u32>, mut bundle: Bundle) {
+        let is_urgent = queue == Some(priority::URGENT);
+        // One that has expired ends where it leaves (`filters`).
+        let exit = match bundle.has_expired() {
+            true => Exit::Own,
+            false => self.exit(&bundle),
+        };
+        match exit {
+            Exit::Own => {}
+            Exit::Other(other) => return self.hand_over(&other, is_urgent, bundle).await,
+            Exit::No => return self.let_wait(&mut bundle).await,
+        }
+        let lane = self.lane(is_urgent);
+        let units = lane.units_of(bundle_bytes(&bundle));
+        let entered = lane.enter(units).await;
+        let room = self.pool.room(lane, units).await;
+        let (Some(entered), Some(room)) = (entered, room) else {
+            return;
+        };
+        // The agent hands a bundle out again when its queue was full, or when a contact has ended and begun.
+        if let Some(busy) = self.stock.begin(&bundle.bundle.id, Task::Sending) {
+            self.send(is_urgent, bundle, busy, (entered, room));
+        }
     }
 }
 
@@ -325,7 +338,7 @@ mod tests {
     use hardy_eid_patterns::EidPattern;
     use starhaul_units::Bandwidth;
 
-    use super::*;
+    use super::{lanes::UNIT, *};
     use crate::{
         config::Storage,
         plan::{Contact, ContactPlan},
@@ -392,14 +405,87 @@ mod tests {
             controller.forward(None, large.clone()).await;
         }
         let met = stock.limits_met();
-        let told =
-            "bundles that are larger than any contact that is left with their next node carries: 1";
+        let told = "bundles that are larger than the contacts that are left on their way carry: 1";
         assert_eq!(met, [told]);
         controller.forward(None, bundle(b"small")).await;
         tokio::task::yield_now().await;
         assert_eq!((stuck.0.load(Ordering::SeqCst), stock.in_flight()), (1, 1));
         stock.remove(&large.bundle.id);
         assert_eq!(stock.limits_met(), Vec::<String>::new());
+    }
+
+    /// The agent has one route for all that is for a node; the light takes longer where the link is faster.
+    #[tokio::test]
+    async fn a_bundle_leaves_over_the_neighbour_over_which_one_of_its_size_arrives_first() {
+        let [own, near, far, end]: [NodeId; 4] =
+            [1, 2, 3, 4].map(|number| format!("ipn:{number}.0").parse().unwrap());
+        let now = Schedule::now();
+        let contact = |from: &NodeId, to: &NodeId, rate, light| Contact {
+            from: from.clone(),
+            to: to.clone(),
+            start: now,
+            end: now.plus(Duration::from_secs(3600)),
+            rate,
+            light_time: Duration::from_secs(light),
+        };
+        let (slow, fast) = (
+            Bandwidth::from_bits_per_second(9600),
+            Bandwidth::from_mbit(100),
+        );
+        let plan = vec![
+            contact(&own, &near, slow, 0),
+            contact(&near, &end, slow, 0),
+            contact(&own, &far, fast, 2),
+            contact(&far, &end, fast, 2),
+        ];
+        let schedule = Schedule::new(own.clone(), ContactPlan::new(plan), Vec::new());
+        let stock = Stock::new(own, Storage::small());
+        let store = Arc::new(Metadata::new(10));
+        let pool = Pool::new(1 << 20, UNIT);
+        let window = (1 << 20, BTreeMap::new());
+        let window = Window::new(
+            store.clone(),
+            stock.clone(),
+            Arc::new(schedule),
+            window,
+            pool,
+        );
+        let exit = async |neighbour: &NodeId| {
+            let stuck = Arc::new(Stuck::default());
+            let queue: Arc<dyn EgressQueue> = stuck.clone();
+            let making = window.new_controller(HashMap::from([(None, queue)]));
+            (to(neighbour.clone(), making).await, stuck)
+        };
+        let (over_near, over_far) = (exit(&near).await, exit(&far).await);
+        let left = async || {
+            for _ in 0..100 {
+                tokio::task::yield_now().await;
+            }
+            [&over_near.1, &over_far.1].map(|stuck| stuck.0.load(Ordering::SeqCst))
+        };
+        let (small, large) = (bundle(b"small"), bundle(&[7; 500_000]));
+        for bundle in [&small, &large] {
+            stock.insert(bundle, false);
+            store.insert(bundle).await.unwrap();
+        }
+        over_near.0.forward(None, large.clone()).await;
+        assert_eq!(left().await, [0, 1]);
+        // It is found when it was not sent, and not before.
+        let known = store.get(&large.bundle.id).await.unwrap().unwrap();
+        assert_eq!(known.metadata.status, BundleStatus::Waiting);
+        assert_eq!(stock.in_flight(), 1);
+        over_near.0.forward(None, large).await;
+        assert_eq!(left().await, [0, 1]);
+        over_far.0.forward(None, small).await;
+        assert_eq!(left().await, [1, 1]);
+        // Where the agent does not know that neighbour, it waits.
+        let (far, stuck) = over_far;
+        drop(far);
+        let another = bundle(&[8; 500_000]);
+        over_near.0.forward(None, another).await;
+        tokio::task::yield_now().await;
+        let left = [&over_near.1, &stuck].map(|stuck| stuck.0.load(Ordering::SeqCst));
+        assert_eq!((left, stock.in_flight()), ([1, 1], 2));
     }
 
     /// A backlog on its way over a slow link must not keep an urgent bundle waiting.

@@ -1,33 +1,36 @@
 //! Stands between a convergence layer and the agent: neighbours are shown to the agent only while a contact with them is open and
 //! what goes there arrives first, and bundles are let in only while there is room.
 
+mod entrance;
+mod head_on;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use hardy_bpa::{
     Bytes, async_trait,
-    cla::{Cla, ClaAddress, ClaAddressType, Error, ForwardBundleResult, Result, Sink},
+    cla::{Cla, ClaAddress, ClaAddressType, ForwardBundleResult, Result, Sink},
 };
 use starhaul_log::Seldom;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use self::{entrance::Entrance, head_on::HeadOn};
 use crate::{
     config::{LtpConfig, TcpConfig},
     egress,
-    fragments::Part,
     halves::{Carrier, Halves},
     layers::Layer,
     plan::{Moment, NodeId},
     schedule::{Fit, Schedule},
-    steady::{self, Became, Fault},
+    steady::Became,
     stock::{NoPart, NoRoom, Stock},
-    trail::{Mark, Marks},
+    trail::Mark,
 };
 
 /// Bundles that a neighbour over TCPCLv4 is given at a time. A session carries one, and the others are there only so that it goes on with
@@ -50,7 +53,7 @@ struct Door {
     schedule: Arc<Schedule>,
     stock: Arc<Stock>,
     guests: Guests,
-    /// Whether a bundle without room waits; otherwise it is refused.
+    /// Whether any bundle without room waits; otherwise it is refused, but for [few](HeadOn).
     waits: bool,
     /// Whether the node ends: nothing waits for room any more.
     is_closed: AtomicBool,
@@ -58,8 +61,8 @@ struct Door {
     neighbours: Mutex<BTreeMap<ClaAddress, Neighbour>>,
     /// Where nodes are connected that may be no neighbours.
     strangers: Mutex<BTreeSet<ClaAddress>>,
-    /// How many bundles are on their way to each node.
-    leaving: Mutex<BTreeMap<NodeId, usize>>,
+    /// For which nodes bundles wait here or are on their way.
+    head_on: HeadOn,
     /// Only one at a time tells the agent of neighbours.
     telling: tokio::sync::Mutex<()>,
     sent: AtomicU64,
@@ -181,7 +184,8 @@ pub(crate) struct Passed {
 }
 
 impl Gate {
-    /// A gate before `layer`. Bundles of nodes that are no `guests` are refused; one without room waits if `waits`.
+    /// A gate before `layer`. Bundles of nodes that are no `guests` are refused; one without room waits if `waits`, or for a
+    /// while if bundles are for its node.
     pub(crate) fn new(
         own: NodeId,
         layer: Arc<dyn Carrier>,
@@ -205,7 +209,7 @@ impl Gate {
             agent: OnceLock::new(),
             neighbours: Mutex::default(),
             strangers: Mutex::default(),
-            leaving: Mutex::default(),
+            head_on: HeadOn::default(),
             telling: tokio::sync::Mutex::default(),
             sent: AtomicU64::new(0),
             received: AtomicU64::new(0),
@@ -279,54 +283,7 @@ impl Gate {
     }
 }
 
-/// How long a bundle of a node waits for room while others are on their way to it. Where one connection carries both ways, what waits
-/// keeps those from leaving, and room may come of nothing else: one is taken beyond the limits then.
-const HEAD_ON_PATIENCE: Duration = Duration::from_secs(2);
-
-/// A bundle on its way to a node.
-struct Leaving<'a> {
-    door: &'a Door,
-    node: NodeId,
-}
-
-impl Drop for Leaving<'_> {
-    fn drop(&mut self) {
-        let mut leaving = self.door.leaving();
-        if let Some(count) = leaving.get_mut(&self.node) {
-            *count -= 1;
-            if *count == 0 {
-                leaving.remove(&self.node);
-            }
-        }
-    }
-}
-
 impl Door {
-    fn leaving(&self) -> MutexGuard<'_, BTreeMap<NodeId, usize>> {
-        self.leaving.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn leave_to(&self, node: &NodeId) -> Leaving<'_> {
-        *self.leaving().entry(node.clone()).or_default() += 1;
-        Leaving {
-            door: self,
-            node: node.clone(),
-        }
-    }
-
-    /// Whether a bundle of a node goes on waiting for room.
-    fn may_wait(&self, node: Option<&NodeId>, since: Instant) -> bool {
-        self.waits
-            && !self.is_closed.load(Ordering::SeqCst)
-            && (since.elapsed() < HEAD_ON_PATIENCE || !self.meets(node))
-    }
-
-    /// Whether bundles are on their way to the node that gives one.
-    fn meets(&self, node: Option<&NodeId>) -> bool {
-        !self.is_closed.load(Ordering::SeqCst)
-            && node.is_some_and(|node| self.leaving().contains_key(node))
-    }
-
     fn neighbours(&self) -> MutexGuard<'_, BTreeMap<ClaAddress, Neighbour>> {
         self.neighbours
             .lock()
@@ -568,8 +525,14 @@ impl Cla for Gate {
             return Ok(ForwardBundleResult::NoNeighbour);
         };
         let bundle = bundle.changed(|made| self.door.mark.leave_in(made));
-        let leaving = self.door.leave_to(&node);
+        let leaving = self.door.head_on.leave_to(&node);
         let forwarded = self.layer.carry(queue, address, bundle).await;
+        match &forwarded {
+            Ok(ForwardBundleResult::Sent) => leaving.tell(false),
+            // Where bundles without room wait, none is refused for want of it.
+            Err(_) if !self.door.waits => leaving.tell(true),
+            _ => {}
+        }
         drop((leaving, turn));
         self.door.note(&node, address, &forwarded, self.is_tcp());
         match forwarded {
@@ -580,167 +543,6 @@ impl Cla for Gate {
             }
         }
         forwarded
-    }
-}
-
-/// What the layer takes for the agent.
-struct Entrance(Arc<Door>);
-
-impl Entrance {
-    /// Gives the agent a bundle.
-    async fn take(
-        &self,
-        bundle: Bytes,
-        node: Option<&NodeId>,
-        address: Option<&ClaAddress>,
-    ) -> Result<Became> {
-        let door = &self.0;
-        let agent = door.agent.get().ok_or(Error::Disconnected)?;
-        let marks = Marks::of(&bundle);
-        let taken = steady::arrive(marks, agent.dispatch(bundle, node, address)).await;
-        let (taken, became) = taken.map_err(|fault| {
-            match fault {
-                Fault::NotStored(_) => door.stock.refused(),
-                Fault::CameBack => door.log_return(node),
-            }
-            Error::Internal(fault.into())
-        })?;
-        taken.map(|()| became)
-    }
-
-    /// Gives the agent what is not here yet of a part of a bundle.
-    async fn take_part(
-        &self,
-        part: &Part,
-        data: Bytes,
-        node: Option<&NodeId>,
-        address: Option<&ClaAddress>,
-    ) -> Result<Became> {
-        let stock = &self.0.stock;
-        let refuse = |reason: NoPart| {
-            self.0.log_part(node, reason);
-            stock.refused();
-            Error::Internal(reason.into())
-        };
-        let claim = stock.claim(&part.bundle.id, &part.info, part.bytes).await;
-        let claim = claim.map_err(refuse)?;
-        if claim.missing.iter().any(|missing| part.is(missing)) {
-            return self.take(data, node, address).await;
-        }
-        let mut became = Became::Known;
-        for (number, missing) in claim.missing.iter().enumerate() {
-            let cut = part.cut(&data, missing);
-            let cut = cut.ok_or_else(|| refuse(NoPart::Protected))?;
-            let bytes = cut.len() as u64;
-            // The first one has the room of the part. Others may be as many as there are gaps.
-            let room = (number > 0).then(|| stock.admit(bytes)).transpose();
-            let _room = room.map_err(|error| {
-                self.0.log_full(node, bytes, error);
-                Error::Internal(error.into())
-            })?;
-            became = match (became, self.take(cut, node, address).await?) {
-                (Became::Stored, _) | (_, Became::Stored) => Became::Stored,
-                (Became::Dropped, _) | (_, Became::Dropped) => Became::Dropped,
-                (Became::Known, Became::Known) => Became::Known,
-            };
-        }
-        Ok(became)
-    }
-}
-
-#[async_trait]
-impl Sink for Entrance {
-    async fn unregister(&self) {
-        if let Some(agent) = self.0.agent.get() {
-            agent.unregister().await;
-        }
-    }
-
-    async fn dispatch(
-        &self,
-        bundle: Bytes,
-        node: Option<&NodeId>,
-        address: Option<&ClaAddress>,
-    ) -> Result<()> {
-        let door = &self.0;
-        if !door.may_enter(node) {
-            if let Some(others) = door.log.is_due(Instant::now()) {
-                tracing::warn!(
-                    node = node.map(ToString::to_string),
-                    others,
-                    "a bundle of an unknown neighbour is refused"
-                );
-            }
-            return Err(Error::Disconnected);
-        }
-        let bytes = bundle.len() as u64;
-        let began = Instant::now();
-        let _room = loop {
-            match door.stock.room(bytes) {
-                Ok(room) => break room,
-                Err(NoRoom::Full) if door.may_wait(node, began) => {
-                    door.stock.wait_for_room().await;
-                }
-                Err(NoRoom::Full) if door.waits && door.meets(node) => {
-                    match door.stock.room_beyond(bytes) {
-                        Ok(room) => break room,
-                        Err(_) => door.stock.wait_for_room().await,
-                    }
-                }
-                Err(error) => {
-                    door.stock.not_taken(error);
-                    door.log_full(node, bytes, error);
-                    return Err(Error::Internal(error.into()));
-                }
-            }
-        };
-        let part = Part::of(&bundle, &door.stock);
-        let became = match &part {
-            // Rare, and its state is larger than all else that a bundle needs here.
-            Some(part) => Box::pin(self.take_part(part, bundle, node, address)).await?,
-            None => self.take(bundle, node, address).await?,
-        };
-        door.count(became, node);
-        node.into_iter().for_each(|node| door.is_there(node));
-        Ok(())
-    }
-
-    async fn add_peer(&self, address: ClaAddress, nodes: &[NodeId]) -> Result<bool> {
-        let known = nodes.iter().find(|node| self.0.may_enter(Some(node)));
-        let Some(node) = known.cloned() else {
-            self.0.log_name(nodes);
-            self.0.strangers().insert(address);
-            return Ok(false);
-        };
-        let neighbour = Neighbour {
-            node,
-            number: self.0.came.fetch_add(1, Ordering::Relaxed),
-            turns: Turns::new(),
-            is_shown: false,
-        };
-        self.0.is_there(&neighbour.node);
-        let is_new = {
-            let mut neighbours = self.0.neighbours();
-            self.0.schedule.came(&neighbour.node, self.0.layer);
-            let replaced = neighbours.insert(address, neighbour);
-            if let Some(replaced) = &replaced {
-                replaced.turns.close();
-                self.0.left(&neighbours, &replaced.node);
-            }
-            replaced.is_none()
-        };
-        self.0.update(Schedule::now()).await;
-        Ok(is_new)
-    }
-
-    async fn remove_peer(&self, address: &ClaAddress) -> Result<bool> {
-        self.0.strangers().remove(address);
-        let was_there = self.0.forget(address).await;
-        // The node may be connected at another address, too, which is the latest now.
-        if !self.0.is_closed.load(Ordering::SeqCst) {
-            self.0.update(Schedule::now()).await;
-        }
-        was_there
     }
 }
 

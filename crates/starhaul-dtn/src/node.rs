@@ -131,7 +131,7 @@ impl Node {
         let plan = std::mem::take(&mut config.plan);
         let configured = std::mem::take(&mut config.routes);
         let schedule = Schedule::new(config.node.clone(), plan, always);
-        let schedule = schedule.leading_over(configured.iter().map(|(_, via)| via.clone()));
+        let schedule = schedule.with_routes(configured.iter().cloned());
         let schedule = Arc::new(schedule);
         // Neighbours are shown by it.
         schedule.look(Schedule::now());
@@ -348,7 +348,7 @@ impl Parts {
 }
 
 /// Bytes on their way to a neighbour over LTP: those of the neighbour that needs most.
-fn window_over(config: &LtpConfig) -> u64 {
+pub(crate) fn window_over(config: &LtpConfig) -> u64 {
     let windows = config.peers.iter().filter_map(|peer| {
         let round_trips = (peer.light_time * 2).saturating_mul(WINDOW_ROUND_TRIPS);
         Some(peer.rate?.bytes_in(round_trips))
@@ -358,7 +358,7 @@ fn window_over(config: &LtpConfig) -> u64 {
 }
 
 /// Bytes of bundles that are not urgent on their way to each neighbour over LTP whose rate is known, where others may be.
-fn usual_windows(config: &LtpConfig) -> BTreeMap<NodeId, u64> {
+pub(crate) fn usual_windows(config: &LtpConfig) -> BTreeMap<NodeId, u64> {
     let windows = config.peers.iter().filter_map(|peer| {
         let round_trips = (peer.light_time * 2).saturating_mul(WINDOW_ROUND_TRIPS);
         let bytes = peer.rate?.bytes_in(round_trips.saturating_add(AHEAD));
@@ -385,10 +385,11 @@ async fn follow_plan(parts: Arc<Parts>) {
         parts.update().await;
         let next = parts
             .schedule
-            .next_change(now)
+            .next_look(now)
             .map_or(LOOK_AT_CLOCK, |at| at.since(Schedule::now()));
         // A moment later, so that the change has come by then.
-        tokio::time::sleep(next.min(LOOK_AT_CLOCK) + Duration::from_millis(1)).await;
+        let patience = next.min(LOOK_AT_CLOCK) + Duration::from_millis(1);
+        let _ = tokio::time::timeout(patience, parts.schedule.news()).await;
     }
 }
 

@@ -56,6 +56,9 @@ impl Routes {
         let mut wanted = self.schedule.look(now);
         // The agent knows the way to the neighbours that it is shown.
         wanted.retain(|to, via| to != via);
+        // Bundles of a size that wait may have a way that the agent knows already.
+        let has_changed = self.schedule.take_changed();
+        let mut is_told = false;
         let _change = (*planned != wanted).then(|| self.stock.changes.begin());
         for (to, via) in planned
             .iter()
@@ -75,11 +78,16 @@ impl Routes {
         {
             tracing::debug!(%to, %via, "route");
             let action = RouteAction::Via(via.clone().into());
-            if let Err(error) = sink.add_route(to.clone().into(), action, PLANNED).await {
-                tracing::warn!(%to, %via, %error, "a route is refused");
+            match sink.add_route(to.clone().into(), action, PLANNED).await {
+                Ok(_) => is_told = true,
+                Err(error) => tracing::warn!(%to, %via, %error, "a route is refused"),
             }
         }
         *planned = wanted;
+        // A new route makes the agent look at all that waits.
+        if has_changed && !is_told {
+            self.try_again().await;
+        }
     }
 
     /// Lets the agent look again at all bundles that wait: any new route makes it do so.

@@ -1,6 +1,9 @@
 //! Neighbours that do not answer although they could. Routes leave them out for a while, as long as there is another way.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use crate::plan::{Moment, NodeId};
 
@@ -76,9 +79,10 @@ impl Silent {
         silence.map_or_else(Moment::default, |silence| silence.ends(now))
     }
 
-    /// Whether any is left out.
-    pub(crate) fn is_any(&self, now: Moment) -> bool {
-        self.0.values().any(|silence| silence.ends(now) > now)
+    /// Those that are left out.
+    pub(crate) fn left_out(&self, now: Moment) -> BTreeSet<NodeId> {
+        let left_out = self.0.iter().filter(|(_, silence)| silence.ends(now) > now);
+        left_out.map(|(node, _)| node.clone()).collect()
     }
 
     /// When the next of those that did not answer is tried again. One that is not connected is looked for anyway.
@@ -124,7 +128,7 @@ mod tests {
         let (mut silent, ahead, now) = (Silent::default(), second(1_000_000), second(1000));
         silent.failed(&node, ahead);
         silent.absent(&node, ahead);
-        assert!(silent.is_any(ahead) && !silent.is_any(now));
+        assert!(silent.left_out(ahead).contains(&node) && silent.left_out(now).is_empty());
         assert_eq!(
             (silent.until(&node, now), silent.next(now)),
             (Moment::default(), None)

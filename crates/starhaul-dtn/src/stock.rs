@@ -94,7 +94,7 @@ struct Held {
     coming: Amount,
     /// Endpoints here whose applications have as many bundles as they may have at a time.
     full: HashSet<Eid>,
-    /// How many bundles fit into no contact that is left with the next node on their way.
+    /// How many bundles fit into no contacts that are left on their way.
     unfit: u64,
     /// How many bundles are reports that this node has made.
     reports: u64,
@@ -398,7 +398,7 @@ impl Stock {
         }
         if held.unfit > 0 {
             met.push(format!(
-                "bundles that are larger than any contact that is left with their next node carries: {}",
+                "bundles that are larger than the contacts that are left on their way carry: {}",
                 held.unfit
             ));
         }

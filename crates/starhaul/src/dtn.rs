@@ -26,7 +26,10 @@ use starhaul_dtn_client::{
 use starhaul_units::parse_duration;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::output::{Usage, print, printable};
+use crate::{
+    ltp::explain::lines,
+    output::{Usage, print, printable},
+};
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
@@ -53,6 +56,9 @@ enum Action {
     Check {
         /// Configuration (TOML)
         file: PathBuf,
+        /// Print the values of LTP that the node has for each neighbour, given or computed, and why
+        #[arg(long)]
+        explain: bool,
     },
     /// Print a commented sample configuration
     Sample,
@@ -145,7 +151,7 @@ struct StatusArguments {
 pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
     match arguments.action {
         Action::Sample => print(Config::sample()),
-        Action::Check { file } => check(&file),
+        Action::Check { file, explain } => check(&file, explain),
         Action::Node { config } => {
             // A log of many terabytes has thousands of segments, and each is an open file.
             starhaul_gateway::raise_open_files();
@@ -171,13 +177,19 @@ fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
         .context("cannot start the runtime")
 }
 
-fn check(file: &Path) -> anyhow::Result<()> {
+fn check(file: &Path, explains: bool) -> anyhow::Result<()> {
     let now = Moment::from(SystemTime::now());
     let config = Config::load(file, now)?;
     config.check_control()?;
+    let neighbours = explains.then(|| config.explain()).into_iter().flatten();
+    let explained = neighbours.map(|(node, rows)| {
+        let rows = lines(&rows).replace('\n', "\n  ");
+        format!("LTP to {node}:\n  {}\n", rows.trim_end())
+    });
     print(format!(
-        "{}{}: no errors\n",
+        "{}{}{}: no errors\n",
         config.describe(now),
+        explained.collect::<String>(),
         file.display()
     ))
 }

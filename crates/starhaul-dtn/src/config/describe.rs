@@ -8,14 +8,15 @@ use starhaul_ltp::{Profile, RepairRate};
 use super::{Config, OneWay};
 use crate::{
     plan::{
-        Moment, NodeId,
-        route::{Bookings, Query, earliest},
+        ContactPlan, Moment, NodeId,
+        route::{Bookings, Query, Route, earliest},
     },
     priority::CLASSES,
 };
 
-/// Bytes of the bundle whose routes are shown.
-const BYTES: u64 = 1_000_000;
+/// Bytes of the bundle whose routes are shown, and of others, which are shown where their way is another.
+const SHOWN: (u64, &str) = (1_000_000, "1 MB");
+const OTHERS: [(u64, &str); 2] = [(1000, "1 kB"), (100_000_000, "100 MB")];
 
 pub(super) fn describe(config: &Config, now: Moment) -> String {
     let mut text = format!("node {}\n", config.node);
@@ -113,7 +114,7 @@ pub(super) fn describe(config: &Config, now: Moment) -> String {
     text
 }
 
-/// The contacts, and how a bundle of a megabyte would travel from here.
+/// The contacts, and how bundles would travel from here: as a node routes those of each size.
 fn describe_plan(config: &Config, now: Moment, text: &mut String) {
     let plan = &config.plan;
     if plan.contacts().is_empty() {
@@ -125,35 +126,37 @@ fn describe_plan(config: &Config, now: Moment, text: &mut String) {
         plan.contacts().len(),
         plan.nodes().len()
     );
-    let query = Query {
-        from: &config.node,
-        now,
-        bytes: BYTES,
-        expiry: Moment::MAX,
-    };
     let ways = plan.clone().with(config.always());
-    let routes = earliest(&ways, query, &Bookings::default());
+    let search = |bytes: u64| {
+        let query = Query {
+            from: &config.node,
+            now,
+            bytes,
+            expiry: Moment::MAX,
+        };
+        earliest(&ways, query, &Bookings::default())
+    };
+    // A larger one would not be taken.
+    let others = OTHERS.map(|(bytes, name)| {
+        let fits = bytes <= config.storage.bundle_bytes;
+        fits.then(|| (name, search(bytes)))
+    });
+    let routes = search(SHOWN.0);
     for node in plan
         .nodes()
         .into_iter()
         .filter(|node| **node != config.node)
     {
-        let way = match routes.get(node) {
-            Some(route) => {
-                let places = route
-                    .contacts
-                    .iter()
-                    .filter_map(|place| ways.contacts().get(*place));
-                let way: Vec<String> = places.map(|contact| contact.to.to_string()).collect();
-                format!(
-                    "1 MB arrives at {} by way of {}",
-                    route.arrival,
-                    way.join(", ")
-                )
-            }
-            None => "no route for 1 MB".to_owned(),
-        };
+        let route = routes.get(node);
+        let way = way(&ways, route, SHOWN.1);
         let _ = writeln!(text, "  {node}: {way}");
+        for (name, others) in others.iter().flatten() {
+            let other = others.get(node);
+            if hops(&ways, other) != hops(&ways, route) {
+                let way = self::way(&ways, other, name);
+                let _ = writeln!(text, "    {way}");
+            }
+        }
         if is_unanswered(config, node, now) && !is_never_to_answer(config, node) {
             let _ = writeln!(
                 text,
@@ -161,6 +164,23 @@ fn describe_plan(config: &Config, now: Moment, text: &mut String) {
             );
         }
     }
+}
+
+/// The nodes on a way, the next one first.
+fn hops<'a>(plan: &'a ContactPlan, route: Option<&Route>) -> Vec<&'a NodeId> {
+    let places = route.iter().flat_map(|route| &route.contacts);
+    let contacts = places.filter_map(|place| plan.contacts().get(*place));
+    contacts.map(|contact| &contact.to).collect()
+}
+
+/// When a bundle of this size arrives, and how.
+fn way(plan: &ContactPlan, route: Option<&Route>, size: &str) -> String {
+    let Some(Route { arrival, .. }) = route else {
+        return format!("no route for {size}");
+    };
+    let way = hops(plan, route);
+    let way: Vec<String> = way.into_iter().map(ToString::to_string).collect();
+    format!("{size} arrives at {arrival} by way of {}", way.join(", "))
 }
 
 /// Whether the configuration says that a neighbour acknowledges nothing.

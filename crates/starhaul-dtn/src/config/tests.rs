@@ -149,6 +149,71 @@ fn what_a_plan_says_of_the_way_to_a_neighbour_holds_for_its_link() {
     assert!(told.contains("warning: ipn:2.0 never answers"), "{told}");
 }
 
+/// As a node routes them: each size for itself.
+#[test]
+fn the_ways_of_small_and_of_large_bundles_are_told_where_they_differ() {
+    let contact = |from: u32, to: u32, link: &str| {
+        format!(
+            "[[contact]]\nfrom = \"ipn:{from}.0\"\nto = \"ipn:{to}.0\"\nstart = \"+0s\"\nend = \"+1h\"\n{link}\n"
+        )
+    };
+    let (near, far) = (
+        "rate = \"10kbit\"",
+        "rate = \"100mbit\"\nlight_time = \"2s\"",
+    );
+    let contacts = [(1, 2, near), (2, 4, near), (1, 3, far), (3, 4, far)];
+    let contacts = contacts.map(|(from, to, link)| contact(from, to, link));
+    let text = format!(
+        "node = \"ipn:1.0\"\n[tcp]\nlisten = \"127.0.0.1:0\"\n{}",
+        contacts.concat()
+    );
+    let config = Config::parse(&text, Path::new("dtn.toml"), Moment::default()).unwrap();
+    let told = config.describe(Moment::default());
+    for line in [
+        "  ipn:4.0: 1 MB arrives at 1970-01-01T00:00:04.160Z by way of ipn:3.0, ipn:4.0",
+        "    1 kB arrives at 1970-01-01T00:00:01.600Z by way of ipn:2.0, ipn:4.0",
+    ] {
+        assert!(told.lines().any(|known| known == line), "{line}: {told}");
+    }
+    // It would not be taken.
+    assert!(!told.contains("100 MB"), "{told}");
+}
+
+#[test]
+fn each_value_of_ltp_is_told_with_its_reason() {
+    let text = "node = \"ipn:1.0\"\n[ltp]\n[[ltp.peer]]\nnode = \"ipn:2.0\"\nlight_time = \"4s\"\nrate = \"155mbit\"\n[[ltp.peer]]\nnode = \"ipn:3.0\"\n";
+    let parsed = |more: &str| {
+        let text = format!("{text}{more}");
+        Config::parse(&text, Path::new("dtn.toml"), Moment::default()).unwrap()
+    };
+    let urgent = "[[priority]]\nto = \"ipn:9.*\"\n";
+    for (more, not_urgent) in [("", None), (urgent, Some("465000000 bytes of them"))] {
+        let explained = parsed(more).explain();
+        let nodes: Vec<_> = explained.iter().map(|(node, _)| node.to_string()).collect();
+        assert_eq!(nodes, ["ipn:2.0", "ipn:3.0"]);
+        let (_, rows) = &explained[0];
+        let value = |name: &str| {
+            let mut named = rows.iter().filter(|row| row.name == name);
+            let value = named.next().map(|row| row.value.as_str());
+            assert_eq!(named.next(), None, "{name} is told twice");
+            value
+        };
+        for (name, wanted) in [
+            ("one-way light time", "4s"),
+            ("first timeout", "8.1s"),
+            // 64 MiB and 1 MiB.
+            ("longest block", "68157440 bytes"),
+            ("session numbers", "32 bits"),
+            // Three round trips.
+            ("bundles under way", "465000000 bytes"),
+        ] {
+            assert_eq!(value(name), Some(wanted), "{name}");
+        }
+        assert_eq!(value("not urgent"), not_urgent);
+        assert!(value("receive memory of all").is_some() && value("margin").is_some());
+    }
+}
+
 #[test]
 fn an_address_that_cannot_be_reached_from_where_ltp_listens_is_refused() {
     let text = |listen: &str, address: &str| {

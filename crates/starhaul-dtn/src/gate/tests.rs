@@ -1,6 +1,9 @@
 use std::{ops::Range, time::Duration};
 
-use hardy_bpa::bundle::{Bundle, BundleMetadata};
+use hardy_bpa::{
+    bundle::{Bundle, BundleMetadata},
+    cla::Error,
+};
 use hardy_bpv7::{
     builder::Builder,
     bundle::FragmentInfo,
@@ -12,6 +15,7 @@ use starhaul_units::Bandwidth;
 use super::*;
 use crate::{
     config::Storage,
+    fragments::Part,
     plan::{Contact, ContactPlan},
 };
 
@@ -24,6 +28,8 @@ struct Layer {
     /// Whether it answers at all, and how many bundles it has been given.
     is_stuck: AtomicBool,
     given: AtomicU64,
+    /// Whether it says that neighbours refuse what they are given.
+    refuses: AtomicBool,
 }
 
 #[async_trait]
@@ -50,7 +56,10 @@ impl Cla for Layer {
     ) -> Result<ForwardBundleResult> {
         self.given.fetch_add(1, Ordering::Relaxed);
         while self.is_stuck.load(Ordering::Relaxed) {
-            tokio::task::yield_now().await;
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        if self.refuses.load(Ordering::Relaxed) {
+            return Err(Error::Disconnected);
         }
         Ok(match self.answers.load(Ordering::Relaxed) {
             true => ForwardBundleResult::Sent,
@@ -418,4 +427,107 @@ async fn each_piece_of_a_part_that_overlaps_others_needs_room() {
         assert_eq!(given.await.is_ok(), is_taken, "{bundles}");
         assert_eq!(stock.ended().refused, u64::from(!is_taken));
     }
+}
+
+/// A gate over LTP that knows nodes 2 and 3, with a store that one bundle fills.
+async fn narrow() -> (Arc<Layer>, Arc<Gate>, Arc<Stock>) {
+    let always = |number| Contact {
+        from: node(1),
+        to: node(number),
+        start: Moment::default(),
+        end: Moment::MAX,
+        rate: Bandwidth::from_mbit(100),
+        light_time: Duration::ZERO,
+    };
+    let plan = ContactPlan::new(vec![always(2), always(3)]);
+    let schedule = Schedule::new(node(1), plan, Vec::new());
+    schedule.look(Schedule::now());
+    let limits = Storage {
+        bundles: 1,
+        ..Storage::small()
+    };
+    let stock = Stock::new(node(1), limits);
+    let layer = Arc::new(Layer::default());
+    let gate = Gate::new(
+        node(1),
+        layer.clone(),
+        Arc::new(schedule),
+        stock.clone(),
+        Guests::Only(vec![node(2), node(3)]),
+        false,
+    );
+    gate.on_register(Box::new(Agent::default()), &[]).await;
+    let sink = layer.sink.get().unwrap();
+    for (number, name) in [(2, "2"), (3, "3")] {
+        sink.add_peer(at(name), &[node(number)]).await.unwrap();
+    }
+    (layer, gate, stock)
+}
+
+/// Has a node give a bundle: whether it is taken, and after how long.
+async fn give(layer: &Layer, number: u32) -> (bool, Duration) {
+    let (from, at) = (node(number), at("x"));
+    let begun = tokio::time::Instant::now();
+    let sink = layer.sink.get().unwrap();
+    let given = sink.dispatch(Bytes::new(), Some(&from), Some(&at)).await;
+    (given.is_ok(), begun.elapsed())
+}
+
+/// Where bundles are on their way to the node that gives one, acknowledgements make room. Where none comes, the node may be as full.
+#[tokio::test(start_paused = true)]
+async fn a_bundle_waits_for_room_while_others_are_for_its_node_and_is_taken_then() {
+    let (layer, gate, stock) = narrow().await;
+    let at_once = (false, Duration::ZERO);
+    let full = stock.admit(1).unwrap();
+    assert_eq!(give(&layer, 2).await, at_once, "nothing is for it");
+
+    layer.is_stuck.store(true, Ordering::Relaxed);
+    let leaving = tokio::spawn({
+        let gate = gate.clone();
+        async move { gate.forward(None, &at("2"), Bytes::new()).await }
+    });
+    while layer.given.load(Ordering::Relaxed) == 0 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(give(&layer, 3).await, at_once, "nothing is for that one");
+    let (is_taken, after) = give(&layer, 2).await;
+    assert!(is_taken && after >= head_on::PATIENCE, "{after:?}");
+    let acknowledged = async {
+        tokio::time::sleep(head_on::PATIENCE / 4).await;
+        drop(full);
+    };
+    let ((is_taken, after), ()) = tokio::join!(give(&layer, 2), acknowledged);
+    assert!(is_taken && after < head_on::PATIENCE, "{after:?}");
+
+    // What it refused waits here for another attempt.
+    let _full = stock.admit(1).unwrap();
+    layer.refuses.store(true, Ordering::Relaxed);
+    layer.is_stuck.store(false, Ordering::Relaxed);
+    assert!(leaving.await.unwrap().is_err());
+    let (is_taken, after) = give(&layer, 2).await;
+    assert!(is_taken && after >= head_on::PATIENCE, "{after:?}");
+    layer.refuses.store(false, Ordering::Relaxed);
+    layer.answers.store(true, Ordering::Relaxed);
+    gate.forward(None, &at("2"), Bytes::new()).await.unwrap();
+    assert_eq!(give(&layer, 2).await, at_once, "nothing is for it any more");
+}
+
+/// Blocks of others must not wait behind hundreds of a node that is full.
+#[tokio::test(start_paused = true)]
+async fn few_bundles_wait_for_room_at_a_time_and_few_are_taken_beyond_it() {
+    let (layer, gate, stock) = narrow().await;
+    let _full = stock.admit(1).unwrap();
+    layer.refuses.store(true, Ordering::Relaxed);
+    let forwarded = gate.forward(None, &at("2"), Bytes::new()).await;
+    assert!(forwarded.is_err());
+    let mut giving = tokio::task::JoinSet::new();
+    for _ in 0..20 {
+        let layer = layer.clone();
+        giving.spawn(async move { give(&layer, 2).await });
+    }
+    let all = giving.join_all().await;
+    let taken = all.iter().filter(|(is_taken, _)| *is_taken).count();
+    let at_once = all.iter().filter(|(_, after)| after.is_zero()).count();
+    assert_eq!((taken, at_once), (8, 12), "{all:?}");
+    assert_eq!(stock.ended().refused, 12);
 }

@@ -2,6 +2,7 @@
 //! node has stored. Over a link without a way back it is sent when it has left.
 
 pub mod blocks;
+pub(crate) mod settings;
 mod thread;
 
 use std::{
@@ -21,9 +22,7 @@ use hardy_bpa::{
     cla::{Cla, ClaAddress, ClaAddressType, Error, ForwardBundleResult, Result, Sink},
 };
 use starhaul_log::Seldom;
-use starhaul_ltp::{
-    Block, Engine, EngineConfig, EngineId, LinkState, PeerConfig, SegmentChoice, SessionId, Stats,
-};
+use starhaul_ltp::{Block, Engine, EngineId, LinkState, SegmentChoice, SessionId, Stats};
 use starhaul_net::{IoMode, PeerAddress, Waker, host_memory, ltp::LtpDriver};
 use tokio::{
     sync::{Semaphore, oneshot},
@@ -32,7 +31,7 @@ use tokio::{
 
 use self::thread::{Arrived, Command, Neighbours, Unsent, Worker};
 use crate::{
-    config::{LtpConfig, OneWay},
+    config::LtpConfig,
     egress,
     halves::{Carrier, Halves},
     plan::NodeId,
@@ -106,9 +105,6 @@ impl Counters {
     }
 }
 
-/// Bytes of a bundle beside its payload, at most.
-const BESIDE_PAYLOAD: u64 = 1 << 20;
-
 impl LtpLayer {
     /// Binds the socket and starts the engine's thread.
     ///
@@ -122,35 +118,13 @@ impl LtpLayer {
             address: config.listen,
             reason,
         };
-        let mut engine_config =
-            EngineConfig::new(config.engine, starhaul_dtn_client::random::bytes()?);
-        engine_config.awaits_acceptance = true;
-        engine_config.numbers = config.numbers;
-        // A block holds a bundle with all its blocks, and a second one can begin.
-        let block_bytes = bundle_bytes.saturating_add(BESIDE_PAYLOAD);
-        let memory = usize::try_from(block_bytes.saturating_mul(2)).unwrap_or(usize::MAX);
-        let host = host_memory();
-        if let Some(host) = host {
-            engine_config.fit_memory(host.bytes);
-        }
-        engine_config.receive_memory = engine_config.receive_memory.max(memory);
-        let mut engine = Engine::new(engine_config);
+        let (seed, host) = (starhaul_dtn_client::random::bytes()?, host_memory());
+        let mut engine = Engine::new(settings::engine(config, bundle_bytes, seed, host));
         engine.open_service(blocks::BUNDLE);
         engine.open_service(blocks::AGGREGATE);
         let now = Instant::now();
         for peer in &config.peers {
-            let mut settings = PeerConfig::new(peer.light_time, peer.rate);
-            settings.profile = peer.profile;
-            settings.auth = peer.key.clone();
-            settings.set_segment_size(peer.segment);
-            settings.set_repair(peer.repair);
-            settings.is_one_way = peer.one_way != OneWay::No;
-            // What is longer is refused as it begins to come.
-            settings.block_bytes = block_bytes;
-            if let Some(host) = host {
-                settings.fit_memory(host.bytes);
-            }
-            settings.receive_memory = settings.receive_memory.max(memory);
+            let settings = settings::peer(peer, bundle_bytes, host);
             engine
                 .add_peer(now, peer.engine, settings)
                 .map_err(|error| listen(error.to_string()))?;

@@ -2,9 +2,12 @@
 
 mod read;
 pub mod route;
+mod search;
+#[cfg(test)]
+pub(crate) mod trials;
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     fmt,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -25,6 +28,11 @@ impl Moment {
     /// Later by `time`.
     pub const fn plus(self, time: Duration) -> Self {
         Self(self.0.saturating_add(time))
+    }
+
+    /// Earlier by `time`, not before 1970.
+    pub const fn before(self, time: Duration) -> Self {
+        Self(self.0.saturating_sub(time))
     }
 
     /// Time since `earlier`; zero if that is later.
@@ -89,13 +97,22 @@ impl Contact {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ContactPlan {
     contacts: Vec<Contact>,
+    /// The places of those from each node: a search looks at no others.
+    leaving: BTreeMap<NodeId, Vec<usize>>,
 }
 
 impl ContactPlan {
     /// A plan of these contacts.
     pub fn new(mut contacts: Vec<Contact>) -> Self {
         contacts.sort_by_key(|contact| (contact.start, contact.end));
-        Self { contacts }
+        let mut leaving: BTreeMap<NodeId, Vec<usize>> = BTreeMap::new();
+        for (place, contact) in contacts.iter().enumerate() {
+            match leaving.get_mut(&contact.from) {
+                Some(places) => places.push(place),
+                None => drop(leaving.insert(contact.from.clone(), vec![place])),
+            }
+        }
+        Self { contacts, leaving }
     }
 
     /// The same plan with further contacts.
@@ -106,6 +123,12 @@ impl ContactPlan {
     /// The contacts, in the order of their start.
     pub fn contacts(&self) -> &[Contact] {
         &self.contacts
+    }
+
+    /// The contacts from a node with their places in the plan, in the order of their start.
+    pub(crate) fn leaving(&self, node: &NodeId) -> impl Iterator<Item = (usize, &Contact)> {
+        let places = self.leaving.get(node).into_iter().flatten();
+        places.filter_map(move |place| Some((*place, self.contacts.get(*place)?)))
     }
 
     /// Whether the plan says anything of these nodes; a link that no plan knows is always there.

@@ -3,12 +3,9 @@
 //! A bundle leaves over a contact when it is there, the contact is open, and what was booked before has left. A node that has it earlier
 //! can wait, so an earlier arrival at a node is never worse, and Dijkstra's search over nodes finds the best way.
 
-use std::{
-    cmp::Reverse,
-    collections::{BTreeMap, BinaryHeap},
-};
+use std::collections::BTreeMap;
 
-use super::{Contact, ContactPlan, Moment, NodeId};
+use super::{Contact, ContactPlan, Moment, NodeId, search::search};
 
 /// A bundle that looks for its way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +31,16 @@ pub struct Route {
     pub contacts: Vec<usize>,
     /// When the last byte arrives.
     pub arrival: Moment,
+}
+
+/// The ways to all nodes that can be reached, and until when they are the best.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lasting {
+    /// The way on which a bundle is at each node first.
+    pub routes: BTreeMap<NodeId, Route>,
+    /// The last moment at which a bundle of this size that leaves on these ways arrives as early as on any other, as long as nothing else is
+    /// booked. The arrivals are those of a bundle that leaves now.
+    pub until: Moment,
 }
 
 impl Route {
@@ -84,10 +91,15 @@ impl Bookings {
         now: Moment,
         bytes: u64,
     ) -> Option<Moment> {
-        let booked = self.0.get(&place).copied().unwrap_or_default();
-        let begins = now.max(contact.start).max(booked);
+        let begins = now.max(self.free(place, contact));
         let leaves = begins.plus(contact.rate.time_to_send(bytes));
         (leaves <= contact.end && begins < contact.end).then_some(leaves)
+    }
+
+    /// From when on a contact is there, and what was booked has left.
+    pub(super) fn free(&self, place: usize, contact: &Contact) -> Moment {
+        let booked = self.0.get(&place).copied().unwrap_or_default();
+        contact.start.max(booked)
     }
 }
 
@@ -97,52 +109,17 @@ pub fn earliest(
     query: Query<'_>,
     bookings: &Bookings,
 ) -> BTreeMap<NodeId, Route> {
-    earliest_over(plan, query, bookings, |_| true)
+    search(plan, query, bookings, |_| true).routes
 }
 
-/// The same over those contacts that may be used.
+/// The same over those contacts that may be used, and until when these ways are the earliest.
 pub fn earliest_over(
     plan: &ContactPlan,
     query: Query<'_>,
     bookings: &Bookings,
     may_be_used: impl Fn(&Contact) -> bool,
-) -> BTreeMap<NodeId, Route> {
-    let mut from_node: BTreeMap<&NodeId, Vec<(usize, &Contact)>> = BTreeMap::new();
-    for (place, contact) in plan.contacts().iter().enumerate() {
-        if contact.end > query.now && may_be_used(contact) {
-            from_node
-                .entry(&contact.from)
-                .or_default()
-                .push((place, contact));
-        }
-    }
-    let mut found: BTreeMap<NodeId, Route> = BTreeMap::new();
-    let mut waiting = BinaryHeap::from([Reverse((query.now, 0_usize, query.from, Vec::new()))]);
-    while let Some(Reverse((at, hops, node, contacts))) = waiting.pop() {
-        if found.contains_key(node) {
-            continue;
-        }
-        for (place, contact) in from_node.get(node).into_iter().flatten() {
-            if found.contains_key(&contact.to) {
-                continue;
-            }
-            let leaves = bookings.leaves(*place, contact, at, query.bytes);
-            let arrives = leaves.map(|leaves| leaves.plus(contact.light_time));
-            if let Some(arrives) = arrives.filter(|arrives| *arrives <= query.expiry) {
-                let contacts: Vec<usize> = contacts.iter().copied().chain([*place]).collect();
-                waiting.push(Reverse((arrives, hops + 1, &contact.to, contacts)));
-            }
-        }
-        found.insert(
-            node.clone(),
-            Route {
-                contacts,
-                arrival: at,
-            },
-        );
-    }
-    found.remove(query.from);
-    found
+) -> Lasting {
+    search(plan, query, bookings, may_be_used)
 }
 
 #[cfg(test)]
@@ -153,56 +130,7 @@ mod tests {
     use starhaul_units::Bandwidth;
 
     use super::*;
-
-    fn node(number: u32) -> NodeId {
-        format!("ipn:{number}.0").parse().unwrap()
-    }
-
-    fn second(seconds: u64) -> Moment {
-        Moment(Duration::from_secs(seconds))
-    }
-
-    prop_compose! {
-        fn contact()(from in 0u32..10, hop in 1u32..10, start in 0u64..200, length in 1u64..60, rate in 1u64..50, light in 0u64..20) -> Contact {
-            Contact {
-                from: node(from + 1),
-                to: node((from + hop) % 10 + 1),
-                start: second(start),
-                end: second(start + length),
-                rate: Bandwidth::from_kbit(rate),
-                light_time: Duration::from_secs(light),
-            }
-        }
-    }
-
-    /// The earliest arrival over every sequence of contacts that visits no node twice.
-    fn try_all(
-        plan: &ContactPlan,
-        at: Moment,
-        visited: &mut Vec<NodeId>,
-        query: &Query<'_>,
-        bookings: &Bookings,
-        best: &mut BTreeMap<NodeId, Moment>,
-    ) {
-        let here = visited.last().unwrap().clone();
-        for (place, contact) in plan.contacts().iter().enumerate() {
-            if contact.from != here || visited.contains(&contact.to) {
-                continue;
-            }
-            let booked = bookings.0.get(&place).copied().unwrap_or_default();
-            let begins = at.max(contact.start).max(booked);
-            let leaves = begins.plus(contact.rate.time_to_send(query.bytes));
-            let arrives = leaves.plus(contact.light_time);
-            if begins >= contact.end || leaves > contact.end || arrives > query.expiry {
-                continue;
-            }
-            let known = best.entry(contact.to.clone()).or_insert(arrives);
-            *known = (*known).min(arrives);
-            visited.push(contact.to.clone());
-            try_all(plan, arrives, visited, query, bookings, best);
-            visited.pop();
-        }
-    }
+    use crate::plan::trials::{arrivals, contact, node, second};
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(1000))]
@@ -221,8 +149,7 @@ mod tests {
             }
             let from = node(1);
             let query = Query { from: &from, now: second(now), bytes, expiry: second(now + lifetime) };
-            let mut best = BTreeMap::new();
-            try_all(&plan, query.now, &mut vec![from.clone()], &query, &bookings, &mut best);
+            let best = arrivals(&plan, &query, &bookings);
             let found = earliest(&plan, query, &bookings);
             let arrivals: BTreeMap<NodeId, Moment> = found.iter().map(|(node, route)| (node.clone(), route.arrival)).collect();
             prop_assert_eq!(&arrivals, &best);
@@ -238,6 +165,92 @@ mod tests {
                 prop_assert_eq!((&here, at), (to, route.arrival));
             }
         }
+
+        /// At any moment until which they hold, what leaves on the same ways arrives as early as on those of a new search.
+        #[test]
+        fn ways_are_the_earliest_as_long_as_they_are_said_to_be(
+            contacts in prop::collection::vec(contact(), 0..40),
+            now in 0u64..100,
+            bytes in 0u64..40_000,
+            lifetime in 1u64..400,
+            later in prop::collection::vec(0.0f64..=1.0, 8),
+            booked in prop::collection::vec((0usize..40, 0u64..100_000), 0..4),
+        ) {
+            let plan = ContactPlan::new(contacts);
+            let mut bookings = Bookings::default();
+            for (place, bytes) in booked {
+                bookings.book(&plan, place, second(now), bytes);
+            }
+            let (from, now) = (node(1), second(now));
+            let expiry = now.plus(Duration::from_secs(lifetime));
+            let query = Query { from: &from, now, bytes, expiry };
+            let found = earliest_over(&plan, query, &bookings, |_| true);
+            prop_assert!(found.until >= now);
+            // After the last contact nothing changes.
+            let lasts = found.until.since(now).min(Duration::from_secs(400));
+            for part in later {
+                let at = now.plus(lasts.mul_f64(part)).min(found.until);
+                let anew = earliest(&plan, Query { now: at, ..query }, &bookings);
+                prop_assert!(anew.keys().eq(found.routes.keys()), "{:?}", at);
+                for (to, route) in &found.routes {
+                    let mut here = at;
+                    for place in &route.contacts {
+                        let contact = &plan.contacts()[*place];
+                        let leaves = bookings.leaves(*place, contact, here, bytes);
+                        here = leaves.unwrap().plus(contact.light_time);
+                    }
+                    prop_assert_eq!(here, anew[to].arrival, "{} at {:?}", to, at);
+                }
+            }
+        }
+    }
+
+    /// A way that waits overtakes one that does not, and a contact that ends has no room for what comes later than its light and the
+    /// bundle's bytes allow.
+    #[test]
+    fn ways_hold_until_a_bundle_comes_too_late_or_earlier_over_another() {
+        let contact =
+            |from: u32, to: u32, seconds: std::ops::Range<u64>, light_time: u64| Contact {
+                from: node(from),
+                to: node(to),
+                start: second(seconds.start),
+                end: second(seconds.end),
+                rate: Bandwidth::from_kbit(8),
+                light_time: Duration::from_secs(light_time),
+            };
+        let plan = ContactPlan::new(vec![
+            contact(1, 2, 0..100, 3),
+            contact(2, 4, 0..20, 0),
+            contact(1, 3, 0..100, 1),
+            contact(3, 4, 50..100, 1),
+        ]);
+        let (from, to) = (node(1), node(4));
+        let search = |at: u64, bytes: u64| {
+            let query = Query {
+                from: &from,
+                now: second(at),
+                bytes,
+                expiry: Moment::MAX,
+            };
+            let mut found = earliest_over(&plan, query, &Bookings::default(), |_| true);
+            let route = found.routes.remove(&to);
+            let via = route.and_then(|route| Some(route.first(&plan)?.to.clone()));
+            (via, found.until)
+        };
+        // A second for each 1000 bytes: it is at 2 after 3 s more, and is to be gone by 20.
+        assert_eq!(search(0, 1000), (Some(node(2)), second(15)));
+        assert_eq!(search(0, 4000), (Some(node(2)), second(9)));
+        let after = Moment(second(15).0 + Duration::from_nanos(1));
+        let query = Query {
+            from: &from,
+            now: after,
+            bytes: 1000,
+            expiry: Moment::MAX,
+        };
+        let found = earliest_over(&plan, query, &Bookings::default(), |_| true);
+        assert_eq!(found.routes[&to].first(&plan).unwrap().to, node(3));
+        // It waits at 3 until 50, and leaves there by 99: at the latest it leaves here at 97.
+        assert_eq!(search(16, 1000), (Some(node(3)), second(97)));
     }
 
     #[test]

@@ -6,6 +6,7 @@ mod kit;
 mod damage;
 mod dtn7;
 mod fragments;
+mod head_on;
 mod metrics;
 mod nodes;
 mod one_way;

@@ -302,48 +302,6 @@ async fn a_node_ends_while_others_wait_for_it() {
     stop([station, lander]).await;
 }
 
-/// Each of two nodes is full of bundles for the other, and one connection carries both ways.
-#[tokio::test(flavor = "multi_thread")]
-async fn two_full_nodes_empty_each_other() {
-    let address = tcp();
-    let text = |number: u32, peer: u32, more: &str| {
-        format!(
-            "node = \"ipn:{number}.0\"\n[storage]\nsync = false\nmax_bundles = 4\n[tcp]\n{more}\
-             [[tcp.peer]]\nnode = \"ipn:{peer}.0\"\n"
-        )
-    };
-    let listens = format!("listen = \"{address}\"\n");
-    let first = Running::start(&text(1, 2, &listens)).await;
-    // It is filled before it connects.
-    let waits = format!("listen = \"{}\"\n", tcp());
-    let second = Running::start(&text(2, 1, &waits)).await;
-    for (running, to) in [(&first, "ipn:2.5"), (&second, "ipn:1.5")] {
-        let mut client = running.client().await;
-        client.open(None).await.unwrap();
-        for number in 0..4_u8 {
-            client.send(to, &[number], LIFETIME).await.unwrap();
-        }
-    }
-    let folder = second.stop().await;
-    let connects = text(2, 1, "") + &format!("address = \"{address}\"\n");
-    let second = Running::start_in(folder, &connects).await;
-    let mut clients = Vec::new();
-    for running in [&first, &second] {
-        let mut client = running.client().await;
-        client.open(Some("5")).await.unwrap();
-        clients.push(client);
-    }
-    for client in &mut clients {
-        for number in 0..4 {
-            let has_come = client.has_bundle(LIFETIME).await.unwrap();
-            assert!(has_come, "{number} of 4 came");
-            let bundle = client.next_bundle().await.unwrap();
-            client.acknowledge(&bundle.id).await.unwrap();
-        }
-    }
-    stop([first, second]).await;
-}
-
 /// The neighbour is not there, and the agent may send to it at any time: nothing waits for a route.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bundle_for_a_neighbour_that_is_away_expires() {

@@ -361,6 +361,44 @@ async fn a_bundle_goes_over_a_relay_if_it_arrives_first() {
     stop([source, end, relay]).await;
 }
 
+/// Small bundles go where the light takes less, large ones where the rate is higher, whichever of the two the agent knows as the route.
+#[tokio::test(flavor = "multi_thread")]
+async fn small_and_large_bundles_for_a_node_take_the_ways_of_their_sizes() {
+    let (a, b, c, d) = (udp(), udp(), udp(), udp());
+    let epoch = Moment::from(SystemTime::now());
+    let far = |ends| contact(ends, 0..60, "100mbit") + "light_time = \"1s\"\n";
+    let plan = [
+        format!("epoch = \"{epoch}\"\n"),
+        contact((1, 2), 0..60, "100kbit"),
+        contact((2, 4), 0..60, "100kbit"),
+        far((1, 3)),
+        far((3, 4)),
+    ]
+    .concat();
+    let source = Running::start(&node(1, a, &[(2, b), (3, c)], &plan)).await;
+    let near = Running::start(&node(2, b, &[(1, a), (4, d)], &plan)).await;
+    let fast = Running::start(&node(3, c, &[(1, a), (4, d)], &plan)).await;
+    let end = Running::start(&node(4, d, &[(2, b), (3, c)], &plan)).await;
+    let mut client = end.client().await;
+    client.open(Some("5")).await.unwrap();
+    let mut sender = sender(&source).await;
+    for payload in [vec![1; 300_000], vec![2; 10], vec![3; 300_000]] {
+        sender.send("ipn:4.5", &payload, LIFETIME).await.unwrap();
+    }
+    receive(&mut client, 3, LIFETIME).await;
+    for (relay, sent) in [(&near, 1), (&fast, 2)] {
+        until(relay, "it has sent on those of its size", |status| {
+            status.counters.sent == sent
+        })
+        .await;
+    }
+    until(&source, "nothing is held", |status| {
+        status.storage.bundles == 0
+    })
+    .await;
+    stop([source, near, fast, end]).await;
+}
+
 /// The plan says when a neighbour on the same network can talk to the station, and nothing of the way to that neighbour.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_neighbour_that_is_always_there_leads_to_the_nodes_of_the_plan() {

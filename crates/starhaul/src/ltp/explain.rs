@@ -191,9 +191,14 @@ fn show(config: &PeerConfig, own: Vec<Explained>) -> anyhow::Result<()> {
             rows.push(row);
         }
     }
+    print(lines(&rows))
+}
+
+/// A line for each value.
+pub(crate) fn lines(rows: &[Explained]) -> String {
     let width = rows.iter().map(|row| row.name.len()).max().unwrap_or(0);
     let lines = rows
         .iter()
         .map(|row| format!("{:width$}  {}  ({})\n", row.name, row.value, row.reason));
-    print(lines.collect::<String>())
+    lines.collect()
 }

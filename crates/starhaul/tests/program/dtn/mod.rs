@@ -232,6 +232,14 @@ fn check_names_what_is_wrong_with_exit_code_2() {
         "{}",
         said(&good)
     );
+    let explained = starhaul()
+        .args(["dtn", "check", "--explain"])
+        .arg(&file)
+        .output()
+        .unwrap();
+    for told in ["LTP to ipn:2.0:\n  profile", "first timeout", "no errors"] {
+        assert!(said(&explained).contains(told), "{}", said(&explained));
+    }
     let wrong = String::from_utf8(sample.stdout)
         .unwrap()
         .replace("[[contact]]\nfrom", "[[contact]]\nform");
