@@ -87,7 +87,8 @@ pub struct PeerConfig {
     /// Repair segments for the red part, so that losses cost no round trip; only to peers that know them.
     pub coding: Option<Coding>,
     /// Whether red parts have repair segments for the loss that reports show where no [`coding`](Self::coding) is given: none while nothing
-    /// is lost, while a round trip takes less than a second, and to peers that do not tell what was lost. Segments have one packet each then.
+    /// is lost, while a round trip takes less than a second, and to peers that do not tell what was lost. Segments have one packet each while
+    /// red parts have some.
     pub adapts_coding: bool,
     /// Whether the peer cannot answer: nothing is reported, acknowledged or sent again, and a session that sends ends when
     /// its block has left. Red data arrive if their repair segments suffice.

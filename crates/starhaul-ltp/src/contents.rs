@@ -7,29 +7,47 @@ use crate::combine::checksum_behind;
 /// Bytes that the processors of our time read from memory at once.
 const CACHE_LINE: usize = 64;
 
-/// A block whose first buffer holds whole segments, unless it is all: then each segment lies in one of the two.
+/// A block whose first buffer holds whole segments once it is cut, unless it is all: then each segment lies in one of the two.
 #[derive(Debug, Default)]
 pub(crate) struct Contents {
-    head: Bytes,
+    /// The head, and what its last segment lacks.
+    first: Bytes,
+    /// Bytes of the head.
+    head: usize,
+    /// What follows the head.
     rest: Bytes,
 }
 
 impl Contents {
-    /// A block that begins with `head` and goes on with `rest`, in segments of so many bytes. Both are shared, but for a head that does
-    /// not end with a segment: that is copied, with what its last segment lacks.
-    pub(crate) fn new(head: Bytes, mut rest: Bytes, segment: usize) -> Self {
-        let over = head.len() % segment.max(1);
-        if over == 0 || rest.is_empty() {
-            return Self { head, rest };
+    /// A block that begins with `head` and goes on with `rest`; both are shared.
+    pub(crate) fn new(head: Bytes, rest: Bytes) -> Self {
+        Self {
+            head: head.len(),
+            first: head,
+            rest,
         }
-        let lacking = rest.split_to((segment - over).min(rest.len()));
-        let head = [&head[..], &lacking[..]].concat().into();
-        Self { head, rest }
+    }
+
+    /// Cuts it into segments of so many bytes, whatever it was cut into before. A head that does not end with a segment is copied, with what
+    /// its last segment lacks.
+    pub(crate) fn cut(&mut self, segment: usize) {
+        let lacking = match self.head % segment.max(1) {
+            0 => 0,
+            over => (segment - over).min(self.rest.len()),
+        };
+        if self.first.len() == self.head + lacking {
+            return;
+        }
+        let head = self.first.slice(..self.head);
+        self.first = match lacking {
+            0 => head,
+            _ => [&head[..], &self.rest[..lacking]].concat().into(),
+        };
     }
 
     /// Its length in bytes.
     pub(crate) fn len(&self) -> u64 {
-        (self.head.len() + self.rest.len()) as u64
+        (self.head + self.rest.len()) as u64
     }
 
     /// The end of the buffer that holds this byte, as an offset in the block.
@@ -42,9 +60,9 @@ impl Contents {
 
     /// The bytes from `from` to `to`, or as many of them as lie in the buffer that holds the first.
     pub(crate) fn piece(&self, from: u64, to: u64) -> &[u8] {
-        let (piece, start) = match self.seam() {
-            seam if from < seam => (&self.head, 0),
-            seam => (&self.rest, seam),
+        let (piece, start) = match from < self.seam() {
+            true => (&self.first, 0),
+            false => (&self.rest, self.head as u64),
         };
         let end = narrow(to.saturating_sub(start)).min(piece.len());
         piece.get(narrow(from - start)..end).unwrap_or_default()
@@ -84,14 +102,15 @@ impl Contents {
             return [first, self.piece(at, to)].concat().into();
         }
         let piece = match from < self.seam() {
-            true => &self.head,
+            true => &self.first,
             false => &self.rest,
         };
         piece.slice_ref(first)
     }
 
+    /// Where the first buffer ends.
     fn seam(&self) -> u64 {
-        self.head.len() as u64
+        self.first.len() as u64
     }
 }
 
@@ -111,7 +130,12 @@ mod tests {
         let all: Bytes = (0..40).collect::<Vec<u8>>().into();
         for cut in 0..=all.len() {
             let rest = all.slice(cut..);
-            let block = Contents::new(all.slice(..cut), rest.clone(), SEGMENT);
+            let mut block = Contents::new(all.slice(..cut), rest.clone());
+            // What it was cut into before leaves nothing.
+            for segment in [1, 2 * SEGMENT + 1, SEGMENT] {
+                block.cut(segment);
+                assert_eq!(block.slice(0, 40), all, "cut at {cut}, by {segment}");
+            }
             assert_eq!(block.len(), 40, "cut at {cut}");
             for start in (0..40).step_by(SEGMENT) {
                 let end = (start + SEGMENT as u64).min(40);

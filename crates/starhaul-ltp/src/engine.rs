@@ -8,8 +8,8 @@ use std::{
 use bytes::Bytes;
 
 use crate::{
-    Batch, CancelReason, Encoding, EngineConfig, EngineId, Error, Event, PeerConfig, RepairChoice,
-    SegmentChoice, SessionId, Stats, UnknownPeers, parse,
+    Batch, CancelReason, Encoding, EngineConfig, EngineId, Error, Event, Incoming, PeerConfig,
+    RepairChoice, SegmentChoice, SessionId, Stats, UnknownPeers, parse,
     peer::{Context, Memory, Numbers, Peer},
 };
 
@@ -378,6 +378,18 @@ impl Engine {
         counts.fold((0, 0), |(a, b), (sends, receives)| {
             (a + sends, b + receives)
         })
+    }
+
+    /// What of the blocks of each peer is here that are not complete, for people who wait. It looks at the latest sessions of each peer.
+    pub fn incoming(&self) -> impl Iterator<Item = Incoming> {
+        self.peers.values().map(Peer::incoming)
+    }
+
+    /// The first bytes of the red part of a block that is not complete, as far as none is missing, at most so many; a copy. Nothing of it has been
+    /// compared with its checksum yet. Empty for a session that is not known.
+    pub fn head(&self, session: SessionId, most: usize) -> Bytes {
+        let peer = self.peers.get(&session.originator);
+        peer.map_or_else(Bytes::new, |peer| peer.head(session.number, most))
     }
 
     /// Bytes of memory held by blocks received in part.

@@ -100,6 +100,22 @@ pub struct Stats {
     pub dropped: Dropped,
 }
 
+/// What of a peer's blocks is here of which something is missing, for people who wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Incoming {
+    /// The peer.
+    pub from: EngineId,
+    /// The latest block of which some red data are here, and not all; `None` if there is none.
+    pub block: Option<SessionId>,
+    /// Bytes that are here of all such red parts.
+    pub bytes: u64,
+    /// Segments of red data that came behind later ones after something had been reported: they were sent again, or overtaken. All since the
+    /// engine is a peer.
+    pub resent: u64,
+    /// Bytes of data in the latest segment of red data that ended nothing; zero before the first segment.
+    pub segment_bytes: usize,
+}
+
 /// Segments that were dropped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Dropped {

@@ -75,7 +75,7 @@ pub use coding::Coding;
 pub use combine::{checksum_behind, combined_checksum, rest_checksum};
 pub use config::{ETHERNET_SEGMENT_DATA, EngineConfig, Explained, PeerConfig, UnknownPeers};
 pub use engine::{Engine, LinkState, Outgoing};
-pub use event::{Dropped, Event, Stats};
+pub use event::{Dropped, Event, Incoming, Stats};
 pub use profile::{NumberWidth, ParseProfileError, Profile};
 pub use repair_choice::{ParseRepairRateError, RepairChoice, RepairRate, RepairReason};
 pub use sdnv::SdnvError;

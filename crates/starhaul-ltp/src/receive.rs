@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use bytes::Bytes;
 use starhaul_fec::Codec;
 
 use crate::{
@@ -34,6 +35,8 @@ pub(crate) struct ReceiveSession {
     /// Length of the red part, once known, and whether the block ends there.
     red: Option<(u64, bool)>,
     checksum: Option<u32>,
+    /// Bytes of the red part that are here.
+    here: u64,
     /// What became of red data on their way here.
     pub(crate) losses: Losses,
     green: RangeSet,
@@ -100,6 +103,7 @@ impl ReceiveSession {
             parities: Parities::default(),
             red: None,
             checksum: None,
+            here: 0,
             losses: Losses::default(),
             green: RangeSet::default(),
             green_lowest: None,
@@ -138,11 +142,12 @@ impl ReceiveSession {
 
     /// Red data from `start` to `end` came, whether or not they are taken, or something that leaves between the data before and behind `start`.
     /// They leave in order, so that what is missing before them was lost, unless it comes before anything is reported: then it was only
-    /// overtaken. What is here already makes up for nothing.
-    pub(crate) fn pass(&mut self, start: u64, end: u64) {
+    /// overtaken. What is here already makes up for nothing. Returns whether data came behind later ones after a report.
+    pub(crate) fn pass(&mut self, start: u64, end: u64) -> bool {
         let is_unreported = self.next_serial == self.first_serial && !self.is_delivered;
         let Losses { passed, lost } = &mut self.losses;
         let late_end = end.min(*passed);
+        let is_again = !is_unreported && start < late_end;
         if is_unreported && start < late_end {
             let known = self.assembly.received().within(start, late_end);
             let known: u64 = known.map(|(from, to)| to - from).sum();
@@ -152,6 +157,21 @@ impl ReceiveSession {
             *lost += start.saturating_sub(*passed);
             *passed = end;
         }
+        is_again
+    }
+
+    /// Bytes that are here of a red part that is not complete.
+    pub(crate) const fn partial(&self) -> u64 {
+        match self.is_delivered {
+            true => 0,
+            false => self.here,
+        }
+    }
+
+    /// The first bytes of a red part that is not complete, at most so many, as far as none is missing.
+    pub(crate) fn head(&self, most: u64) -> Bytes {
+        let end = self.assembly.received().end_of(0).min(most);
+        self.assembly.copy(0, end)
     }
 
     /// Bytes of memory of the data it holds.
@@ -278,6 +298,7 @@ impl ReceiveSession {
             return 0;
         }
         let new = self.assembly.write(data.offset, data.payload);
+        self.here += new;
         self.check_pages();
         new
     }
@@ -306,6 +327,7 @@ impl ReceiveSession {
         let new = self
             .assembly
             .write_run(run.start, &run.payloads, run.length());
+        self.here += new;
         self.check_pages();
         new
     }
@@ -382,6 +404,7 @@ impl ReceiveSession {
             0 => 0,
             _ => self.symbols.recover(codec, offset, &mut self.assembly),
         };
+        self.here += recovered;
         recovered + self.solve(codec)
     }
 
@@ -394,6 +417,7 @@ impl ReceiveSession {
         while let Some((offset, new)) = self.parities.solve(red, &mut self.assembly) {
             all += new + self.symbols.recover(codec, offset, &mut self.assembly);
         }
+        self.here += all;
         all
     }
 

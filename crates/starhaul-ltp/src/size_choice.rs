@@ -83,6 +83,8 @@ pub enum SizeReason {
     BlackHole,
     /// Nothing was heard after larger ones.
     Silence,
+    /// Red parts have repair segments.
+    Coded,
 }
 
 impl fmt::Display for SizeReason {
@@ -97,6 +99,7 @@ impl fmt::Display for SizeReason {
             Self::RateBound => "headers and losses take least of the rate",
             Self::BlackHole => "larger ones do not arrive",
             Self::Silence => "nothing was heard after larger ones",
+            Self::Coded => "repair segments have one packet each",
         })
     }
 }

@@ -16,7 +16,9 @@ use pair::{
     Filter, Pair, RECEIVER, SENDER, SERVICE, content,
     direct::{converse, delivered, engine, output},
 };
-use starhaul_ltp::{Body, Event, Outgoing, PeerConfig, RepairRate, RepairReason, SessionId, parse};
+use starhaul_ltp::{
+    Body, Event, Outgoing, PeerConfig, RepairRate, RepairReason, SessionId, SizeReason, parse,
+};
 use starhaul_units::Bandwidth;
 
 /// Bytes of data in a segment, and segments in a block: many blocks matter, and not what they hold.
@@ -162,6 +164,32 @@ fn nothing_is_coded_where_a_retransmission_is_near() {
     let late = stream.late(&sent);
     assert!(late > sent.len() / 2, "{late} were sent again, seed {SEED}");
     assert_eq!(stream.segments().1, 0);
+}
+
+/// Where repair segments follow the losses and there are none, segments are as long as without them.
+#[test]
+fn sizes_follow_the_path_while_nothing_is_coded() {
+    let mut stream = Stream::new(Duration::from_secs(4), true, |_| {});
+    let now = stream.pair.sim.now();
+    let engine = &mut stream.pair.sender().engine;
+    engine.set_path_mtu(now, pair::RECEIVER, 9000);
+    stream.send(2 * ROUND_TRIP);
+    let choice = |stream: &mut Stream| {
+        let engine = &stream.pair.sender().engine;
+        engine.segment_choice(pair::RECEIVER).unwrap()
+    };
+    let alone = choice(&mut stream);
+    assert_eq!(alone.data_bytes, 8860, "{alone:?}, seed {SEED}");
+    assert_eq!(stream.segments().1, 0, "nothing is lost, seed {SEED}");
+    stream.loss.set(50);
+    stream.send(ROUND_TRIP + QUARTER);
+    let counted = stream.send(QUARTER);
+    let coded = choice(&mut stream);
+    let told = (coded.data_bytes, coded.reason);
+    assert_eq!(told, (1360, SizeReason::Coded), "seed {SEED}");
+    assert!(stream.segments().1 > 0, "seed {SEED}");
+    let late = stream.late(&counted);
+    assert!(late * 20 <= counted.len(), "{late} waited, seed {SEED}");
 }
 
 /// A light time that answers tell counts as one that is given.

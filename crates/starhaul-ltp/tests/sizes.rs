@@ -1,4 +1,5 @@
-//! Segments whose size adapts, in virtual time: a processor that pays per call, packet and byte, and a path that loses packets.
+//! Segments whose size adapts, in virtual time: a processor that pays per call, packet and byte, and a path that loses packets. A call
+//! carries a datagram, or all packets of a batch.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -16,19 +17,32 @@ use rand_chacha::{
     rand_core::{RngCore as _, SeedableRng as _},
 };
 use starhaul_ltp::{
-    Batch, Engine, EngineConfig, EngineId, Outgoing, PeerConfig, SegmentSize, SizeReason,
+    Batch, Engine, EngineConfig, EngineId, Outgoing, PeerConfig, RepairRate, SegmentSize,
+    SizeReason,
 };
 
 const DELAY: Duration = Duration::from_millis(1);
 /// Bytes of blocks under way.
 const UNDER_WAY: u64 = 64_000_000;
+/// Seconds of a system call.
+const CALL: f64 = 100e-6;
 /// Bytes of the headers of IP and UDP, and of IP.
 const HEADERS: usize = 28;
 const IP_HEADER: usize = 20;
 
+/// What a system call takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Calls {
+    /// One datagram.
+    Single,
+    /// All datagrams of a batch, if each is one packet, as segmentation offload takes them; else one datagram.
+    Shared,
+}
+
 /// A path, and what sending costs.
 #[derive(Clone, Copy, Debug)]
 struct Model {
+    calls: Calls,
     mtu: usize,
     /// The share of packets that is lost.
     loss: f64,
@@ -41,6 +55,7 @@ struct Model {
 impl Model {
     fn new(mtu: usize, loss: f64) -> Self {
         Self {
+            calls: Calls::Single,
             mtu,
             loss,
             longest: usize::MAX,
@@ -55,10 +70,14 @@ impl Model {
         }
     }
 
-    /// Time of the sender's processor.
-    fn cost(&self, datagram: usize) -> Duration {
-        let packets = self.packets(datagram) as f64;
-        Duration::from_secs_f64(100e-6 + 5e-6 * packets + 2e-9 * datagram as f64)
+    /// Time of the sender's processor for a datagram, the first of its batch or not.
+    fn cost(&self, datagram: usize, is_first: bool) -> Duration {
+        let packets = self.packets(datagram);
+        let call = match (self.calls, packets) {
+            (Calls::Shared, 1) if !is_first => 0.0,
+            _ => CALL,
+        };
+        Duration::from_secs_f64(call + 5e-6 * packets as f64 + 2e-9 * datagram as f64)
     }
 
     fn arrives(&self, datagram: usize, random: &mut ChaCha8Rng) -> bool {
@@ -87,10 +106,15 @@ struct World {
 
 impl World {
     fn new(model: Model, size: SegmentSize, seed: u64) -> Self {
+        Self::with_repair(model, size, None, seed)
+    }
+
+    fn with_repair(model: Model, size: SegmentSize, repair: Option<RepairRate>, seed: u64) -> Self {
         let now = Instant::now();
         let engine = |id: EngineId, peer, size| {
             let mut config = PeerConfig::new(Duration::ZERO, None);
             config.set_segment_size(size);
+            config.set_repair(repair);
             let mut engine = Engine::new(EngineConfig::new(id, [7; 32]));
             engine.add_peer(now, peer, config).unwrap();
             engine.open_service(SERVICE);
@@ -174,8 +198,9 @@ impl World {
             return false;
         }
         self.free = self.now;
-        for datagram in self.batch.contents().chunks(self.batch.segment_size()) {
-            self.free += self.model.cost(datagram.len());
+        let datagrams = self.batch.contents().chunks(self.batch.segment_size());
+        for (number, datagram) in datagrams.enumerate() {
+            self.free += self.model.cost(datagram.len(), number == 0);
             if self.model.arrives(datagram.len(), &mut self.random) {
                 self.flights[0].push_back((self.free + DELAY, datagram.to_vec()));
             }
@@ -193,12 +218,17 @@ const WARM: Duration = Duration::from_millis(900);
 const SEEDS: std::ops::Range<u64> = 1..4;
 const MEASURED: Duration = Duration::from_millis(400);
 
-fn adaptive_against_fixed(mtu: usize) {
+fn adaptive_against_fixed(mtu: usize, calls: Calls, repair: Option<RepairRate>) {
     for (seed, loss) in SEEDS.flat_map(|seed| [0.0, 0.001, 0.01, 0.05].map(|loss| (seed, loss))) {
-        let model = Model::new(mtu, loss);
-        let mut adaptive = World::new(model, SegmentSize::Auto, seed);
+        let model = Model {
+            calls,
+            ..Model::new(mtu, loss)
+        };
+        let mut adaptive = World::with_repair(model, SegmentSize::Auto, repair, seed);
         adaptive.carried_in(WARM);
         let adapted = adaptive.carried_in(MEASURED);
+        let coded = adaptive.engines[0].stats().repair_segments_sent;
+        assert_eq!(coded, 0, "a retransmission is near, seed {seed}");
         let fixed = [1360, 8860, 11_484, 17_276, 34_652, 64_000].map(|bytes| {
             let mut world = World::new(model, SegmentSize::Bytes(bytes), seed);
             world.carried_in(MEASURED / 4);
@@ -208,24 +238,45 @@ fn adaptive_against_fixed(mtu: usize) {
         let choice = adaptive.choice();
         assert!(
             adapted as f64 >= 0.9 * best as f64,
-            "MTU {mtu}, loss {loss}, seed {seed}: {adapted} bytes with {choice:?}, {best} with {bytes}"
+            "MTU {mtu}, {calls:?} calls, loss {loss}, seed {seed}: {adapted} bytes with {choice:?}, {best} with {bytes}"
         );
     }
 }
 
 #[test]
 fn over_ethernet_adaptive_segments_carry_as_much_as_the_best_fixed_ones() {
-    adaptive_against_fixed(1500);
+    adaptive_against_fixed(1500, Calls::Single, None);
 }
 
 #[test]
 fn over_jumbo_frames_adaptive_segments_carry_as_much_as_the_best_fixed_ones() {
-    adaptive_against_fixed(9000);
+    adaptive_against_fixed(9000, Calls::Single, None);
 }
 
 #[test]
 fn over_loopback_adaptive_segments_carry_as_much_as_the_best_fixed_ones() {
-    adaptive_against_fixed(65_536);
+    adaptive_against_fixed(65_536, Calls::Single, None);
+}
+
+#[test]
+fn over_ethernet_they_do_so_where_packets_share_calls() {
+    adaptive_against_fixed(1500, Calls::Shared, None);
+}
+
+#[test]
+fn over_jumbo_frames_they_do_so_where_packets_share_calls() {
+    adaptive_against_fixed(9000, Calls::Shared, None);
+}
+
+#[test]
+fn over_loopback_they_do_so_where_packets_share_calls() {
+    adaptive_against_fixed(65_536, Calls::Shared, None);
+}
+
+/// Repair segments that follow the losses are made where a retransmission takes a second; elsewhere they change nothing.
+#[test]
+fn they_do_so_where_repair_segments_may_follow_the_losses() {
+    adaptive_against_fixed(9000, Calls::Single, Some(RepairRate::Auto));
 }
 
 #[test]

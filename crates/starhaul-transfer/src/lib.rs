@@ -8,7 +8,7 @@ mod wire;
 
 use std::{io, path::PathBuf};
 
-pub use receive::{FileReceiver, Received};
+pub use receive::{Arriving, FileReceiver, Received};
 pub use send::{FileSender, LEAST_UNDER_WAY, Progress, verdict_awaited};
 pub use wire::{CHUNK_BYTES, SERVICE};
 

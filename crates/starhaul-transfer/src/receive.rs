@@ -1,5 +1,7 @@
 //! Receiving files into a folder.
 
+mod arriving;
+
 use std::{
     collections::BTreeMap,
     fs::{self, File, OpenOptions},
@@ -15,6 +17,7 @@ use sha2::{Digest as _, Sha256};
 use starhaul_ltp::{EngineId, Event, Outgoing};
 use starhaul_net::ltp::LtpDriver;
 
+pub use self::arriving::Arriving;
 use crate::{
     Error, SERVICE, file_error,
     wire::{Chunk, Verdict},

@@ -2,39 +2,34 @@
 //! `starhaul-ltp`, files and the benchmark are in `starhaul-transfer`.
 
 mod bench;
-mod explain;
+pub(crate) mod explain;
 mod progress;
+mod receive;
 mod refusals;
 
 use std::{
     net::SocketAddr,
     path::PathBuf,
     process::ExitCode,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
     time::{Duration, Instant},
 };
 
 use clap::{Subcommand, ValueEnum};
 use ring::rand::{SecureRandom as _, SystemRandom};
 use starhaul_ltp::{
-    AuthKey, Engine, EngineConfig, EngineId, Event, NumberWidth, PeerConfig, Profile, RepairRate,
-    SegmentSize, UnknownPeers,
+    AuthKey, Engine, EngineConfig, EngineId, NumberWidth, PeerConfig, Profile, RepairRate,
+    SegmentSize,
 };
 use starhaul_net::{
     HostMemory, IoMode, host_memory,
     ltp::{LtpDriver, PORT, reaches},
 };
-use starhaul_transfer::{FileReceiver, FileSender, LEAST_UNDER_WAY};
+use starhaul_transfer::{FileSender, LEAST_UNDER_WAY};
 use starhaul_units::Bandwidth;
 
-use self::refusals::Refusals;
 use crate::{
     address,
     output::{Closed, Usage, print, printable},
-    signals,
 };
 
 /// Exit code of `send --one-way` when all of the file has left: 0 would say that the far side has it.
@@ -42,8 +37,6 @@ const UNKNOWN: u8 = 3;
 
 /// Most peers that a receiver serves at a time.
 const MOST_PEERS: usize = 64;
-/// Time until a receiver tries again to bind its address, which is gone.
-const BIND_AGAIN: Duration = Duration::from_secs(1);
 /// With the default margin and limit, attempts last for six minutes while nothing tells how far the other end is: answers from a light
 /// time of two minutes away come in them, also if most are lost.
 const BLIND_DOUBLINGS: u32 = 8;
@@ -132,7 +125,7 @@ struct ReceiveArguments {
     /// UDP address to listen on
     #[arg(long, value_name = "ADDR", default_value_t = SocketAddr::from(([0_u16; 8], PORT)))]
     listen: SocketAddr,
-    /// End after the first file
+    /// End after the first file; exit code 1 if a signal ends it before one is complete
     #[arg(long)]
     once: bool,
     #[command(flatten)]
@@ -182,7 +175,7 @@ impl From<Mode> for IoMode {
 pub(crate) fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     match arguments.action {
         Action::Send(arguments) => return send(&arguments),
-        Action::Receive(arguments) => receive(&arguments),
+        Action::Receive(arguments) => receive::run(&arguments),
         Action::Bench(arguments) => bench::run(&arguments),
     }?;
     Ok(ExitCode::SUCCESS)
@@ -366,73 +359,6 @@ fn driver_to(
     }
     driver.set_addresses(peer, &to);
     Ok(driver)
-}
-
-/// The configuration of a receiver's engine, which serves senders of this one.
-fn receiver_config(link: &Link, config: &PeerConfig) -> anyhow::Result<EngineConfig> {
-    let mut engine_config = link.engine_config(Some(2))?;
-    engine_config.unknown_peers = UnknownPeers::Accept {
-        most: MOST_PEERS,
-        config: Box::new(config.clone()),
-    };
-    Ok(engine_config)
-}
-
-fn receive(arguments: &ReceiveArguments) -> anyhow::Result<()> {
-    let link = &arguments.link;
-    let config = link.peer_config()?;
-    let engine_config = receiver_config(link, &config)?;
-    if link.explain {
-        return explain::receiver(link, &config, &engine_config);
-    }
-    let mut engine = Engine::new(engine_config);
-    engine.open_service(starhaul_transfer::SERVICE);
-    let mut driver = LtpDriver::bind(arguments.listen, link.mode.into(), engine)?;
-    let mut files = FileReceiver::new(&arguments.into)?;
-    if link.one_way {
-        files = files.without_answers();
-    }
-    tracing::info!(address = %driver.local_addr(), "receives files");
-    starhaul_net::sharpen_timers();
-    // Parts of files that are unfinished go with the receiver.
-    let ended = Arc::new(AtomicBool::new(false));
-    let (end, waker) = (ended.clone(), driver.waker());
-    signals::at_first(move || {
-        end.store(true, Ordering::SeqCst);
-        waker.wake();
-    })?;
-    let (mut is_done, mut is_lost, mut told) = (false, false, Ok(()));
-    let (mut refusals, mut lost_blocks) = (Refusals::default(), 0);
-    while !ended.load(Ordering::SeqCst) && (!is_done || driver.engine().sessions() != (0, 0)) {
-        let next_look = files.give_up(&mut driver);
-        if let Err(error) = driver.turn(next_look) {
-            if driver.is_bound() {
-                return Err(error.into());
-            }
-            if !std::mem::replace(&mut is_lost, true) {
-                tracing::error!(%error, "nothing is received: the address of --listen is bound again until that works");
-            }
-            std::thread::sleep(BIND_AGAIN);
-            continue;
-        }
-        if std::mem::take(&mut is_lost) {
-            tracing::info!(address = %driver.local_addr(), "receives files again");
-        }
-        while let Some(event) = driver.poll_event() {
-            let is_lost_block = matches!(event, Event::ReceiveCancelled { .. });
-            lost_blocks += u64::from(link.one_way && is_lost_block);
-            if let Some(file) = files.handle(&mut driver, event) {
-                let path = file.path.display().to_string();
-                let printed = print(format!("{}  {}\n", hex(&file.hash), printable(&path)));
-                // The sender learns what became of its file, whether or not this output is read.
-                is_done |= arguments.once || printed.is_err();
-                told = told.and(printed);
-            }
-        }
-        refusals.tell(&driver.engine().stats().dropped);
-        refusals.tell_lost(lost_blocks);
-    }
-    told
 }
 
 fn hex(hash: &[u8]) -> String {

@@ -118,7 +118,9 @@ impl Peer {
         }
         session.hear(now);
         if data.kind.is_red() {
-            session.pass(data.offset, data.offset + data.payload.len() as u64);
+            let is_again = session.pass(data.offset, data.offset + data.payload.len() as u64);
+            let again = usize::from(is_again);
+            self.arrivals.came(data.kind, data.payload.len(), again);
         }
         self.heard = now;
         match data.kind.is_red() {
@@ -328,6 +330,7 @@ impl Peer {
         // Ranges that join take less memory than before.
         self.memory = self.memory + now_held - held;
         cx.memory.receiving = cx.memory.receiving + now_held - held;
+        self.arrivals.grow(new + recovered);
         cx.stats.red_bytes_received += new + recovered;
         cx.stats.red_bytes_recovered += recovered;
     }
@@ -404,7 +407,7 @@ impl Peer {
         let Some(session) = self.receives.get_mut(&id.number) else {
             return false;
         };
-        let (held, service) = (session.held(), session.service);
+        let (held, service, partial) = (session.held(), session.service, session.partial());
         let Some((block, is_whole, is_verified)) = session.deliver() else {
             self.refuse_damaged(cx, id);
             return false;
@@ -415,6 +418,7 @@ impl Peer {
         let freed = held - session.held();
         self.memory -= freed;
         cx.memory.receiving -= freed;
+        self.arrivals.leave(partial);
         // Short ones between long ones change it slowly.
         self.usual = (block.len() as u64).max(self.usual - self.usual / 8);
         cx.events.push_back(Event::RedPart {
@@ -476,7 +480,8 @@ impl Peer {
                 None => {}
             }
             if !self.losses.is_hidden() {
-                let (sent, lost) = session.take_losses(told, report.upper);
+                let told = session.take_losses(told, report.upper);
+                let (sent, lost) = self.sizes.packets_of(&fates).unwrap_or(told);
                 self.losses.take(sent, lost);
             }
         }

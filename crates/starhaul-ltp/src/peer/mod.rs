@@ -1,5 +1,6 @@
 //! A peer: its sessions in both directions, its timers, and what waits to be sent to it.
 
+mod incoming;
 mod input;
 mod output;
 mod repair;
@@ -18,11 +19,10 @@ use rand_chacha::{
 use starhaul_fec::Codec;
 use starhaul_units::Bandwidth;
 
+use self::incoming::Arrivals;
 use crate::{
     CancelReason, End, EngineId, Event, NumberWidth, PeerConfig, SegmentChoice, SessionId, Stats,
-    auth::TRAILER_BYTES,
     clock::{Clock, PeerTime, Timer, Timers},
-    coding::Layout,
     contents::Contents,
     credit::Credit,
     damaged::Damaged,
@@ -134,6 +134,8 @@ pub(crate) struct Peer {
     fresh: VecDeque<u64>,
     /// Bytes held by its blocks received in part.
     memory: usize,
+    /// How far its blocks have come.
+    arrivals: Arrivals,
     /// How long its next red part probably is: as those before.
     usual: u64,
     codec: Codec,
@@ -174,6 +176,7 @@ impl Peer {
             repairs: VecDeque::new(),
             fresh: VecDeque::new(),
             memory: 0,
+            arrivals: Arrivals::default(),
             usual: 0,
             codec: Codec::new(),
             sizes: SegmentSizes::new(&config),
@@ -344,30 +347,16 @@ impl Peer {
         red: (u64, Option<u32>),
     ) -> u64 {
         let number = cx.numbers.session(&self.sends);
-        let layout = self.layout(red.0);
-        let segment = layout.map_or(self.sizes.again(), |layout| layout.symbol);
-        let block = Contents::new(head, rest, segment);
+        // It is cut when it begins to leave: by then more may be known of the path.
+        let block = Contents::new(head, rest);
         cx.memory.sending += block.len();
-        let mut session = SendSession::new(service, block, red, cx.numbers.serial(), layout);
-        session.unit = segment;
+        let mut session = SendSession::new(service, block, red, cx.numbers.serial());
         if self.config.is_one_way {
             session.passes = self.config.passes;
         }
         self.sends.insert(number, session);
         self.fresh.push_back(number);
         number
-    }
-
-    /// How a red part of so many bytes is coded, if it is.
-    fn layout(&self, red: u64) -> Option<Layout> {
-        let coding = self.config.coding.filter(|_| red > 0)?;
-        let (most, config) = (self.sizes.single_packet(), &self.config);
-        let signature = config.auth.as_ref().map_or(0, |_| TRAILER_BYTES);
-        let overhead = config.overhead + signature + self.encoding().further_header();
-        Some(match config.is_one_way {
-            true => Layout::without_return(red, most, coding, overhead),
-            false => Layout::usual(red, most, coding),
-        })
     }
 
     pub(crate) fn is_sending(&self, number: u64) -> bool {
@@ -453,6 +442,7 @@ impl Peer {
         let session = self.receives.remove(&number)?;
         cx.memory.receiving -= session.held();
         self.memory -= session.held();
+        self.arrivals.leave(session.partial());
         for (serial, report) in &session.reports {
             if let Some(at) = report.timer {
                 self.timers.cancel(at, Timer::Report(number, *serial));

@@ -162,7 +162,7 @@ impl Peer {
 
     fn write_fresh(&mut self, cx: &mut Context<'_>, batch: &mut Batch) {
         while let Some(&number) = self.fresh.front() {
-            self.decide_coding(number);
+            self.cut(number);
             self.write_plain(cx, number, batch);
             if !self.may_send_data(cx.now) {
                 return;

@@ -1,13 +1,14 @@
 //! Repair segments that follow the loss which reports show: as many as make up for it where a retransmission takes long, and none where
-//! nothing is lost. A block has what is known when it begins to leave.
+//! nothing is lost. A block is cut by what is known when it begins to leave, of losses and of the path's MTU.
 
 use std::time::Duration;
 
 use super::Peer;
 use crate::{
+    auth::TRAILER_BYTES,
     coding::{Coding, Layout},
     repair_choice::{RepairChoice, RepairReason},
-    send::SendSession,
+    send::{Basis, SendSession},
 };
 
 /// Over shorter round trips what is lost is sent again: that costs fewer bytes, and all of a block is there some seconds later at most.
@@ -45,25 +46,49 @@ impl Peer {
         }
     }
 
-    /// Decides on the repair segments of a block of which nothing has left, if they follow the loss.
-    pub(super) fn decide_coding(&mut self, number: u64) {
-        let follows = self.config.adapts_coding && self.config.coding.is_none();
-        if !follows || self.config.is_one_way {
+    /// Cuts a block of which nothing has left into segments of the present size, and its red part into codes for the loss that is known now.
+    pub(super) fn cut(&mut self, number: u64) {
+        if self.sends.get(&number).is_none_or(SendSession::was_begun) {
             return;
         }
+        let coding = self.coding();
+        self.sizes.set_coded(coding.is_some());
+        let basis = Basis {
+            segment: self.sizes.again(),
+            single: self.sizes.single_packet(),
+            coding,
+        };
         let session = self.sends.get(&number);
-        let is_open = |s: &&SendSession| !s.was_begun() && !s.is_coded() && s.cancel.is_none();
-        let Some((red, unit)) = session.filter(is_open).map(|s| (s.fresh_red(), s.unit)) else {
+        let Some(session) = session.filter(|session| session.is_to_cut(&basis)) else {
             return;
         };
-        // Symbols are segments of the size for which the block was cut.
-        if red == 0 || unit != self.sizes.single_packet() {
-            return;
-        }
-        let loss = self.repair_choice().loss;
-        let layout = loss.map(|loss| Layout::usual(red, unit, Coding::new(loss)));
+        let (red, coding) = (session.fresh_red(), basis.coding);
+        let coding = coding.filter(|_| red > 0);
+        let layout = coding.map(|coding| self.layout(red, basis.single, coding));
         if let Some(session) = self.sends.get_mut(&number) {
-            session.set_layout(layout);
+            session.cut(basis, layout);
+        }
+    }
+
+    /// What the repair segments of the next red part make up for, if it has any.
+    fn coding(&self) -> Option<Coding> {
+        match self.config.coding {
+            // Where nothing comes back, nothing tells of losses.
+            None if self.config.adapts_coding && !self.config.is_one_way => {
+                self.measured_loss().0.map(Coding::new)
+            }
+            coding => coding,
+        }
+    }
+
+    /// How a red part of so many bytes is coded, with segments that have so many bytes of data at most.
+    fn layout(&self, red: u64, most: usize, coding: Coding) -> Layout {
+        let config = &self.config;
+        let signature = config.auth.as_ref().map_or(0, |_| TRAILER_BYTES);
+        let overhead = config.overhead + signature + self.encoding().further_header();
+        match config.is_one_way {
+            true => Layout::without_return(red, most, coding, overhead),
+            false => Layout::usual(red, most, coding),
         }
     }
 }

@@ -1,8 +1,13 @@
 //! Runs of segments are what is planned one by one, to the byte.
 
 use proptest::prelude::*;
+use starhaul_fec::Codec;
 
 use super::*;
+use crate::{
+    coding::{Coding, Layout},
+    segment::{Body, DataKind},
+};
 
 /// A block in two buffers, its bytes, and how many of them are red.
 fn block(head: usize, rest: usize, green: usize) -> (Bytes, usize, u64) {
@@ -13,10 +18,10 @@ fn block(head: usize, rest: usize, green: usize) -> (Bytes, usize, u64) {
 }
 
 fn session((bytes, head, red): &(Bytes, usize, u64), known: bool) -> SendSession {
-    // Segments of one byte: the seam is where the head ends, within segments of other sizes.
-    let contents = Contents::new(bytes.slice(..*head), bytes.slice(*head..), 1);
+    // It is not cut: the seam is where the head ends, within segments.
+    let contents = Contents::new(bytes.slice(..*head), bytes.slice(*head..));
     let checksum = known.then(|| checksum_of(bytes, *red));
-    SendSession::new(1, contents, (*red, checksum), 1, None)
+    SendSession::new(1, contents, (*red, checksum), 1)
 }
 
 fn checksum_of(bytes: &[u8], red: u64) -> u32 {
@@ -123,4 +128,44 @@ fn where_nothing_may_leave_there_is_no_run() {
     assert!(session.plan_run((100, 100), None, 99).is_none(), "it ends");
     session.give_up(CancelReason::User);
     assert!(session.plan_run((100, 100), None, 99).is_none());
+}
+
+/// Bytes of the repair symbol that is to leave next.
+fn symbol_bytes(session: &SendSession) -> Option<usize> {
+    let (body, _) = session.symbol()?;
+    match body {
+        Body::Repair(symbol) => Some(symbol.payload.len()),
+        _ => None,
+    }
+}
+
+/// The repair symbols of a block of one segment are made before anything of it leaves; if the path is known to carry less by then, they are not
+/// those of the block.
+#[test]
+fn symbols_of_a_former_cut_never_leave() {
+    let coding = Coding::new(0.25);
+    let basis = |segment: usize| Basis {
+        segment,
+        single: segment,
+        coding: Some(coding),
+    };
+    let mut session = session(&block(10, 2990, 0), false);
+    let mut codec = Codec::new();
+    for segment in [4000, 1000] {
+        assert!(session.is_to_cut(&basis(segment)));
+        let layout = Layout::usual(3000, segment, coding);
+        session.cut(basis(segment), Some(layout));
+        assert!(!session.is_to_cut(&basis(segment)));
+        assert_eq!(symbol_bytes(&session), None, "{segment}");
+        session.make_symbols(&mut codec);
+        let made = (segment == 4000).then_some(4000);
+        assert_eq!(symbol_bytes(&session), made, "{segment}");
+    }
+    for start in [0, 1000] {
+        let (plan, _) = send_one(&mut session, (4000, 4000), None, true);
+        assert_eq!((plan.start, plan.end), (start, start + 1000));
+        session.make_symbols(&mut codec);
+    }
+    assert_eq!(symbol_bytes(&session), Some(1000));
+    assert!(!session.is_to_cut(&basis(500)), "it has begun");
 }

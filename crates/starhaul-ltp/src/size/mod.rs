@@ -52,6 +52,8 @@ pub(crate) struct SegmentSizes {
     is_adaptive: bool,
     /// Whether reports tell what becomes of segments.
     can_probe: bool,
+    /// Whether red parts have repair segments: a code has symbols of one size from its beginning to its end, so that nothing is tried.
+    is_coded: bool,
     rate: Option<Bandwidth>,
     is_rate_bound: bool,
     /// How long reports on a probe may take, while nothing is known of it.
@@ -94,8 +96,8 @@ impl SegmentSizes {
         Self {
             mtu: None,
             is_adaptive: config.adapts_segments,
-            // A code has symbols of one size from its beginning to its end.
-            can_probe: !config.is_one_way && !config.may_code(),
+            can_probe: !config.is_one_way,
+            is_coded: config.coding.is_some(),
             rate: config.rate.filter(|rate| *rate > Bandwidth::ZERO),
             is_rate_bound: config.rate.is_some(),
             patience: reports.saturating_mul(8) + Duration::from_secs(10),
@@ -131,8 +133,7 @@ impl SegmentSizes {
         }
         self.mtu = Some(mtu);
         self.classes = ladder(mtu);
-        let start = single(mtu).min(ETHERNET_SEGMENT_DATA);
-        self.safe = self.index(start).unwrap_or(0);
+        self.safe = self.first(mtu);
         self.present = self.safe;
         self.safe_data = self.data_of(self.safe);
         self.changes += u64::from(self.data != self.safe_data);
@@ -140,9 +141,51 @@ impl SegmentSizes {
         (self.probe, self.trial, self.recheck) = (None, None, None);
         (self.is_warm, self.least) = (self.rate.is_none(), self.shortest());
         self.epochs.taint();
-        self.reason = SizeReason::PathMtu;
+        self.reason = match self.is_coded {
+            true => SizeReason::Coded,
+            false => SizeReason::PathMtu,
+        };
         if let Some(full) = self.full(now) {
             self.begin_probe(now, full);
+        }
+    }
+
+    /// The next red part has repair segments, or none. While they have, segments fill one packet, of Ethernet at most, and sizes are neither
+    /// tried nor compared; behind them that begins anew, with the first report.
+    pub(crate) fn set_coded(&mut self, is_coded: bool) {
+        let was_coded = std::mem::replace(&mut self.is_coded, is_coded);
+        let Some(mtu) = self.mtu.filter(|_| was_coded != is_coded) else {
+            return;
+        };
+        (self.probe, self.trial, self.recheck) = (None, None, None);
+        // A shorter packet stays: longer ones did not arrive.
+        let at = self.safe.min(self.first(mtu));
+        let reason = match is_coded {
+            true => SizeReason::Coded,
+            false => SizeReason::PathMtu,
+        };
+        self.choose(at, reason);
+    }
+
+    /// What reports told of packets, where that is not the same as of segments: how many were sent, and how many of these were lost. Of
+    /// a segment of several packets one was lost, and those that try a size out tell of no other.
+    pub(crate) fn packets_of(&self, fates: &[Fate]) -> Option<(u64, u64)> {
+        let is_tried = |fate: &Fate| {
+            let class = self.index(fate.data).filter(|at| *at > self.safe);
+            let class = class.and_then(|at| self.classes.get(at));
+            fate.lost > 0 && class.is_some_and(|class| !class.is_proven)
+        };
+        let has_tries = fates.iter().any(is_tried);
+        let is_cut = |fate: &Fate| self.packets(fate.data as u64) > 1;
+        match (has_tries, fates.iter().any(is_cut)) {
+            (true, _) => Some((0, 0)),
+            (false, true) => {
+                let sent = fates.iter();
+                let sent = sent.map(|fate| fate.sent * self.packets(fate.data as u64));
+                let lost = fates.iter().map(|fate| fate.lost);
+                Some((sent.sum(), lost.sum()))
+            }
+            (false, false) => None,
         }
     }
 
@@ -353,7 +396,13 @@ impl SegmentSizes {
     }
 
     fn is_learning(&self) -> bool {
-        self.mtu.is_some() && self.can_probe
+        self.mtu.is_some() && self.can_probe && !self.is_coded
+    }
+
+    /// The class that fills a packet of a path with this MTU, of Ethernet at most, as an index: the first that is in use.
+    fn first(&self, mtu: usize) -> usize {
+        let data = single(mtu).min(ETHERNET_SEGMENT_DATA);
+        self.index(data).unwrap_or(0)
     }
 
     fn shortest(&self) -> Duration {

@@ -168,6 +168,47 @@ fn a_configured_size_stays_and_a_slow_link_has_short_segments() {
     assert_eq!(slow.next(u64::MAX), 1360);
 }
 
+/// What was learnt before is looked for anew behind them.
+#[test]
+fn while_red_parts_have_repair_segments_each_fills_a_packet_of_ethernet() {
+    let now = Instant::now();
+    let mut sizes = sizes(now, 9000);
+    sizes.take(now, &[fate(8860, 4, 0)]);
+    assert_eq!(sizes.single_packet(), 8860);
+    sizes.set_coded(true);
+    let in_use = |sizes: &SegmentSizes| (sizes.again(), sizes.single_packet());
+    assert_eq!(in_use(&sizes), (1360, 1360));
+    assert_eq!(sizes.choice().reason, SizeReason::Coded);
+    sizes.take(now, &[fate(8860, 10, 10), fate(1360, 10, 0)]);
+    assert_eq!(sizes.next(u64::MAX), 1360, "nothing is tried");
+    assert!(!sizes.counts(1360) && !sizes.wants_report(now));
+    sizes.set_coded(false);
+    assert_eq!(in_use(&sizes), (1360, 1360));
+    sizes.take(now, &[fate(1360, 10, 0)]);
+    assert_eq!(sizes.next(u64::MAX), 8860, "it is tried again");
+    // A longer packet that did not arrive is not in use behind codes either.
+    let mut config = PeerConfig::new(Duration::ZERO, None);
+    config.coding = Some(crate::Coding::new(0.05));
+    let mut coded = SegmentSizes::new(&config);
+    coded.set_mtu(now, 9000);
+    assert_eq!(coded.next(u64::MAX), 1360);
+    assert_eq!(coded.choice().reason, SizeReason::Coded);
+}
+
+/// Segments of many packets seem to lose more than packets do, and what is sent to find out whether a size arrives says nothing of others.
+#[test]
+fn losses_are_told_of_packets() {
+    let now = Instant::now();
+    let mut sizes = sizes(now, 1500);
+    assert_eq!(sizes.packets_of(&[]), None);
+    assert_eq!(sizes.packets_of(&[fate(1360, 100, 3)]), None);
+    let tried = [fate(1360, 100, 0), fate(64_000, 4, 4)];
+    assert_eq!(sizes.packets_of(&tried), Some((0, 0)));
+    sizes.take(now, &[fate(64_000, 4, 1)]);
+    let told = sizes.packets_of(&[fate(1360, 100, 1), fate(64_000, 10, 2)]);
+    assert_eq!(told, Some((100 + 10 * 43, 3)));
+}
+
 /// Whatever a peer claims, sizes are those of the ladder.
 #[test]
 fn forged_reports_leave_the_size_within_its_bounds() {

@@ -76,7 +76,7 @@ impl SegmentSizes {
 
     pub(super) fn begin_probe(&mut self, now: Instant, at: usize) {
         let loss = packet_loss(&self.classes, Some(at));
-        let Some(class) = self.classes.get(at).filter(|_| self.can_probe) else {
+        let Some(class) = self.classes.get(at).filter(|_| self.is_learning()) else {
             return;
         };
         let count = class.telling(loss);

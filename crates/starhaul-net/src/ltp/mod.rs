@@ -125,6 +125,8 @@ impl LtpDriver {
         addresses.dedup();
         if let Some(first) = addresses.first() {
             learn(&mut self.addresses, &mut self.engines, peer, *first);
+            // Blocks are cut by it, the first one, too.
+            self.tell_mtu(peer, *first);
         }
         if addresses.len() > 1 {
             self.engines.extend(addresses.iter().map(|at| (*at, peer)));
@@ -141,8 +143,9 @@ impl LtpDriver {
         };
         let tried = *present;
         let behind = all.iter().skip_while(|at| **at != tried).nth(1);
-        if let Some(next) = behind.or(all.first()) {
-            *present = *next;
+        if let Some(&next) = behind.or(all.first()) {
+            *present = next;
+            self.tell_mtu(peer, next);
         }
     }
 

@@ -149,6 +149,18 @@ fn segments_follow_the_mtu_of_the_route() {
     assert_eq!(choice.data_bytes > 1360, is_jumbo, "{choice:?}");
 }
 
+/// The first block is cut by it, too, and its repair segments.
+#[test]
+fn the_mtu_is_known_before_anything_leaves() {
+    let mut one = driver(1, 2);
+    let at = SocketAddr::from(([127, 0, 0, 1], 9));
+    let mtu = Mtus::default().toward(Instant::now(), at);
+    let told = |driver: &mut LtpDriver| driver.engine().segment_choice(EngineId(2)).unwrap();
+    assert_eq!(told(&mut one).path_mtu, None);
+    one.set_address(EngineId(2), at);
+    assert_eq!(told(&mut one).path_mtu, mtu);
+}
+
 /// One neighbour behind IPsec, or whose route has a smaller MTU now, must not have all others sent datagrams one by one for ever.
 #[test]
 fn batches_that_one_route_refuses_are_given_up_for_no_other() {

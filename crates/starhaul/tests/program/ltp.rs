@@ -2,7 +2,7 @@
 
 use std::{
     fs::{self, File},
-    io::{BufRead as _, BufReader},
+    io::{BufRead, BufReader, Read as _},
     net::{SocketAddr, UdpSocket},
     path::Path,
     process::{Child, ChildStderr, Command, Stdio},
@@ -27,10 +27,14 @@ fn receiver(into: &Path) -> (Child, String) {
 
 /// One with further arguments, and what its log tells after its address.
 fn receiver_with(more: &[&str], into: &Path) -> (Child, String, BufReader<ChildStderr>) {
+    receiver_of_all(&[&["--once"][..], more].concat(), into)
+}
+
+/// One of any number of files, unless the arguments say otherwise.
+fn receiver_of_all(more: &[&str], into: &Path) -> (Child, String, BufReader<ChildStderr>) {
     let arguments = [
         "ltp",
         "receive",
-        "--once",
         "--listen",
         "127.0.0.1:0",
         "--into",
@@ -44,6 +48,12 @@ fn receiver_with(more: &[&str], into: &Path) -> (Child, String, BufReader<ChildS
         .unwrap();
     // The log tells the address.
     let mut log = BufReader::new(receiver.stderr.take().unwrap());
+    let address = address_in(&mut log);
+    (receiver, address, log)
+}
+
+/// The address that a receiver tells.
+fn address_in(log: &mut impl BufRead) -> String {
     let mut line = String::new();
     while !line.contains("receives files") {
         line.clear();
@@ -51,8 +61,7 @@ fn receiver_with(more: &[&str], into: &Path) -> (Child, String, BufReader<ChildS
     }
     let start = line.find("127.0.0.1:").unwrap();
     let digits = |c: &char| c.is_ascii_digit() || ".:".contains(*c);
-    let address = line[start..].chars().take_while(digits).collect();
-    (receiver, address, log)
+    line[start..].chars().take_while(digits).collect()
 }
 
 /// `| head -1` closed the output before the sender knew, which then waited for minutes and said that it had failed.
@@ -147,15 +156,16 @@ fn a_rate_of_zero_is_refused() {
     assert!(said.contains("--rate of 0"), "{said}");
 }
 
-/// A signal comes in the middle of a file: no part of it stays.
+/// A signal comes in the middle of a file: no part of it stays. Who waited for one file does not have it; who takes any has what there was.
 #[test]
 fn a_receiver_that_is_ended_leaves_nothing_half_written() {
-    for signal in ["-TERM", "-INT"] {
+    for (signal, once) in [("-TERM", true), ("-INT", true), ("-TERM", false)] {
         let folder = tempfile::tempdir().unwrap();
         let (file, into) = (folder.path().join("large"), folder.path().join("into"));
         // Many blocks, which take seconds at this rate.
         File::create(&file).unwrap().set_len(256 << 20).unwrap();
-        let (mut receiver, address) = receiver(&into);
+        let more: &[&str] = if once { &["--once"] } else { &[] };
+        let (mut receiver, address, mut log) = receiver_of_all(more, &into);
         let sending = [
             "ltp",
             "send",
@@ -175,9 +185,50 @@ fn a_receiver_that_is_ended_leaves_nothing_half_written() {
         let ended = receiver.wait().unwrap();
         sender.kill().unwrap();
         sender.wait().unwrap();
-        assert!(ended.success(), "{signal}: {ended}");
+        let mut said = String::new();
+        log.read_to_string(&mut said).unwrap();
+        assert_eq!(ended.code(), Some(i32::from(once)), "{signal}: {said}");
+        let is_told = said.contains("before a file was complete");
+        assert_eq!(is_told, once, "{signal}: {said}");
         assert_eq!(fs::read_dir(&into).unwrap().count(), 0, "{signal}");
     }
+}
+
+/// A bar while the file comes, and then its hash.
+#[test]
+fn on_a_terminal_a_receiver_shows_how_far_a_file_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, into) = (folder.path().join("moon"), folder.path().join("into"));
+    fs::write(&file, vec![7; 3_000_000]).unwrap();
+    let command = format!(
+        "{} ltp receive --once --listen 127.0.0.1:0 --into {}",
+        env!("CARGO_BIN_EXE_starhaul"),
+        path(&into)
+    );
+    let mut script = Command::new("script");
+    script.args(["--quiet", "--return", "--command", &command, "/dev/null"]);
+    script.env_remove("STARHAUL_LOG");
+    script.env("TERM", "xterm").env("NO_COLOR", "1");
+    let script = script.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+    let Ok(mut script) = script else {
+        return skip(Need::Script, "it is not there");
+    };
+    // At its end the terminal would be told that nobody types any more.
+    let _typed = script.stdin.take();
+    let mut shown = BufReader::new(script.stdout.take().unwrap());
+    let mut script = Running(script);
+    let address = address_in(&mut shown);
+    // So that it takes more than a second.
+    let sending = ["ltp", "send", path(&file), "--to", &address];
+    let sent = run(&[&sending[..], &["--rate", "16mbit"]].concat());
+    assert_eq!(sent.status.code(), Some(0), "{}", text(&sent.stderr));
+    let mut all = Vec::new();
+    shown.read_to_end(&mut all).unwrap();
+    let all = String::from_utf8_lossy(&all);
+    assert!(script.0.wait().unwrap().success(), "{all}");
+    let is_bar = |part: &str| part.contains("moon: ") && part.contains(" Mbit/s, segments");
+    assert!(all.split(['\r', '\n']).any(is_bar), "{all}");
+    assert!(all.contains(path(&into.join("moon"))), "{all}");
 }
 
 #[test]

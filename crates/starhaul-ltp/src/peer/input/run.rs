@@ -1,7 +1,10 @@
 //! Datagrams that came together. Those of a red part that follow one another are looked up, checked and counted once for all of them.
 
 use super::{Context, Peer, has_room};
-use crate::{SessionId, segment::PlainRun};
+use crate::{
+    SessionId,
+    segment::{DataKind, PlainRun},
+};
 
 impl Peer {
     /// Takes datagrams, each of which has `stride` bytes but the last, which may be shorter; returns whether a segment was well-formed, and
@@ -51,7 +54,10 @@ impl Peer {
             return false;
         }
         session.hear(now);
-        session.pass(run.start, run.end);
+        let is_again = session.pass(run.start, run.end);
+        let first = run.payloads.first().map_or(0, |payload| payload.len());
+        let again = usize::from(is_again) * run.payloads.len();
+        self.arrivals.came(DataKind::Red, first, again);
         let held = session.held();
         let new = session.take_run(run);
         let (now_held, completes) = (session.held(), session.is_newly_complete());
