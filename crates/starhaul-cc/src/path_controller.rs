@@ -11,7 +11,7 @@ mod queue_guard;
 mod rtt_floor;
 mod segments;
 
-use queue_guard::QueueGuard;
+use queue_guard::{QueueGuard, Verdict};
 use rtt_floor::RttFloor;
 use segments::Segments;
 
@@ -89,6 +89,7 @@ impl PathController {
     /// After [`PathController::restart`], where packets of the former network may still be acknowledged: they left before `now`.
     pub fn on_other_network(&mut self, now: Instant) {
         self.rtt_floor.restart(now);
+        self.guard.end_run();
         self.arrived_at = Some(now);
     }
 
@@ -147,6 +148,16 @@ impl PathController {
 
     /// Measures the path by an acknowledged packet that the controller must not see, as those of a handshake.
     pub fn on_rtt(&mut self, now: Instant, rtt: Duration, bytes: u64) {
+        // A packet that left and arrived with the one before it, as most of a batch do, measures nothing new.
+        let controller = &self.controller;
+        let estimate = || controller.bandwidth_estimate();
+        match self.guard.on_repeated(now, rtt, bytes, estimate) {
+            Some(verdict) => self.heed(now, verdict),
+            None => self.measure(now, rtt, bytes),
+        }
+    }
+
+    fn measure(&mut self, now: Instant, rtt: Duration, bytes: u64) {
         let left = now.checked_sub(rtt);
         let is_of_former = |since| left.is_none_or(|left| left < since);
         if self.arrived_at.is_some_and(is_of_former) {
@@ -156,6 +167,11 @@ impl PathController {
         let floor = self.rtt_floor.get().unwrap_or(rtt);
         let estimate = self.controller.bandwidth_estimate();
         let verdict = self.guard.on_ack(now, rtt, bytes, floor, estimate);
+        self.heed(now, verdict);
+    }
+
+    /// Tells the controller what the queue's bound found.
+    fn heed(&mut self, now: Instant, verdict: Verdict) {
         if let Some(rtt) = verdict.path_rtt {
             self.controller.on_path_rtt(now, rtt);
         }

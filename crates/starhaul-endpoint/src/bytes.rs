@@ -11,7 +11,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use starhaul_session::{Session, StreamError, StreamId};
+use starhaul_session::{Session, SparePage, StreamError, StreamId};
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     sync::watch,
@@ -47,6 +47,10 @@ pub struct ByteReader {
     held: Arc<Held>,
     ended: bool,
     waiter: Arc<Waiter>,
+    /// Empty between two reads.
+    chunks: Vec<Bytes>,
+    /// Empty between two reads.
+    spare: Vec<SparePage>,
 }
 
 /// The writing half: `AsyncWrite`; `shutdown` finishes, dropping it unfinished resets.
@@ -80,6 +84,8 @@ impl ByteStream {
                 held: held.clone(),
                 ended: false,
                 waiter: signs.reader,
+                chunks: Vec::new(),
+                spare: Vec::new(),
             },
             writer: ByteWriter {
                 held,
@@ -112,6 +118,7 @@ impl ByteReader {
     /// Asks the peer to stop sending; its writer fails with `BrokenPipe`, and ours is unharmed.
     pub fn stop(&mut self, code: u32) {
         self.ended = true;
+        self.waiter.release_memory();
         // Fails when there is nothing left to stop.
         let _ = self
             .held
@@ -156,7 +163,10 @@ impl ByteReader {
         if self.waiter.waits(context) {
             return Poll::Pending;
         }
+        self.waiter.take_spare(&mut self.spare);
+        let spare = &mut self.spare;
         let taken = self.held.with(|machine, entry, now, id| {
+            machine.recycle(id, spare);
             let result = match machine.read_chunks(now, id, max, take) {
                 // The session forgets a stream once its reset was read.
                 _ if entry.reset.is_some() => Err(io::ErrorKind::ConnectionReset.into()),
@@ -172,10 +182,22 @@ impl ByteReader {
             };
             Poll::Ready(result)
         });
+        // What the session has no use for is freed without its lock.
+        self.spare.clear();
         taken.map(|result| {
             self.ended = result??;
             Ok(())
         })
+    }
+
+    /// Lets the session use the memory of chunks again that were copied. At the end there is nothing more to come.
+    fn give_back(&mut self, chunks: &mut Vec<Bytes>) {
+        let spare = chunks.drain(..).filter_map(SparePage::of);
+        self.spare.extend(spare);
+        if self.ended {
+            self.spare.clear();
+        }
+        self.waiter.put_spare(&mut self.spare);
     }
 }
 
@@ -260,9 +282,14 @@ impl AsyncRead for ByteReader {
         if max == 0 {
             return Poll::Ready(Ok(()));
         }
-        let chunks = ready!(self.poll_chunks(context, max))?;
-        chunks.iter().for_each(|chunk| buffer.put_slice(chunk));
-        Poll::Ready(Ok(()))
+        let mut chunks = std::mem::take(&mut self.chunks);
+        let taken = self.poll_take(context, max, |data| chunks.push(data));
+        if matches!(taken, Poll::Ready(Ok(()))) {
+            chunks.iter().for_each(|chunk| buffer.put_slice(chunk));
+        }
+        self.give_back(&mut chunks);
+        self.chunks = chunks;
+        taken
     }
 }
 
@@ -348,6 +375,8 @@ impl AsyncWrite for ByteStream {
 
 impl Drop for ByteReader {
     fn drop(&mut self) {
+        // The other half may live on.
+        self.waiter.release_memory();
         if !self.ended {
             self.stop(CODE_DROPPED);
         }

@@ -348,7 +348,12 @@ impl Driver {
     }
 
     fn handle_input(&mut self, state: &mut State, input: Input, now: Instant) {
-        let State { node, probers, .. } = state;
+        let State {
+            node,
+            probers,
+            sessions,
+            ..
+        } = state;
         match input {
             Input::AddSocket(id, socket) => {
                 self.sockets.insert(id, DrivenSocket::new(*socket, now));
@@ -364,6 +369,8 @@ impl Driver {
             Input::Prober(id, event) => probers.on_event(now, id, event, node),
             Input::ReleaseMemory => {
                 node.release_memory();
+                let streams = sessions.values().flat_map(|entry| entry.bytes.values());
+                streams.for_each(|bytes| bytes.reader.release_memory());
                 self.is_to_release = true;
             }
         }

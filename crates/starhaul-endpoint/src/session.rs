@@ -190,7 +190,11 @@ impl Session {
     pub fn held_bytes(&self) -> (usize, usize) {
         let mut state = self.shared.lock();
         let machine = state.node.session(self.session.handle);
-        machine.map_or((0, 0), |machine| machine.held_bytes())
+        let (sending, received) = machine.map_or((0, 0), |machine| machine.held_bytes());
+        let entry = state.sessions.get(&self.session.handle);
+        let readers = entry.into_iter().flat_map(|entry| entry.bytes.values());
+        let spare: usize = readers.map(|bytes| bytes.reader.spare_bytes()).sum();
+        (sending, received + spare)
     }
 
     /// Streams whose bytes wait because the peer's application has not read those before.

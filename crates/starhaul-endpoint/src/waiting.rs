@@ -3,6 +3,7 @@
 use std::task::{Context, Poll, Waker};
 
 use parking_lot::Mutex;
+use starhaul_session::SparePage;
 
 /// Where the task of one half of a byte stream waits. The half asks here before it asks for the lock of the state: tasks are polled for other
 /// reasons, too, and the driver may have that lock for long.
@@ -18,6 +19,8 @@ struct Wait {
     is_used_up: bool,
     /// The task that waits; only while all is used up.
     waker: Option<Waker>,
+    /// Memory that the half has read, until the session takes it: by the next read that asks for the lock of the state.
+    spare: Vec<SparePage>,
 }
 
 impl Waiter {
@@ -54,6 +57,29 @@ impl Waiter {
         let wait = &mut *self.0.lock();
         wait.is_used_up = false;
         wait.waker.take()
+    }
+
+    /// The half has copied what was in these pages; `spare` loses them. Takes no other lock.
+    pub(crate) fn put_spare(&self, spare: &mut Vec<SparePage>) {
+        if !spare.is_empty() {
+            self.0.lock().spare.append(spare);
+        }
+    }
+
+    /// Adds the pages that wait here to `spare`.
+    pub(crate) fn take_spare(&self, spare: &mut Vec<SparePage>) {
+        spare.append(&mut self.0.lock().spare);
+    }
+
+    /// Bytes of the pages that wait here.
+    pub(crate) fn spare_bytes(&self) -> usize {
+        self.0.lock().spare.len() * SparePage::BYTES
+    }
+
+    /// Frees the pages that wait here.
+    pub(crate) fn release_memory(&self) {
+        let spare = std::mem::take(&mut self.0.lock().spare);
+        drop(spare);
     }
 }
 

@@ -145,33 +145,32 @@ impl<T: Copy> PathLedger<T> {
         while at < end {
             let gap = self.acked.gaps(at, end).next();
             let Some((start, stop)) = gap else { break };
-            for sequence in start..stop {
-                self.ack_one(sequence, &mut arrived);
-            }
+            self.ack_range(start, stop, &mut arrived);
             at = stop;
         }
         self.acked.insert(first, end);
     }
 
-    fn ack_one(&mut self, sequence: u64, arrived: &mut impl FnMut(Fated<T>)) {
-        let Some(index) = self.index(sequence) else {
+    fn ack_range(&mut self, start: u64, end: u64, arrived: &mut impl FnMut(Fated<T>)) {
+        let (Some(from), Some(to)) = (self.index(start), self.index(end)) else {
             return;
         };
-        let Some(record) = self.records.get_mut(index) else {
-            return;
-        };
-        let before = std::mem::replace(&mut record.fate, Fate::Acked);
-        if before == Fate::Acked {
-            return;
+        let to = to.min(self.records.len());
+        let records = self.records.range_mut(from.min(to)..to);
+        for (sequence, record) in (start..).zip(records) {
+            let before = std::mem::replace(&mut record.fate, Fate::Acked);
+            if before == Fate::Acked {
+                continue;
+            }
+            arrived(fated(sequence, record, before));
+            if before == Fate::Lost
+                && let Some(largest) = self.largest_acked
+            {
+                let overtaken_by = largest.saturating_sub(sequence).saturating_add(1);
+                self.reordering = self.reordering.max(overtaken_by.min(MAX_REORDERING));
+            }
+            self.largest_acked = self.largest_acked.max(Some(sequence));
         }
-        arrived(fated(sequence, record, before));
-        if before == Fate::Lost
-            && let Some(largest) = self.largest_acked
-        {
-            let overtaken_by = largest.saturating_sub(sequence).saturating_add(1);
-            self.reordering = self.reordering.max(overtaken_by.min(MAX_REORDERING));
-        }
-        self.largest_acked = self.largest_acked.max(Some(sequence));
     }
 
     /// Declares a datagram lost because the transport below says so; `None` when its fate was known.
@@ -253,6 +252,18 @@ impl<T: Copy> PathLedger<T> {
                 });
             }
         }
+    }
+
+    /// How many datagrams with the next numbers left with `last`, which was settled last, and arrived, too: they are settled with it.
+    pub(crate) fn settle_alike(&mut self, last: Settled) -> u32 {
+        let alike = |record: &&Record<T>| {
+            record.sent == last.sent && record.fate == Fate::Acked && record.elicits_ack
+        };
+        let from = self.index(self.reported).unwrap_or(usize::MAX);
+        let next = self.records.range(from.min(self.records.len())..);
+        let count = next.take_while(alike).count();
+        self.reported += count as u64;
+        u32::try_from(count).unwrap_or(u32::MAX)
     }
 
     /// Whether the fate of the datagram was reported; what is forgotten was.

@@ -128,6 +128,30 @@ impl LossEstimator {
         self.count(datagram, 1, 0);
     }
 
+    /// Adds so many more that arrived and left with `last`, which was added last and arrived; their numbers follow its number.
+    pub(crate) fn add_alike(&mut self, last: Settled, mut more: u32) {
+        let mut next = last.sequence + 1;
+        while more > 0 {
+            let Some(newest) = self.buckets.back_mut() else {
+                return;
+            };
+            // It took `last`: its age is that of no old bucket.
+            let room = match last.sent.saturating_duration_since(newest.start) < BUCKET_TIME {
+                true => more,
+                false => BUCKET_DATAGRAMS.saturating_sub(newest.total).min(more),
+            };
+            if room == 0 {
+                let sequence = next;
+                self.count(Settled { sequence, ..last }, 1, 0);
+                (next, more) = (next + 1, more - 1);
+                continue;
+            }
+            newest.total = newest.total.saturating_add(room);
+            self.total = self.total.saturating_add(room);
+            (next, more) = (next + u64::from(room), more - room);
+        }
+    }
+
     /// A datagram counted as lost has arrived.
     pub(crate) fn take_back(&mut self, sequence: u64) {
         if let Some(run) = &mut self.run

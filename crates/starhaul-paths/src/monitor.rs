@@ -1,6 +1,8 @@
 //! The monitor of one path (docs/deadlines.md; MPDTP): combines the fates of its datagrams with the
 //! transport's estimates.
 
+mod arrivals;
+
 use std::{
     cmp::Reverse,
     time::{Duration, Instant},
@@ -20,14 +22,14 @@ use crate::{
     told::ToldLoss,
 };
 
+use arrivals::usual_margin;
+
 /// RTT of a path without samples (RFC 9002 §6.2.2).
 const INITIAL_RTT: Duration = Duration::from_millis(333);
 /// Bandwidth assumed for a path without samples, so that every prediction is finite.
 const LEAST_BANDWIDTH: Bandwidth = Bandwidth::from_kbit(8);
 const FLOOR_WINDOW: Duration = Duration::from_secs(10);
 const RATE_WINDOW: Duration = Duration::from_secs(10);
-/// Shortest interval of a rate sample; acknowledgements come in batches.
-const RATE_INTERVAL: Duration = Duration::from_millis(100);
 /// What arrived waited in a queue if it took so much longer than the least, and by this share of the least RTT.
 const LEAST_QUEUED: Duration = Duration::from_millis(10);
 const QUEUED_SHARE: u32 = 4;
@@ -235,9 +237,7 @@ impl<T: Copy> PathMonitor<T> {
         let known = arrived.len();
         self.ledger.ack(first, last, |fated| arrived.push(fated));
         let news = arrived.get(known..).unwrap_or_default();
-        for fated in news.iter().filter(|fated| fated.elicits_ack) {
-            self.on_arrived(fated, one_way.filter(|_| fated.sequence == last));
-        }
+        self.measure(news, last, one_way);
         if let Some(newest) = news.iter().rfind(|fated| fated.elicits_ack)
             && !self.silence.transport_answers
         {
@@ -245,29 +245,6 @@ impl<T: Copy> PathMonitor<T> {
             self.silence.on_answer(self.now, newest.sequence, rtt);
         }
         self.settle();
-    }
-
-    fn on_arrived(&mut self, fated: &Fated<T>, one_way: Option<Duration>) {
-        if fated.was_lost && self.ledger.is_reported(fated.sequence) {
-            self.loss.take_back(fated.sequence);
-            self.told_loss.take_back();
-        }
-        let turnaround = self.now.saturating_duration_since(fated.sent);
-        self.note_lateness(turnaround);
-        self.add_turnaround(turnaround);
-        self.answers_move = self.answers_move.and_then(|(first, left)| {
-            let left = left - u8::from(fated.sequence >= first);
-            (left > 0).then_some((first, left))
-        });
-        if let Some(one_way) = one_way.filter(|_| !fated.was_lost) {
-            // No datagram arrives later than its acknowledgement, whatever the clocks give.
-            let one_way = one_way.min(turnaround);
-            add(&mut self.one_way, one_way);
-            self.latest_one_way = one_way;
-            self.least_one_way.add(self.now, one_way);
-        }
-        self.count_delivered(if fated.was_lost { 0 } else { fated.bytes });
-        self.recent.count(self.now, fated.bytes);
     }
 
     /// The transport declared the datagram lost; `None` when its fate was known.
@@ -461,21 +438,12 @@ impl<T: Copy> PathMonitor<T> {
     /// The same by mean and variation alone.
     fn usually_overdue_after(&self) -> Duration {
         let (mean, variation) = (self.answered_after(), self.turnaround().variation());
-        let most = (mean / 2).max(MOST_LEAST_MARGIN);
-        mean + (variation * 4).clamp(LEAST_MARGIN, most)
+        mean + usual_margin(mean, variation)
     }
 
     /// Whether the peer's scheduling may take longer than the way there and back: then it is what makes acknowledgements late.
     fn may_be_tardy(&self) -> bool {
         self.min_rtt() < MOST_LEAST_MARGIN
-    }
-
-    /// An acknowledgement came after so long.
-    fn note_lateness(&mut self, turnaround: Duration) {
-        if self.may_be_tardy() && turnaround > self.usually_overdue_after() {
-            let late = turnaround.saturating_sub(self.answered_after());
-            self.tardy.note(self.now, late.min(MOST_LEAST_MARGIN));
-        }
     }
 
     /// Time from sending until a missing acknowledgement is likelier to be that of one of several datagrams lost in a row than late: the smoothed
@@ -623,6 +591,11 @@ impl<T: Copy> PathMonitor<T> {
         while let Some(datagram) = self.ledger.next_settled() {
             self.loss.add(datagram, outage_after);
             self.told_loss.count(datagram.lost);
+            if !datagram.lost {
+                let more = self.ledger.settle_alike(datagram);
+                self.loss.add_alike(datagram, more);
+                self.told_loss.count_arrived(more);
+            }
             has_settled = true;
         }
         if has_settled {
@@ -637,43 +610,9 @@ impl<T: Copy> PathMonitor<T> {
         }
     }
 
-    fn add_turnaround(&mut self, sample: Duration) {
-        // An acknowledgement that was lost and repeated is no sample of the path.
-        let most = self
-            .turnaround()
-            .mean()
-            .saturating_mul(4)
-            .max(MOST_LEAST_MARGIN);
-        let sample = sample.min(most).min(FOREVER);
-        add(&mut self.turnaround, sample);
-        // Acknowledgements may return over a faster path, so the transport's own RTT has precedence.
-        if self.transport.smoothed_rtt.is_zero() {
-            self.add_floor(sample);
-        }
-    }
-
     fn turnaround(&self) -> Smoothed {
         self.turnaround
             .unwrap_or_else(|| Smoothed::first(self.smoothed_rtt()))
-    }
-
-    fn count_delivered(&mut self, bytes: usize) {
-        let interval = RATE_INTERVAL.max(self.smoothed_rtt().min(RATE_WINDOW));
-        let Some((start, delivered)) = &mut self.interval else {
-            self.interval = Some((self.now, 0));
-            return;
-        };
-        *delivered = delivered.saturating_add(u64::try_from(bytes).unwrap_or(u64::MAX));
-        let elapsed = self.now.saturating_duration_since(*start);
-        if elapsed >= interval {
-            let rate = Bandwidth::from_bytes_over(*delivered, elapsed);
-            self.rates.add(self.now, Reverse(rate));
-            self.delivery_rate = self
-                .rates
-                .least()
-                .map_or(rate, |Reverse(greatest)| greatest);
-            self.interval = Some((self.now, 0));
-        }
     }
 
     /// Time until the window admits the last of `queue` bytes. Acknowledgements of bytes in flight free the window; the
@@ -718,13 +657,6 @@ fn bounded(update: PathUpdate) -> PathUpdate {
         smoothed_rtt: update.smoothed_rtt.min(FOREVER),
         min_rtt: update.min_rtt.min(FOREVER),
         ..update
-    }
-}
-
-fn add(smoothed: &mut Option<Smoothed>, sample: Duration) {
-    match smoothed {
-        Some(smoothed) => smoothed.add(sample),
-        None => *smoothed = Some(Smoothed::first(sample)),
     }
 }
 

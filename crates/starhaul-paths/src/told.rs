@@ -64,6 +64,13 @@ impl ToldLoss {
         }
     }
 
+    /// The next ones, so many, have arrived.
+    pub(crate) fn count_arrived(&mut self, datagrams: u32) {
+        if let Some(told) = &mut self.0 {
+            told.datagrams += f64::from(datagrams);
+        }
+    }
+
     /// A datagram counted as lost has arrived.
     pub(crate) fn take_back(&mut self) {
         if let Some(told) = &mut self.0 {

@@ -10,7 +10,7 @@ use std::{
 
 use bytes::Bytes;
 use noq_proto::{
-    ConnectionEvent, ConnectionHandle, Dir, FrameStats, PathId as QuicPathId, ReadError,
+    ConnectionEvent, ConnectionHandle, Datagrams, Dir, FrameStats, PathId as QuicPathId, ReadError,
     ReadableError, StreamId,
 };
 use starhaul_paths::PathId;
@@ -348,27 +348,34 @@ impl Connection {
         let mut control = self.control.lock();
         let mut datagrams = self.quic.datagrams();
         let mut previous: Option<usize> = None;
-        while let Some(datagram) = self.next.pop_front() {
-            let (size, sequence) = (datagram.payload.len(), datagram.sequence);
-            if size > sizes.max_datagram {
-                lost(sequence);
-                continue;
+        loop {
+            let (count, is_next_too_large) = next_run(&self.next, sizes, previous);
+            let run = self.next.drain(..count);
+            let (payloads, sequences): (Vec<_>, Vec<_>) = run
+                .map(|datagram| (datagram.payload, datagram.sequence))
+                .unzip();
+            let given = give_all(&mut datagrams, &payloads);
+            for (payload, sequence) in payloads.iter().zip(&sequences).take(given) {
+                control.give(now, *sequence, payload.len(), is_paced);
+                self.dirty = true;
             }
-            if previous.is_some_and(|previous| previous + size <= sizes.packet_room + JOINED_SLACK)
-            {
-                self.next.push_front(datagram);
-                return;
-            }
-            if datagrams.send(datagram.payload, false).is_err() {
+            previous = payloads.last().map(Bytes::len).or(previous);
+            if given < count {
                 // The path became narrower between two calls; the session sends what is in it again.
-                lost(sequence);
+                let mut left = payloads.into_iter().zip(sequences).skip(given);
+                if let Some((_, sequence)) = left.next() {
+                    lost(sequence);
+                }
+                let left = left.map(|(payload, sequence)| PathDatagram { payload, sequence });
+                let behind = std::mem::replace(&mut self.next, left.collect());
+                self.next.extend(behind);
                 return;
             }
-            control.give(now, sequence, size, is_paced);
-            self.dirty = true;
-            previous = Some(size);
-            if size * 2 <= sizes.packet_room + JOINED_SLACK {
+            if !is_next_too_large {
                 return;
+            }
+            if let Some(datagram) = self.next.pop_front() {
+                lost(datagram.sequence);
             }
         }
     }
@@ -582,7 +589,47 @@ impl Connection {
     }
 }
 
+/// How many of the datagrams that wait the stack may have together behind one of `previous` bytes, so that it puts each in a packet of its own;
+/// and whether the next one is too large.
+fn next_run(
+    waiting: &VecDeque<PathDatagram>,
+    sizes: Sizes,
+    mut previous: Option<usize>,
+) -> (usize, bool) {
+    let room = sizes.packet_room + JOINED_SLACK;
+    for (count, datagram) in waiting.iter().enumerate() {
+        let size = datagram.payload.len();
+        if size > sizes.max_datagram {
+            return (count, true);
+        }
+        if previous.is_some_and(|previous| previous + size <= room) {
+            return (count, false);
+        }
+        previous = Some(size);
+        if size * 2 <= room {
+            return (count + 1, false);
+        }
+    }
+    (waiting.len(), false)
+}
+
+/// Gives the stack datagrams, for all of which it finds its limits once; returns how many of them it took, the first ones.
+fn give_all(datagrams: &mut Datagrams<'_>, payloads: &[Bytes]) -> usize {
+    if payloads.is_empty() {
+        return 0;
+    }
+    datagrams.send_many(payloads, false).unwrap_or_else(|_| {
+        // It takes none if one is too large.
+        let mut each = payloads.iter();
+        each.position(|payload| datagrams.send(payload.clone(), false).is_err())
+            .unwrap_or(payloads.len())
+    })
+}
+
 /// Free space that the stack reports for an empty buffer.
 fn empty_send_buffer() -> usize {
     crate::transport::DATAGRAM_SEND_BUFFER_BYTES - size_of::<noq_proto::Datagram>()
 }
+
+#[cfg(test)]
+mod tests;

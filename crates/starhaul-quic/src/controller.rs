@@ -27,9 +27,12 @@ use crate::{
     qlog::PathRecord,
 };
 
+mod fate;
 mod outstanding;
 mod train;
 
+pub(crate) use fate::DatagramFate;
+use fate::push_acked;
 use outstanding::Outstanding;
 pub(crate) use train::TRAIN_PACKETS;
 use train::TrainFlight;
@@ -42,24 +45,6 @@ const LEAST_PASSED: Duration = Duration::from_millis(2);
 const PACING_QUANTUM: Duration = Duration::from_micros(500);
 /// Approximate bytes that a packet adds to its datagram: header, frame type and length, tag.
 pub(crate) const PACKET_OVERHEAD: usize = 38;
-
-/// What became of a datagram.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum DatagramFate {
-    /// The peer acknowledged it.
-    Acked { at: Instant, sequence: u32 },
-    /// It was declared lost.
-    Lost { at: Instant, sequence: u32 },
-}
-
-impl DatagramFate {
-    /// Sequence number of the datagram.
-    pub(crate) fn sequence(&self) -> u32 {
-        match *self {
-            Self::Acked { sequence, .. } | Self::Lost { sequence, .. } => sequence,
-        }
-    }
-}
 
 /// Whether full datagrams may leave now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -433,7 +418,7 @@ impl PathControl {
             return;
         }
         if let Some(sequence) = self.outstanding.remove(number, Some(sent)) {
-            self.fates.push(DatagramFate::Acked { at: now, sequence });
+            push_acked(&mut self.fates, now, sequence);
         }
         if self.is_shown(number) {
             self.path.on_ack(AckedPacket {

@@ -152,13 +152,17 @@ impl PathRecord {
         self.acked.clear();
         self.record.event(now, "quic:packets_acked", data);
         let controller = path.controller();
-        let data = json!({
+        let mut data = json!({
             "smoothed_rtt": smoothed_rtt.map(millis),
             "min_rtt": path.rtt_floor().map(millis),
             "congestion_window": controller.cwnd(),
             "bytes_in_flight": bytes_in_flight,
             "pacing_rate": path.pacing_rate(smoothed_rtt).bits_per_second(),
         });
+        // What is not known yet is left out: qlog has no word for it.
+        if let Value::Object(metrics) = &mut data {
+            metrics.retain(|_, value| !value.is_null());
+        }
         self.record
             .event(now, "quic:recovery_metrics_updated", data);
     }

@@ -76,6 +76,7 @@ pub use choice::SchedulerChoice;
 pub use class_bytes::ClassBytes;
 pub use facts::{Datagram, Fact, Observer, Purpose};
 pub use paths::LAST_RESORT;
+pub use receive::SparePage;
 pub use scheduler::{
     Class, Coding, Frame, Leaving, Limit, Load, Offer, PathView, PlannedClass, PlannedWay,
     Scheduler, SchedulerStatus, Thrift, View,

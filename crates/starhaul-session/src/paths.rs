@@ -320,6 +320,11 @@ impl Paths {
         self.table.len()
     }
 
+    /// Whether nothing is to be chosen for what may leave now: there is one path alone, and no budget.
+    pub(crate) fn leave_no_choice(&self) -> bool {
+        self.table.len() == 1 && self.spending.is_none()
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = (PathId, &Path)> {
         self.table.iter().map(|(id, path)| (*id, path))
     }

@@ -54,6 +54,23 @@ impl ReceiveLog {
         }
     }
 
+    /// Whether this number follows the greatest one.
+    pub(crate) fn is_next(&self, wire_sequence: u32) -> bool {
+        let end = self.ranges.end();
+        unwrap(wire_sequence, end) == end
+    }
+
+    /// So many datagrams arrived, with the numbers that follow the greatest one.
+    pub(crate) fn insert_next(&mut self, now: Instant, datagrams: u32) {
+        let end = self.ranges.end();
+        let new = self
+            .ranges
+            .insert(end, end.saturating_add(datagrams.into()));
+        if new > 0 {
+            self.newest_at = Some(now);
+        }
+    }
+
     pub(crate) fn insert(&mut self, now: Instant, wire_sequence: u32) -> Arrival {
         let end = self.ranges.end();
         let sequence = unwrap(wire_sequence, end);
@@ -92,7 +109,12 @@ pub(crate) struct AckSchedule {
 impl AckSchedule {
     /// A datagram arrived that wants an acknowledgement; `at_once` when waiting would delay a recovery.
     pub(crate) fn on_arrival(&mut self, now: Instant, at_once: bool) {
-        self.unreported = self.unreported.saturating_add(1);
+        self.on_arrivals(now, 1, at_once);
+    }
+
+    /// The same of so many, at least one.
+    pub(crate) fn on_arrivals(&mut self, now: Instant, datagrams: u32, at_once: bool) {
+        self.unreported = self.unreported.saturating_add(datagrams);
         let due = if at_once || self.unreported >= MAX_UNREPORTED {
             now
         } else {
@@ -288,6 +310,35 @@ mod tests {
             [Next, Next, Duplicate, OutOfOrder, OutOfOrder, Next]
         );
         assert_eq!(log.ranges.iter_rev().collect::<Vec<_>>(), [(4, 5), (0, 2)]);
+    }
+
+    /// Also where the number on the wire begins anew.
+    #[test]
+    fn datagrams_that_follow_are_the_same_one_by_one_and_together() {
+        let now = Instant::now();
+        for first in [0, 7, u32::MAX - 2] {
+            let [mut single, mut together] = [ReceiveLog::new(), ReceiveLog::new()];
+            let mut schedules = [AckSchedule::default(), AckSchedule::default()];
+            for log in [&mut single, &mut together] {
+                log.ranges.insert(0, first.into());
+            }
+            for count in [1, 5, 300] {
+                for _ in 0..count {
+                    let end = crate::wire::wrap(single.ranges.end());
+                    assert!(single.is_next(end) && !single.is_next(end.wrapping_add(1)));
+                    assert_eq!(single.insert(now, end), Arrival::Next);
+                    schedules[0].on_arrival(now, false);
+                }
+                together.insert_next(now, count);
+                schedules[1].on_arrivals(now, count, false);
+                let [one, other] = [&single, &together].map(|log| {
+                    let ranges: Vec<_> = log.ranges.iter_rev().collect();
+                    (ranges, log.newest_at)
+                });
+                assert_eq!(one, other);
+                assert_eq!(schedules[0].due(), schedules[1].due());
+            }
+        }
     }
 
     #[test]

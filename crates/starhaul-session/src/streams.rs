@@ -270,6 +270,15 @@ impl Streams {
         pairs.map(|pair| pair.receive.held_bytes()).sum()
     }
 
+    /// Frees what reliable streams keep for bytes to come.
+    pub(crate) fn release_memory(&mut self) {
+        for stream in self.table.values_mut() {
+            if let Kind::Bytes(pair) = &mut stream.kind {
+                pair.receive.release_memory();
+            }
+        }
+    }
+
     /// Ranges of ended blocks that all streams of the peer have together.
     pub(crate) fn ended_ranges(&self) -> usize {
         self.table.values().map(Stream::ended_ranges).sum()

@@ -1,6 +1,8 @@
 //! Bounds the queue that a flow's own packets make before the bottleneck while deadlines are to be kept. A controller in
 //! startup may fill a deep queue for seconds before it reacts, and everything sent then arrives late.
 
+mod unanswered;
+
 #[cfg(test)]
 mod tests;
 
@@ -10,6 +12,8 @@ use std::{
 };
 
 use starhaul_units::Bandwidth;
+
+use unanswered::Unanswered;
 
 /// A queue is recognized by the least of this many RTTs: one late acknowledgement is no queue.
 const SAMPLES: usize = 8;
@@ -44,14 +48,19 @@ const RETURNED_GROWTH: f64 = 2.0;
 const SHOWN_FOR: Duration = Duration::from_secs(20);
 /// So many packets in a row without an acknowledgement, the first of which is late, show that the path was away.
 const LOST_IN_A_ROW: usize = 8;
-/// Packets whose fate is not known, at most; earlier ones are forgotten.
-const MOST_UNANSWERED: usize = 4_096;
 /// Full packets in the first round trip of a path that has returned, and in an interval that shows what it carries.
 const FIRST_PACKETS: u64 = 4;
 /// From so many times the least RTT on, a window of two bandwidth-delay products no longer fills a path that has become longer.
 const LONGER: u32 = 2;
 /// The patience with a path that seems longer, but is not, grows to so many times its first.
 const MOST_PATIENCE: u32 = 32;
+
+/// From so many acknowledgements of one instant and round trip on, the next one changes counts alone: two, of which the first may end an
+/// interval or a pause, where no deadline is to be kept …
+const SETTLED: usize = 2;
+/// … and else, after these, those that fill the recent round trips, with which a queue may be found, one that begins to be emptied or was
+/// no queue at all, and what follows from that.
+const SETTLED_WITHIN_BOUND: usize = SETTLED + SAMPLES + 2;
 
 /// What acknowledgements say of the path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -81,8 +90,7 @@ pub(super) struct QueueGuard {
     resumed_at: Option<Instant>,
     is_resuming: bool,
     rate: Option<Bandwidth>,
-    /// When packets left that are not acknowledged, nor are later ones.
-    unanswered: VecDeque<Instant>,
+    unanswered: Unanswered,
     /// The greatest packet.
     packet_bytes: u64,
     holding_since: Option<Instant>,
@@ -103,6 +111,20 @@ pub(super) struct QueueGuard {
     measuring: Option<Measuring>,
     /// Times the first patience; 0 is 1.
     patience: u32,
+    /// The last acknowledgements, unless something else came after them.
+    run: Option<Run>,
+}
+
+/// Acknowledgements that came together, of packets that left together.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    now: Instant,
+    rtt: Duration,
+    least_rtt: Duration,
+    bound: Option<Duration>,
+    packets: usize,
+    /// What the last one said of the queue.
+    queues: bool,
 }
 
 /// In which deliveries are counted.
@@ -154,10 +176,13 @@ impl QueueGuard {
             true => self.limited_since.or(Some(now)),
             false => None,
         };
-        if self.unanswered.len() >= MOST_UNANSWERED {
-            self.unanswered.pop_front();
-        }
-        self.unanswered.push_back(now);
+        self.unanswered.push(now);
+        self.end_run();
+    }
+
+    /// What comes next is to be shown to [`QueueGuard::on_ack`], whatever was acknowledged before it.
+    pub(super) fn end_run(&mut self) {
+        self.run = None;
     }
 
     /// The path became another one, as a signal told: what earlier packets showed says nothing of it.
@@ -169,6 +194,7 @@ impl QueueGuard {
         (self.holding_since, self.longer_since) = (None, None);
         self.draining = None;
         self.patience = 1;
+        self.end_run();
     }
 
     /// A packet was acknowledged; `least_rtt` is the least RTT of the recent past, `estimate` the controller's.
@@ -183,25 +209,96 @@ impl QueueGuard {
         self.packet_bytes = self.packet_bytes.max(bytes);
         self.watch_return(now, rtt, least_rtt);
         self.watch_pause(now, rtt, least_rtt);
+        self.add_recent(rtt);
+        self.lower_floor(rtt, least_rtt);
+        let path_rtt = self.count(now, rtt, bytes, least_rtt);
+        self.watch(now, rtt, least_rtt);
+        self.judge_shown(now, estimate);
+        // A round trip that a pause made long tells nothing of what startup has reached.
+        let queues = self.swells(least_rtt) && !self.is_of_pause(now, rtt);
+        let seems_longer = self.seems_longer(now, rtt, least_rtt);
+        self.continue_run(now, rtt, least_rtt, queues);
+        Verdict {
+            queues,
+            path_rtt,
+            seems_longer,
+        }
+    }
+
+    /// A packet was acknowledged as those before it: at the same time, after the same round trip, and with the same least RTT. Does exactly
+    /// what [`QueueGuard::on_ack`] would; `None`, and nothing, where it may do more than count. A batch that leaves as one is acknowledged
+    /// as one, so that most packets of a fast path are such.
+    pub(super) fn on_repeated(
+        &mut self,
+        now: Instant,
+        rtt: Duration,
+        bytes: u64,
+        estimate: impl FnOnce() -> Option<Bandwidth>,
+    ) -> Option<Verdict> {
+        let run = self.run.as_mut()?;
+        if run.rtt != rtt || run.now != now || run.bound != self.bound {
+            return None;
+        }
+        let is_settled = run.packets >= SETTLED_WITHIN_BOUND;
+        if !is_settled {
+            if run.bound.is_some() || run.packets < SETTLED {
+                return None;
+            }
+            run.packets += 1;
+        }
+        let queues = run.queues;
+        self.packet_bytes = self.packet_bytes.max(bytes);
+        if let Some(sent) = now.checked_sub(rtt) {
+            self.unanswered.answer(sent);
+        }
+        if !is_settled {
+            self.add_recent(rtt);
+        }
+        if let Some(interval) = &mut self.interval {
+            interval.bytes = interval.bytes.saturating_add(bytes);
+        }
+        // The controller has learnt from the packet before.
+        if self.shown.is_some() {
+            self.judge_shown(now, estimate());
+        }
+        Some(Verdict {
+            queues,
+            ..Verdict::default()
+        })
+    }
+
+    /// One more acknowledgement was judged.
+    fn continue_run(&mut self, now: Instant, rtt: Duration, least_rtt: Duration, queues: bool) {
+        let bound = self.bound;
+        let is_same = |run: &Run| {
+            (run.now, run.rtt) == (now, rtt) && (run.least_rtt, run.bound) == (least_rtt, bound)
+        };
+        let before = self.run.filter(is_same).map_or(0, |run| run.packets);
+        self.run = Some(Run {
+            now,
+            rtt,
+            least_rtt,
+            bound,
+            packets: before.saturating_add(1),
+            queues,
+        });
+    }
+
+    fn add_recent(&mut self, rtt: Duration) {
         if !self.is_resuming {
             self.recent.push_back(rtt);
         }
         if self.recent.len() > SAMPLES {
             self.recent.pop_front();
         }
-        self.lower_floor(rtt, least_rtt);
-        let path_rtt = self.count(now, rtt, bytes, least_rtt);
-        self.watch(now, rtt, least_rtt);
+    }
+
+    /// What is shown counts while a deadline is to be kept, the controller thinks more of the path, and it is not too old.
+    fn judge_shown(&mut self, now: Instant, estimate: Option<Bandwidth>) {
         let is_news = |shown: &Bandwidth| estimate.is_none_or(|estimate| *shown < estimate);
         let counts = self.bound.is_some() && !self.is_outdated(now);
         self.shown = self.shown.filter(is_news).filter(|_| counts);
         self.has_returned &= self.shown.is_some() && !self.is_holding();
-        Verdict {
-            // A round trip that a pause made long tells nothing of what startup has reached.
-            queues: self.swells(least_rtt) && !self.is_of_pause(now, rtt),
-            path_rtt,
-            seems_longer: self.seems_longer(now, rtt, least_rtt),
-        }
     }
 
     /// The window that keeps the queue within its bound; `window` if that does. None of it while nothing is known of the path.
@@ -259,13 +356,9 @@ impl QueueGuard {
         let Some(sent) = now.checked_sub(rtt) else {
             return;
         };
-        let overtaken = self.unanswered.partition_point(|at| *at < sent);
-        let first = self.unanswered.front().copied().unwrap_or(now);
-        self.unanswered.drain(..overtaken);
-        // The packet itself.
-        if self.unanswered.front() == Some(&sent) {
-            self.unanswered.pop_front();
-        }
+        let first = self.unanswered.first().unwrap_or(now);
+        let overtaken = self.unanswered.overtake(sent);
+        self.unanswered.answer(sent);
         let usual = self.last_ack.map_or(least_rtt, |(_, rtt)| rtt);
         let waited = now.saturating_duration_since(first);
         if overtaken >= LOST_IN_A_ROW
@@ -471,6 +564,7 @@ impl QueueGuard {
         let before = self.least_recent();
         let until = now + PATIENCE.max(before.saturating_mul(PATIENCE_ROUNDS));
         self.measuring = Some(Measuring::starting(before, until));
+        self.end_run();
     }
 
     /// Whether the round trips have been so long for so long that the path should be emptied to measure it; once each time.

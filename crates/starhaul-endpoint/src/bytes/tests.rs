@@ -114,6 +114,60 @@ async fn what_is_passed_without_copying_arrives_as_what_is_copied() {
     }
 }
 
+/// Those that an application keeps are not used again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pages_that_were_copied_are_kept_for_what_comes_until_that_is_over() {
+    const HALF: usize = 6_000_000;
+    let ([_client, server], [near, far]) = pair().await;
+    let stream = near.open_bytes(3, Bytes::new()).await.unwrap();
+    let (_unread, mut writer) = stream.into_split();
+    let data: Vec<u8> = (0..2 * HALF)
+        .map(|at| (at ^ (at >> 8) ^ (at >> 16)).to_le_bytes()[0])
+        .collect();
+    let data = Bytes::from(data);
+    let mut reader = None;
+    let (mut kept, mut part) = (Vec::new(), vec![0; 100_000]);
+    for half in [0, 1] {
+        let sent = data.slice(half * HALF..(half + 1) * HALF);
+        let expected = sent.clone();
+        let writing = tokio::spawn(async move {
+            writer.write_all(&sent).await.unwrap();
+            writer
+        });
+        if reader.is_none() {
+            reader = Some(accept(&far).await.into_split().0);
+        }
+        let reader = reader.as_mut().unwrap();
+        let mut read = Vec::<u8>::new();
+        while read.len() < HALF {
+            let count = reader.read(&mut part).await.unwrap();
+            read.extend_from_slice(&part[..count]);
+            if kept.len() < 50 && read.len() < HALF {
+                let chunks = reader.read_chunks_within(30_000).await.unwrap();
+                for chunk in chunks {
+                    read.extend_from_slice(&chunk);
+                    kept.push((chunk.to_vec(), chunk));
+                }
+            }
+        }
+        writer = writing.await.unwrap();
+        assert!(read == expected, "{} bytes, or others", read.len());
+        assert!(far.held_bytes().1 > 0, "no page is kept for what comes");
+        if half == 0 {
+            server.release_memory();
+            while far.held_bytes().1 > 0 {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        }
+    }
+    writer.shutdown().await.unwrap();
+    let mut reader = reader.unwrap();
+    assert_eq!(reader.read(&mut part).await.unwrap(), 0);
+    assert_eq!(far.held_bytes().1, 0, "the stream has ended");
+    let is_as_it_was = |(copy, chunk): &(Vec<u8>, Bytes)| copy == chunk;
+    assert!(kept.iter().all(is_as_it_was), "what was kept was written");
+}
+
 /// The session may have less room than a writer counts on: other streams have filled it, or its paths have become slow.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_writer_that_counts_on_room_which_is_gone_waits_for_it() {

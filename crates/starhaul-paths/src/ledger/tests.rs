@@ -152,6 +152,34 @@ fn the_datagram_that_frees_the_window_is_found_by_its_bytes() {
     assert_eq!(after(901), Some(9 * MS), "acknowledgements take no window");
 }
 
+/// The next datagram that is settled, and if it arrived, how many are settled with it.
+fn settled_together(ledger: &mut PathLedger<u32>) -> Option<(u64, Option<u32>)> {
+    let first = ledger.next_settled()?;
+    let more = (!first.lost).then(|| ledger.settle_alike(first));
+    Some((first.sequence, more))
+}
+
+#[test]
+fn what_left_and_arrived_together_is_settled_together() {
+    let now = Instant::now();
+    let mut ledger = PathLedger::starting_at(0);
+    for item in 0..9 {
+        let sent = if item < 5 { now } else { now + MS };
+        ledger.push(sent, 100, item, item != 7);
+    }
+    arrived(&mut ledger, 0, 2);
+    arrived(&mut ledger, 4, 8);
+    assert_eq!(settled_together(&mut ledger), Some((0, Some(2))));
+    assert_eq!(settled_together(&mut ledger), None, "the fate of 3 is open");
+    assert!(ledger.lose(3).is_some());
+    assert_eq!(settled_together(&mut ledger), Some((3, None)));
+    assert_eq!(settled_together(&mut ledger), Some((4, Some(0))));
+    // 7 elicits no acknowledgement.
+    assert_eq!(settled_together(&mut ledger), Some((5, Some(1))));
+    assert_eq!(settled_together(&mut ledger), Some((8, Some(0))));
+    assert_eq!(settled_together(&mut ledger), None);
+}
+
 #[derive(Clone, Debug)]
 enum Operation {
     Send(bool),

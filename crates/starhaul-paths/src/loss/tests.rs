@@ -331,3 +331,55 @@ fn what_is_counted_as_it_comes_is_what_the_buckets_hold() {
         assert!(sender.estimator.is_known());
     }
 }
+
+/// Batches that leave at once, between losses, pauses, and losses that prove to be reordering.
+#[test]
+fn a_batch_that_arrived_counts_as_its_datagrams() {
+    for seed in 0..10 {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let mut together = LossEstimator::default();
+        let mut alone = LossEstimator::default();
+        let (mut now, mut sequence) = (Instant::now(), 1_000_u64);
+        let mut lost = Vec::new();
+        for step in 0..300 {
+            let datagram = Settled {
+                sequence,
+                sent: now,
+                lost: rng.random_bool(0.2),
+            };
+            together.add(datagram, RTT);
+            alone.add(datagram, RTT);
+            sequence += 1;
+            if datagram.lost {
+                lost.push(datagram.sequence);
+            } else {
+                let most = if rng.random_bool(0.5) { 6 } else { 150 };
+                let more = rng.random_range(0..most);
+                together.add_alike(datagram, more);
+                for _ in 0..more {
+                    alone.add(
+                        Settled {
+                            sequence,
+                            ..datagram
+                        },
+                        RTT,
+                    );
+                    sequence += 1;
+                }
+            }
+            match rng.random_range(0..10) {
+                0 => now += Duration::from_millis(rng.random_range(0..50_000)),
+                1 if !lost.is_empty() => {
+                    let index = rng.random_range(0..lost.len());
+                    let late = lost.swap_remove(index);
+                    together.take_back(late);
+                    alone.take_back(late);
+                }
+                2..8 => now += Duration::from_millis(rng.random_range(0..60)),
+                _ => {}
+            }
+            let (together, alone) = (format!("{together:?}"), format!("{alone:?}"));
+            assert_eq!(together, alone, "seed {seed}, step {step}");
+        }
+    }
+}

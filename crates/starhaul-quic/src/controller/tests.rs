@@ -16,11 +16,49 @@ fn given_two(now: Instant) -> PathControlHandle {
 fn fates(handle: &PathControlHandle) -> Vec<(u32, bool)> {
     let mut fates = Vec::new();
     handle.lock().take_fates(&mut fates);
-    let fate = |fate: &DatagramFate| match fate {
-        DatagramFate::Acked { sequence, .. } => (*sequence, true),
-        DatagramFate::Lost { sequence, .. } => (*sequence, false),
+    let fate = |fate: DatagramFate| match fate {
+        DatagramFate::Acked { first, last, .. } => {
+            (first..=last).map(|sequence| (sequence, true)).collect()
+        }
+        DatagramFate::Lost { sequence, .. } => vec![(sequence, false)],
     };
-    fates.iter().map(fate).collect()
+    fates.into_iter().flat_map(fate).collect()
+}
+
+/// What is acknowledged at once is one fate, also where the numbers wrap, and what is not is none.
+#[test]
+fn arrivals_of_one_time_are_told_as_ranges() {
+    let now = Instant::now();
+    let later = now + Duration::from_millis(1);
+    let mut fates = Vec::new();
+    for (at, sequence) in [
+        (now, u32::MAX - 1),
+        (now, u32::MAX),
+        (now, 0),
+        (now, 2),
+        (later, 3),
+        (later, 4),
+    ] {
+        push_acked(&mut fates, at, sequence);
+    }
+    fates.push(DatagramFate::Lost {
+        at: later,
+        sequence: 5,
+    });
+    push_acked(&mut fates, later, 6);
+    let ranges = fates.iter().filter_map(|fate| match *fate {
+        DatagramFate::Acked { at, first, last } => Some((at, first, last)),
+        DatagramFate::Lost { .. } => None,
+    });
+    assert_eq!(
+        ranges.collect::<Vec<_>>(),
+        [
+            (now, u32::MAX - 1, 0),
+            (now, 2, 2),
+            (later, 3, 4),
+            (later, 6, 6)
+        ]
+    );
 }
 
 #[test]

@@ -405,8 +405,11 @@ fn tell_fates(session: &mut Session, path: PathId, fates: &[DatagramFate]) {
                 session.handle_transport_loss(at, path, sequence)
             }
             [DatagramFate::Acked { at, .. }, ..] => {
-                let acked = run.iter().map(DatagramFate::sequence);
-                session.handle_transport_acks(at, path, acked);
+                let acked = run.iter().filter_map(|fate| match *fate {
+                    DatagramFate::Acked { first, last, .. } => Some((first, last)),
+                    DatagramFate::Lost { .. } => None,
+                });
+                session.handle_transport_ack_ranges(at, path, acked);
             }
             _ => {}
         }

@@ -63,10 +63,13 @@ impl Node {
         }
     }
 
-    /// Frees buffers that are kept for batches to come.
+    /// Frees buffers that are kept for batches to come, and pages for bytes of streams.
     pub fn release_memory(&mut self) {
         self.buffer = Vec::new();
         self.spare = Vec::new();
+        for state in self.sessions.values_mut() {
+            state.session.release_memory();
+        }
     }
 
     fn next_batch(&mut self, now: Instant, conn: &mut Connection) -> Option<Transmit> {

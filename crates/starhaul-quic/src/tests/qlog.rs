@@ -1,9 +1,14 @@
 //! qlog records: whole, one file for each end of each path and session, and true.
 
-use std::{collections::BTreeMap, io::Write, sync::Arc, time::Instant};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io::Write,
+    sync::Arc,
+    time::Instant,
+};
 
 use parking_lot::Mutex;
-use serde_json::Value;
+use serde_json::{Value, json};
 use starhaul_session::Mode;
 
 use super::net::{CLIENT, Net, Party, SERVER, client_config, server_config};
@@ -59,9 +64,8 @@ fn named(records: &[Value], name: &str) -> usize {
         .count()
 }
 
-#[test]
-fn each_path_and_session_leaves_a_record_at_both_ends() {
-    let files = Files::default();
+/// A session over two paths, of which one loses packets, that carries 300 blocks.
+fn record_blocks(files: &Files) -> Net {
     let start = Instant::now();
     let node = |mut config: crate::NodeConfig| {
         config.qlog = Some(Arc::new(files.clone()));
@@ -78,6 +82,13 @@ fn each_path_and_session_leaves_a_record_at_both_ends() {
         net.run_ms(5);
     }
     net.run_ms(3000);
+    net
+}
+
+#[test]
+fn each_path_and_session_leaves_a_record_at_both_ends() {
+    let files = Files::default();
+    let mut net = record_blocks(&files);
     let arrived = net.party(SERVER).blocks().len();
 
     let (client, server) = (
@@ -142,5 +153,89 @@ fn each_path_and_session_leaves_a_record_at_both_ends() {
         for datagram in numbers(ours, "starhaul:fragment_sent", Some(path)) {
             assert!(packets.contains(&datagram), "{datagram} is not in {name}");
         }
+    }
+}
+
+/// The first record of a file, by draft-ietf-quic-qlog-main-schema (`QlogFileSeq`, `TraceSeq`, `CommonFields`).
+fn assert_begins_as_qlog(name: &str, head: &Value) {
+    let (end, schema) = (
+        match name.ends_with("-client.sqlog") {
+            true => "client",
+            false => "server",
+        },
+        match name.contains("-path-") {
+            true => "urn:ietf:params:qlog:events:quic-12",
+            false => "urn:starhaul:qlog:session-01",
+        },
+    );
+    let file_schema = "urn:ietf:params:qlog:file:sequential";
+    assert_eq!(head["file_schema"], file_schema, "{name}");
+    let format = "application/qlog+json-seq";
+    assert_eq!(head["serialization_format"], format, "{name}");
+    let trace = &head["trace"];
+    assert_eq!(trace["vantage_point"]["type"], end, "{name}");
+    assert_eq!(trace["event_schemas"], json!([schema]), "{name}");
+    let common = &trace["common_fields"];
+    assert!(common["group_id"].is_string(), "{name}");
+    assert_eq!(common["time_format"], "relative_to_epoch", "{name}");
+    // A monotonic clock has no epoch that anybody else knows.
+    let reference = json!({ "clock_type": "monotonic", "epoch": "unknown" });
+    assert_eq!(common["reference_time"], reference, "{name}");
+}
+
+/// Whether an event has the data that its definition requires (draft-ietf-quic-qlog-quic-events), and those that the documentation promises,
+/// each of its type.
+fn is_whole(kind: &str, data: &Value) -> bool {
+    match kind {
+        "quic:packet_sent" | "quic:packet_lost" => {
+            let header = &data["header"];
+            header["packet_type"] == "1RTT"
+                && header["packet_number"].is_u64()
+                && data["raw"]["length"].is_u64()
+        }
+        "quic:packets_acked" => {
+            let numbers = data["packet_numbers"].as_array();
+            data["packet_number_space"] == "application_data"
+                && numbers
+                    .is_some_and(|numbers| !numbers.is_empty() && numbers.iter().all(Value::is_u64))
+        }
+        "quic:recovery_metrics_updated" => {
+            let rtts = ["smoothed_rtt", "min_rtt"].iter();
+            let counts = ["congestion_window", "bytes_in_flight", "pacing_rate"].iter();
+            // Optional, and then left out: `null` is no number.
+            rtts.map(|key| data.get(key))
+                .all(|rtt| rtt.is_none_or(Value::is_number))
+                && counts.map(|key| &data[key]).all(Value::is_u64)
+        }
+        _ => kind.starts_with("starhaul:") && data.is_object(),
+    }
+}
+
+/// What qvis and other readers of qlog take for granted.
+#[test]
+fn files_and_events_have_the_keys_that_readers_of_qlog_need() {
+    let files = Files::default();
+    record_blocks(&files);
+    let mut kinds = BTreeSet::new();
+    for (name, records) in files.records("session-", ".sqlog") {
+        let (head, events) = records.split_first().unwrap();
+        assert_begins_as_qlog(&name, head);
+        for event in events {
+            let time = event["time"].as_f64();
+            assert!(time.is_some_and(|time| time >= 0.0), "{name}: {event}");
+            let kind = event["name"].as_str().unwrap();
+            assert!(is_whole(kind, &event["data"]), "{name}: {event}");
+            assert_eq!(kind.starts_with("quic:"), name.contains("-path-"), "{kind}");
+            kinds.insert(kind.to_owned());
+        }
+    }
+    // What a name brings into a reader's pictures was there to be checked.
+    for kind in [
+        "packet_sent",
+        "packets_acked",
+        "packet_lost",
+        "recovery_metrics_updated",
+    ] {
+        assert!(kinds.contains(&format!("quic:{kind}")), "no {kind}");
     }
 }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use bytes::{Buf, Bytes};
 
-use super::pages::Pages;
+use super::pages::{PageSize, Pages, SparePage};
 use crate::{
     send::bytes::INITIAL_CREDIT,
     types::{ProtocolError, StreamId},
@@ -19,6 +19,11 @@ const LEAST_STEP: u64 = 64 << 10;
 const LEADING_PART: u64 = 32;
 /// Largest window of a stream of which nothing was read yet.
 const MAX_FIRST_WINDOW: u64 = 1 << 20;
+
+/// A stream that was granted so much, and of which as much was read as each is granted at first, carries much.
+const MUCH_GRANTED: u64 = 512 << 10;
+/// Reading is measured at each multiple of this, and where it ends: what a sender is granted depends on no size of pages.
+const MEASURED_STEP: u64 = 4096;
 
 /// How much memory the reliable streams of a session have left for one of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,8 +109,20 @@ impl ReceiveBytes {
         stream: StreamId,
         offset: u64,
         fin: bool,
-        mut payload: Bytes,
+        payload: Bytes,
     ) -> Result<bool, ProtocolError> {
+        self.accept(stream, offset, fin, payload)?;
+        Ok(self.is_readable())
+    }
+
+    /// The same, where it is asked for several frames together whether the application can read on.
+    pub(crate) fn accept(
+        &mut self,
+        stream: StreamId,
+        offset: u64,
+        fin: bool,
+        mut payload: Bytes,
+    ) -> Result<(), ProtocolError> {
         let end = offset.saturating_add(payload.len() as u64);
         if end > self.credit {
             return Err(ProtocolError::Limit("stream credit"));
@@ -122,18 +139,37 @@ impl ReceiveBytes {
         }
         if fin {
             self.end = Some(end);
+            self.trim();
         }
         self.highest = self.highest.max(end);
         if self.stopped || self.reset.is_some() {
             self.read = self.read.max(self.highest);
-            return Ok(false);
+            return Ok(());
         }
         let known = self.read.saturating_sub(offset);
         let known = usize::try_from(known).map_or(payload.len(), |known| known.min(payload.len()));
         payload.advance(known);
+        let size = self.page_size();
         self.waiting
-            .store(self.read, offset + known as u64, &payload);
-        Ok(self.can_read())
+            .store(self.read, offset + known as u64, &payload, size);
+        Ok(())
+    }
+
+    /// The application can read on after what has arrived.
+    pub(crate) fn is_readable(&self) -> bool {
+        !self.stopped && self.reset.is_none() && self.can_read()
+    }
+
+    /// Of pages to come.
+    const fn page_size(&self) -> PageSize {
+        let much = match self.waiting.page_size() {
+            PageSize::Small => MUCH_GRANTED,
+            PageSize::Large => MUCH_GRANTED / 2,
+        };
+        match self.read >= INITIAL_CREDIT && self.granted() >= much {
+            true => PageSize::Large,
+            false => PageSize::Small,
+        }
     }
 
     /// Bytes in order, or the end, wait.
@@ -148,6 +184,7 @@ impl ReceiveBytes {
         }
         if let Some(taken) = self.waiting.take(self.read, max) {
             self.read += taken.len() as u64;
+            self.trim();
             return Some(taken);
         }
         if self.end == Some(self.read) {
@@ -158,18 +195,68 @@ impl ReceiveBytes {
         None
     }
 
+    /// The same as [`Self::read`], and what follows from it for the window. `round` is now, the round trip and the largest window.
+    pub(crate) fn read_measured(
+        &mut self,
+        max: usize,
+        round: (Instant, Duration, u64),
+    ) -> Option<Bytes> {
+        let mut at = self.next_step();
+        let taken = self.read(max)?;
+        while at < self.read {
+            self.measure_at(at, round);
+            at += MEASURED_STEP;
+        }
+        self.measure_at(self.read, round);
+        Some(taken)
+    }
+
+    /// Bytes up to where reading is measured next.
+    pub(crate) fn step_left(&self) -> usize {
+        usize::try_from(self.next_step() - self.read).unwrap_or(usize::MAX)
+    }
+
+    const fn next_step(&self) -> u64 {
+        self.read - self.read % MEASURED_STEP + MEASURED_STEP
+    }
+
+    /// Keeps spare pages within what the sender was granted, which is for pages with bytes in them.
+    pub(crate) fn recycle(&mut self, spare: &mut Vec<SparePage>) {
+        let most = self.granted_memory();
+        self.waiting.recycle(spare, most);
+    }
+
+    fn trim(&mut self) {
+        let most = self.granted_memory();
+        self.waiting.trim(most);
+    }
+
+    fn granted_memory(&self) -> usize {
+        usize::try_from(self.granted()).unwrap_or(usize::MAX)
+    }
+
+    /// Frees what is kept for bytes to come.
+    pub(crate) fn release_memory(&mut self) {
+        self.waiting.release_memory();
+    }
+
     /// Bytes that wait for earlier ones or for a reader.
     pub(crate) fn waiting_bytes(&self) -> usize {
         self.waiting.waiting_bytes()
     }
 
-    /// What bytes that wait for earlier ones or for a reader cost.
+    /// What bytes that wait for earlier ones or for a reader cost, and pages that are kept for bytes to come.
     pub(crate) const fn held_bytes(&self) -> usize {
         self.waiting.held_bytes()
     }
 
     /// Bytes that the sender may still make us hold: none beyond the end, or once they are thrown away.
     pub(crate) const fn granted(&self) -> u64 {
+        self.granted_from(self.read)
+    }
+
+    /// The same when those before `read` were read.
+    const fn granted_from(&self, read: u64) -> u64 {
         if self.stopped || self.reset.is_some() {
             return 0;
         }
@@ -177,7 +264,7 @@ impl ReceiveBytes {
             Some(end) if end < self.credit => end,
             _ => self.credit,
         };
-        limit.saturating_sub(self.read)
+        limit.saturating_sub(read)
     }
 
     pub(crate) fn stop(&mut self) {
@@ -209,15 +296,18 @@ impl ReceiveBytes {
     /// The sender has all but used up what it was granted while a lost byte keeps the application from reading; its window grows, or
     /// it would stand still until that byte has come. True if it grew, up to `largest`.
     pub(crate) fn widen(&mut self, largest: u64) -> bool {
+        // Asked for each frame, of which most find this.
+        if self.highest.saturating_add(self.window / 4) < self.credit {
+            return false;
+        }
         // Who has read nothing yet leaves memory to those who have.
         let largest = match self.read {
             0 => largest.min(MAX_FIRST_WINDOW),
             _ => largest,
         };
         let waits_for_a_byte = !self.can_read() && self.highest > self.read;
-        let used_up = self.highest.saturating_add(self.window / 4) >= self.credit;
         let is_over = self.end.is_some() || self.window >= largest;
-        if !(waits_for_a_byte && used_up) || is_over || self.widened_at >= self.credit {
+        if !waits_for_a_byte || is_over || self.widened_at >= self.credit {
             return false;
         }
         self.widened_at = self.credit;
@@ -227,23 +317,24 @@ impl ReceiveBytes {
 
     /// The application reads: twice what it reads in a round trip keeps it busy, and more would only be held for it when it stops.
     /// Round trips are longer than they seem from here where a queue stands in the sender's way; so a sender that has used its
-    /// credit up while the application waits gets more all the same.
-    pub(crate) fn measure(&mut self, now: Instant, round_trip: Duration, largest: u64) {
+    /// credit up while the application waits gets more all the same. It has read to `read`, and what it reads on from there by now.
+    fn measure_at(&mut self, read: u64, (now, round_trip, largest): (Instant, Duration, u64)) {
         let used_up = self.highest.saturating_add(self.window / 4) >= self.credit;
-        let has_read = self.granted() <= self.window - self.window / 4;
-        if used_up && has_read && self.end.is_none() && !self.waiting.is_ready(self.read) {
+        let has_read = self.granted_from(read) <= self.window - self.window / 4;
+        let has_all = || read == self.read && !self.waiting.is_ready(read);
+        if used_up && has_read && self.end.is_none() && has_all() {
             self.window = self.window.max(self.window.saturating_mul(2).min(largest));
         }
-        let (since, from) = *self.round.get_or_insert((now, self.read));
+        let (since, from) = *self.round.get_or_insert((now, read));
         let elapsed = now.saturating_duration_since(since);
-        let twice = (self.read - from).saturating_mul(2);
+        let twice = (read - from).saturating_mul(2);
         if elapsed <= round_trip {
             self.window = self.window.max(twice.min(largest));
             return;
         }
         let share = u128::from(twice) * round_trip.as_micros() / elapsed.as_micros().max(1);
         self.wanted = Some(u64::try_from(share).unwrap_or(u64::MAX));
-        self.round = Some((now, self.read));
+        self.round = Some((now, read));
     }
 
     /// What the application asks for, if it has read within the last two round trips.
@@ -305,176 +396,4 @@ fn step_of(window: u64) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    const STREAM: StreamId = StreamId(2);
-
-    proptest! {
-        #[test]
-        fn frames_in_any_order_and_overlap_give_the_bytes_in_order(
-            length in 1usize..10_000,
-            // Where a frame begins, its length, and how much is read after it, if there is so much.
-            steps in proptest::collection::vec((0usize..10_000, 1usize..3_000, 0usize..3_000), 0..40),
-            seed in any::<u8>(),
-        ) {
-            let data: Vec<u8> = (0..length).map(|at| (at ^ (at >> 8) ^ usize::from(seed)).to_le_bytes()[0]).collect();
-            let data = Bytes::from(data);
-            let mut stream = ReceiveBytes::new();
-            let (mut has_come, mut read) = (vec![false; length], Vec::new());
-            for (start, size, most) in steps {
-                let start = start.min(length);
-                let end = (start + size).min(length);
-                stream.insert(STREAM, start as u64, end == length, data.slice(start..end)).unwrap();
-                has_come[start..end].fill(true);
-                let can_read = has_come[read.len()..].iter().take_while(|come| **come).count();
-                let until = read.len() + can_read.min(most);
-                while read.len() < until {
-                    let bytes = stream.read(until - read.len()).unwrap_or_default();
-                    prop_assert!(!bytes.is_empty(), "at {} of {until}", read.len());
-                    read.extend_from_slice(&bytes);
-                }
-                let next_has_come = has_come.get(read.len()).copied();
-                prop_assert_eq!(stream.can_read(), next_has_come.unwrap_or(true));
-            }
-            stream.insert(STREAM, 0, true, data.clone()).unwrap();
-            while let Some(bytes) = stream.read(7) {
-                if bytes.is_empty() { break; }
-                read.extend_from_slice(&bytes);
-            }
-            prop_assert_eq!(read, data);
-            prop_assert!(stream.is_done);
-            prop_assert_eq!(stream.held_bytes(), 0);
-        }
-    }
-
-    const ALONE: Share = Share {
-        all: 32 << 20,
-        free: 32 << 20,
-        streams: 1,
-        demand: 0,
-    };
-
-    /// Lets the application read `bytes` at `now`.
-    fn read(stream: &mut ReceiveBytes, now: Instant, bytes: u64) {
-        stream.read += bytes;
-        stream.measure(now, Duration::from_millis(100), 16 << 20);
-    }
-
-    #[test]
-    fn the_window_follows_what_is_read_in_a_round_trip() {
-        let now = Instant::now();
-        let mut stream = ReceiveBytes::new();
-        stream.open_window(ALONE);
-        assert_eq!(stream.next_credit(0, ALONE), Some(1 << 20));
-        read(&mut stream, now, 1);
-        read(&mut stream, now + Duration::from_millis(50), 400 << 10);
-        assert_eq!(stream.window, 1 << 20);
-        read(&mut stream, now + Duration::from_millis(60), 1 << 20);
-        assert_eq!(stream.window, (2 << 20) + (800 << 10));
-        // The same in ten times as long asks for a tenth, which counts only when memory is short.
-        read(&mut stream, now + Duration::from_millis(101), 0);
-        read(&mut stream, now + Duration::from_millis(1101), 400 << 10);
-        assert_eq!(
-            (stream.wanted, stream.window),
-            (Some(81_920), (2 << 20) + (800 << 10))
-        );
-        let short = Share {
-            free: 15 << 20,
-            ..ALONE
-        };
-        stream.next_credit(0, short);
-        assert_eq!(stream.window, 81_920);
-    }
-
-    #[test]
-    fn the_window_grows_behind_a_lost_byte_and_not_before_a_reader_that_stands_still() {
-        let large = || Bytes::from(vec![0; 60 << 10]);
-        let mut behind_a_loss = ReceiveBytes::new();
-        behind_a_loss.insert(STREAM, 1, false, large()).unwrap();
-        assert!(behind_a_loss.widen(1 << 20));
-        assert_eq!(
-            behind_a_loss.next_credit(0, ALONE),
-            Some(2 * INITIAL_CREDIT)
-        );
-        assert!(!behind_a_loss.widen(1 << 20), "the sender has not used it");
-        let mut unread = ReceiveBytes::new();
-        unread.insert(STREAM, 0, false, large()).unwrap();
-        assert!(!unread.widen(1 << 20));
-    }
-
-    #[test]
-    fn many_that_are_granted_all_they_ask_for_leave_memory_to_the_next() {
-        let mut granted = 0;
-        for streams in 1..=200 {
-            let mut stream = ReceiveBytes::new();
-            let share = Share {
-                free: ALONE.all - granted,
-                streams,
-                ..ALONE
-            };
-            stream.open_window(share);
-            granted += stream.next_credit(0, share).unwrap_or(INITIAL_CREDIT);
-        }
-        assert!(granted < ALONE.all * 7 / 8, "{granted}");
-    }
-
-    #[test]
-    fn a_crowd_leaves_memory_to_who_reads_more_than_it() {
-        let now = Instant::now();
-        let mut granted = 0;
-        for _ in 0..200 {
-            let mut stream = ReceiveBytes::new();
-            read(&mut stream, now, 1);
-            read(&mut stream, now, 1 << 20);
-            let share = Share {
-                free: ALONE.all.saturating_sub(granted),
-                streams: 200,
-                demand: 400 << 20,
-                ..ALONE
-            };
-            let before = stream.granted();
-            let demand = stream.demand(now, Duration::from_millis(100));
-            stream.next_credit(demand, share);
-            granted += stream.granted().max(before);
-        }
-        let left = Share {
-            free: ALONE.all.saturating_sub(granted),
-            streams: 201,
-            ..ALONE
-        };
-        let mut leader = ReceiveBytes::new();
-        read(&mut leader, now, 1);
-        read(&mut leader, now, 4 << 20);
-        let demand = leader.demand(now, Duration::from_millis(100));
-        leader.next_credit(demand, left);
-        assert!(
-            leader.granted() > 2 << 20,
-            "{granted} leave {}",
-            leader.granted()
-        );
-        assert_eq!(
-            leader.demand(now + Duration::from_secs(1), Duration::from_millis(100)),
-            0
-        );
-    }
-
-    #[test]
-    fn a_sender_beyond_its_credit_or_its_end_is_refused() {
-        let mut stream = ReceiveBytes::new();
-        let byte = || Bytes::from_static(b"x");
-        assert_eq!(
-            stream.insert(STREAM, INITIAL_CREDIT, false, byte()),
-            Err(ProtocolError::Limit("stream credit"))
-        );
-        assert_eq!(stream.insert(STREAM, 4, true, byte()), Ok(false));
-        assert!(stream.insert(STREAM, 5, false, byte()).is_err());
-        assert!(stream.insert(STREAM, 1, true, byte()).is_err());
-        assert_eq!(
-            stream.insert(STREAM, 0, false, Bytes::from_static(b"abcd")),
-            Ok(true)
-        );
-    }
-}
+mod tests;

@@ -5,3 +5,5 @@ pub(crate) mod bytes;
 pub(crate) mod inbound;
 mod pages;
 pub(crate) mod shares;
+
+pub use pages::SparePage;

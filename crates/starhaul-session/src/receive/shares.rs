@@ -187,8 +187,9 @@ mod tests {
                         }
                     }
                     3..=5 => {
-                        while receive.read(bytes).is_some_and(|read| !read.is_empty()) {}
-                        receive.measure(now, ROUND, 1 << 20);
+                        let round = (now, ROUND, 1 << 20);
+                        let mut read = || receive.read_measured(bytes, round);
+                        while read().is_some_and(|read| !read.is_empty()) {}
                     }
                     6 | 7 => {
                         let share = shares.left_to(stream, receive, (now, ROUND), ALL);

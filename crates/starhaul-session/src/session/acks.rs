@@ -21,14 +21,28 @@ impl Session {
         path: PathId,
         sequences: impl IntoIterator<Item = u32>,
     ) {
+        let ranges = sequences.into_iter().map(|sequence| (sequence, sequence));
+        self.handle_transport_ack_ranges(now, path, ranges);
+    }
+
+    /// The same by ranges, each from its first sequence number to its last; these may have wrapped between.
+    pub fn handle_transport_ack_ranges(
+        &mut self,
+        now: Instant,
+        path: PathId,
+        ranges: impl IntoIterator<Item = (u32, u32)>,
+    ) {
         self.advance(now);
         let Some(entry) = self.paths.get_mut(path) else {
             return;
         };
         let mut arrived = std::mem::take(&mut self.fated);
         let next = entry.monitor.next_sequence();
-        let sequences = sequences.into_iter().map(|sequence| unwrap(sequence, next));
-        for (first, last) in runs(sequences) {
+        let ranges = ranges.into_iter().map(|(start, end)| {
+            let first = unwrap(start, next);
+            (first, first.saturating_add(end.wrapping_sub(start).into()))
+        });
+        for (first, last) in joined(ranges) {
             entry
                 .monitor
                 .on_transport_acked(self.clocks.now(), first, last, &mut arrived);
@@ -281,15 +295,26 @@ fn note_loss(observers: &mut Observers, now: Instant, path: PathId, fated: &Fate
     });
 }
 
-/// Numbers as runs of consecutive ones: first and last of each.
-fn runs(numbers: impl Iterator<Item = u64>) -> impl Iterator<Item = (u64, u64)> {
-    let mut numbers = numbers.peekable();
+/// Ranges, given by first and last number, of which those that continue the one before are joined with it.
+fn joined(ranges: impl Iterator<Item = (u64, u64)>) -> impl Iterator<Item = (u64, u64)> {
+    let mut ranges = ranges.peekable();
     std::iter::from_fn(move || {
-        let first = numbers.next()?;
-        let mut last = first;
-        while numbers.next_if_eq(&(last + 1)).is_some() {
-            last += 1;
+        let (first, mut last) = ranges.next()?;
+        while let Some((_, end)) = ranges.next_if(|(start, _)| *start == last + 1) {
+            last = end;
         }
         Some((first, last))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_that_follow_each_other_are_one() {
+        let ranges = [(3, 5), (6, 6), (8, 9), (10, 12), (10, 10)];
+        let joined: Vec<_> = joined(ranges.into_iter()).collect();
+        assert_eq!(joined, [(3, 6), (8, 12), (10, 10)]);
+    }
 }

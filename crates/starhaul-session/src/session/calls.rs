@@ -9,7 +9,10 @@ use crate::{
     control::Control,
     facts::Fact,
     item::BlockKey,
-    receive::bytes::{ReceiveBytes, Share},
+    receive::{
+        SparePage,
+        bytes::{ReceiveBytes, Share},
+    },
     send::{
         block::{SEND_OVERHEAD_BYTES, SendBlock},
         offer_of,
@@ -340,10 +343,18 @@ impl Session {
             self.forget_if_done(stream);
             return Err(StreamError::Reset { stream, code });
         }
-        let (round, largest) = (self.paths.read_round(), self.config.largest_window());
+        let (now, largest) = (self.clocks.now(), self.config.largest_window());
+        let round = (now, self.paths.read_round(), largest);
         let (mut taken, mut chunks, mut is_end) = (0, 0, false);
-        while let Some(bytes) = receive.read(max - taken) {
-            receive.measure(self.clocks.now(), round, largest);
+        loop {
+            // Credit is offered after each call: calls for one chunk each offer the same whatever pages there are.
+            let left = match most_chunks {
+                1 => (max - taken).min(receive.step_left()),
+                _ => max - taken,
+            };
+            let Some(bytes) = receive.read_measured(left, round) else {
+                break;
+            };
             taken += bytes.len();
             chunks += 1;
             is_end = bytes.is_empty();
@@ -366,6 +377,20 @@ impl Session {
             self.forget_if_done(stream);
         }
         Ok((taken, is_end))
+    }
+
+    /// Takes the memory of chunks that were read ([`Session::read_chunks`]) and copied for bytes of the stream to come: what it has use for,
+    /// within what the peer was granted. The others stay in `spare`. Kept pages count as held ([`Session::held_bytes`]) until the stream
+    /// ends or is granted little, or [`Session::release_memory`]. Asks for no poll.
+    pub fn recycle(&mut self, stream: StreamId, spare: &mut Vec<SparePage>) {
+        if let Some(pair) = self.streams.pair_mut(stream) {
+            pair.receive.recycle(spare);
+        }
+    }
+
+    /// Frees memory that is kept for bytes to come. Asks for no poll.
+    pub fn release_memory(&mut self) {
+        self.streams.release_memory();
     }
 
     /// Abandons our direction of a reliable stream; the peer sees [`Event::Reset`].

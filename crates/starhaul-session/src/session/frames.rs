@@ -118,6 +118,9 @@ impl Session {
         mut frame: NextFrame,
         most: usize,
     ) {
+        if self.paths.leave_no_choice() {
+            return self.add_all_frames(batch, stream, frame, most);
+        }
         let (id, now) = (batch.path, self.clocks.now());
         let bulk = self.is_bulk(stream);
         let Some(capacity) = self.frame_capacity(id) else {
@@ -166,6 +169,50 @@ impl Session {
                 _ => break,
             }
             arrives = rules::straggles(&view, frame.end - frame.start);
+        }
+        if has_left {
+            self.after_use(id);
+        }
+    }
+
+    /// The same where there is no other path: of two that could carry a frame one must, so this one carries all that follow, and none
+    /// of them would arrive sooner elsewhere.
+    fn add_all_frames(
+        &mut self,
+        batch: &mut Batch<'_>,
+        stream: StreamId,
+        mut frame: NextFrame,
+        most: usize,
+    ) {
+        let (id, now) = (batch.path, self.clocks.now());
+        let Some(capacity) = self.frame_capacity(id) else {
+            return;
+        };
+        let (Some(path), Some(entry)) = (self.paths.get_mut(id), self.streams.get_mut(stream))
+        else {
+            return;
+        };
+        let priority = entry.config.priority;
+        let Kind::Bytes(pair) = &mut entry.kind else {
+            return;
+        };
+        let mut has_left = false;
+        for _ in 0..most {
+            let place = (&mut *path, &mut self.slab);
+            let of = (stream, priority, &pair.send);
+            let Some(sequence) = send_frame(place, &self.clocks, batch, of, frame) else {
+                break;
+            };
+            has_left = true;
+            note_frame(&mut self.observers, now, (id, sequence), stream, frame);
+            pair.send.on_sent(frame);
+            if batch.is_full {
+                break;
+            }
+            match pair.send.next_frame_within(capacity) {
+                Some(next) => frame = next,
+                None => break,
+            }
         }
         if has_left {
             self.after_use(id);

@@ -5,7 +5,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use starhaul_paths::PathId;
 
-use super::{MAX_CONTROL_BYTES, Session};
+use super::{MAX_CONTROL_BYTES, Session, runs::FrameRun};
 use crate::{
     control::Control,
     control_stream::CONTROL_WINDOW,
@@ -13,7 +13,7 @@ use crate::{
     received::Arrival,
     streams::{BytesPair, Kind},
     types::{Event, ProtocolError, Side, StreamConfig, StreamId},
-    wire::{self, Body, StreamFrame},
+    wire::{self, Body, Header, StreamFrame},
 };
 
 impl Session {
@@ -35,19 +35,53 @@ impl Session {
         payloads: impl IntoIterator<Item = Bytes>,
     ) -> Result<(), ProtocolError> {
         self.advance(now);
-        for payload in payloads {
-            self.take_datagram(path, payload)?;
-        }
+        let mut run = std::mem::take(&mut self.run);
+        let taken = self.take_datagrams(path, payloads, &mut run);
+        run.clear();
+        self.run = run;
+        taken?;
         self.settle();
         Ok(())
     }
 
-    fn take_datagram(&mut self, path: PathId, payload: Bytes) -> Result<(), ProtocolError> {
-        if self.closed {
-            return Ok(());
+    /// Takes datagrams in their order; those with frames of streams as runs.
+    fn take_datagrams(
+        &mut self,
+        path: PathId,
+        payloads: impl IntoIterator<Item = Bytes>,
+        run: &mut FrameRun,
+    ) -> Result<(), ProtocolError> {
+        for payload in payloads {
+            if self.closed {
+                continue;
+            }
+            let bytes = payload.len();
+            let decoded = wire::decode(payload);
+            let continues = match &decoded {
+                Ok((header, Body::StreamFrame(frame))) => run.continues_with(*header, frame),
+                _ => false,
+            };
+            if !continues {
+                self.take_run(path, run)?;
+            }
+            match decoded? {
+                (header, Body::StreamFrame(frame)) if frame.stream != StreamId::CONTROL => {
+                    run.push(header, frame);
+                }
+                (header, body) => self.take_datagram(path, header, body, bytes)?,
+            }
         }
-        let bytes = payload.len();
-        let (header, body) = wire::decode(payload)?;
+        self.take_run(path, run)
+    }
+
+    /// Takes a datagram of so many bytes in all, which carries no frame of a stream but the control stream.
+    fn take_datagram(
+        &mut self,
+        path: PathId,
+        header: Header,
+        body: Body,
+        bytes: usize,
+    ) -> Result<(), ProtocolError> {
         let Some(entry) = self.paths.get_mut(path) else {
             return Ok(());
         };
@@ -74,51 +108,13 @@ impl Session {
         let sent = self.clocks.peer_time(header.sent_micros);
         match body {
             Body::Fragment(fragment) => self.on_fragment(path, sent, &fragment),
-            Body::StreamFrame(frame) => self.on_stream_frame(frame),
+            Body::StreamFrame(frame) => self.on_control_frame(frame),
             Body::Ack(ack) => {
                 self.paths.on_answer(path);
                 self.on_ack(sent, ack)
             }
             Body::Probe | Body::Unknown => Ok(()),
         }
-    }
-
-    fn on_stream_frame(&mut self, frame: StreamFrame) -> Result<(), ProtocolError> {
-        let stream = frame.stream;
-        if stream == StreamId::CONTROL {
-            return self.on_control_frame(frame);
-        }
-        let largest = self.config.largest_window();
-        let Some(entry) = self.streams.get_mut(stream) else {
-            if self.streams.is_awaited(stream) {
-                let most = self.streams.most_of_peer();
-                return self.inbound.insert_early_bytes(frame, most);
-            }
-            return Ok(());
-        };
-        let Kind::Bytes(pair) = &mut entry.kind else {
-            return Err(ProtocolError::StreamState {
-                stream,
-                what: "bytes on a deadline stream",
-            });
-        };
-        let readable = pair
-            .receive
-            .insert(stream, frame.offset, frame.fin, frame.payload)?;
-        self.inbound.count_share(stream, &mut pair.receive);
-        let has_grown = pair.receive.widen(largest);
-        let is_ended = pair.receive.is_ended();
-        if readable && !pair.receive.announced {
-            pair.receive.announced = true;
-            self.emit(Event::Readable(stream));
-        }
-        if has_grown {
-            self.offer_credit(stream);
-        }
-        if is_ended {
-            self.forget_if_done(stream);
-        }
-        Ok(())
     }
 
     fn on_control_frame(&mut self, frame: StreamFrame) -> Result<(), ProtocolError> {

@@ -8,6 +8,7 @@ mod frames;
 mod input;
 mod ordered;
 mod output;
+mod runs;
 mod writing;
 
 use std::time::{Duration, Instant};
@@ -68,6 +69,8 @@ pub struct Session {
     poll_requests: u64,
     /// Empty between two calls: datagrams whose fate became known.
     fated: Vec<Fated<Item>>,
+    /// Empty between two calls: frames that arrived together.
+    run: runs::FrameRun,
     slab: Slab,
 }
 
@@ -111,6 +114,7 @@ impl Session {
             observers: Observers::default(),
             poll_requests: 0,
             fated: Vec::new(),
+            run: runs::FrameRun::default(),
             slab: Slab::default(),
         }
     }
@@ -323,7 +327,7 @@ impl Session {
         self.inbound.dropped()
     }
 
-    /// Bytes kept for sending and for receiving; bounded by the configuration, but for at most 4 MiB of control messages that the
+    /// Bytes kept for sending and for receiving, with pages for bytes to come; bounded by the configuration, but for at most 4 MiB of control messages that the
     /// peer has not acknowledged, and 64 KiB for each of its reliable streams.
     pub fn held_bytes(&self) -> (usize, usize) {
         let (streams, control) = (&self.streams, &self.control);

@@ -21,5 +21,6 @@ mod reconfiguration;
 mod reliable;
 mod scheduling;
 mod stalled;
+mod together;
 mod victim;
 mod writers;

@@ -33,7 +33,10 @@ impl Victim {
     }
 
     pub fn of(side: Side, config: SessionConfig) -> Self {
-        let now = Instant::now();
+        Self::at(Instant::now(), side, config)
+    }
+
+    pub fn at(now: Instant, side: Side, config: SessionConfig) -> Self {
         let update = PathUpdate {
             cwnd: 1_000_000,
             bytes_in_flight: 0,
@@ -77,21 +80,22 @@ impl Victim {
     }
 
     pub fn control(&mut self, message: &[u8]) -> Result<(), ProtocolError> {
+        let datagram = self.control_datagram(message);
+        self.session
+            .handle_datagram(self.now, PATH, Bytes::from(datagram))
+    }
+
+    /// A datagram with the next message.
+    pub fn control_datagram(&mut self, message: &[u8]) -> Vec<u8> {
         let mut bytes = u16::try_from(message.len()).unwrap().to_be_bytes().to_vec();
         bytes.extend_from_slice(message);
         let offset = self.control;
         self.control += bytes.len() as u64;
-        self.say(2, &frame(0, offset, false, &bytes))
+        self.datagram(2, &frame(0, offset, false, &bytes))
     }
 
     pub fn open(&mut self, stream: u32, mode: u8, ordered: bool) -> Result<(), ProtocolError> {
-        let mut message = vec![1];
-        message.extend_from_slice(&stream.to_be_bytes());
-        message.push(mode);
-        message.extend_from_slice(&1000u32.to_be_bytes());
-        message.extend_from_slice(&[1, 0, ordered.into()]);
-        message.extend_from_slice(&[0; 8]);
-        self.control(&message)
+        self.control(&opening(stream, mode, ordered))
     }
 
     pub fn held(&self) -> usize {
@@ -104,6 +108,17 @@ impl Victim {
         while self.session.poll_event().is_some() {}
         sent
     }
+}
+
+/// The message that opens a stream.
+pub fn opening(stream: u32, mode: u8, ordered: bool) -> Vec<u8> {
+    let mut message = vec![1];
+    message.extend_from_slice(&stream.to_be_bytes());
+    message.push(mode);
+    message.extend_from_slice(&1000u32.to_be_bytes());
+    message.extend_from_slice(&[1, 0, ordered.into()]);
+    message.extend_from_slice(&[0; 8]);
+    message
 }
 
 pub fn frame(stream: u32, offset: u64, fin: bool, data: &[u8]) -> Vec<u8> {

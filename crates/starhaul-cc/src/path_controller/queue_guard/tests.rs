@@ -1,5 +1,7 @@
 use super::*;
 
+mod repeated;
+
 const MS: Duration = Duration::from_millis(1);
 
 /// Acknowledges 1000 bytes each millisecond for `count` ms with this round trip.
