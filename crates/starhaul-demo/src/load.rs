@@ -17,6 +17,47 @@ pub enum Class {
     Video,
 }
 
+/// Which of the applications run: all, or those alone whose figures the others change.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Applications {
+    /// Text, audio, video and the download.
+    #[default]
+    All,
+    /// Text, audio and video: their latency while nothing fills the links.
+    Blocks,
+    /// The download: its rate while nothing else needs the links.
+    Download,
+}
+
+impl Applications {
+    /// All choices.
+    pub const ALL: [Self; 3] = [Self::All, Self::Blocks, Self::Download];
+
+    /// The name on the command line and in JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::All => "all",
+            Self::Blocks => "blocks",
+            Self::Download => "download",
+        }
+    }
+
+    /// Whether text, audio and video are sent.
+    pub const fn have_blocks(self) -> bool {
+        !matches!(self, Self::Download)
+    }
+
+    /// Whether something is downloaded.
+    pub const fn have_download(self) -> bool {
+        !matches!(self, Self::Blocks)
+    }
+
+    pub(crate) fn are_all(&self) -> bool {
+        *self == Self::All
+    }
+}
+
 /// A value for each class.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Classes<T> {

@@ -10,7 +10,7 @@ use starhaul_link::{LeoModel, LinkSpec, Loss, QueueLimit, Recording, Trace};
 use starhaul_units::Bandwidth;
 
 use super::Paths;
-use crate::{Error, baseline::Controller};
+use crate::{Error, baseline::Controller, load::Applications};
 
 /// 40 ms of queue at the rates below: enough for the bursts of a congestion controller, short enough for voice.
 const LEO_QUEUE_BYTES: usize = 512 << 10;
@@ -35,6 +35,8 @@ pub struct DemoOptions {
     pub geo_loss: Loss,
     /// The baseline's congestion control.
     pub baseline: Controller,
+    /// Which applications run.
+    pub applications: Applications,
     /// Seed of losses, of the synthetic link and of the download's bytes.
     pub seed: u64,
     /// Where qlog records of Starhaul's sessions and paths go; `None` for none.
@@ -123,6 +125,7 @@ mod tests {
             leo_loss: Loss::NONE,
             geo_loss: Loss::NONE,
             baseline: Controller::default(),
+            applications: Applications::default(),
             seed: 1,
             qlog: None,
         };
@@ -154,6 +157,7 @@ mod tests {
                 leo_loss: Loss::NONE,
                 geo_loss: Loss::NONE,
                 baseline: Controller::default(),
+                applications: Applications::default(),
                 seed: 1,
                 qlog: None,
             };

@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::{
     apps::download::DownloadScore,
     baseline::Controller,
-    load::Classes,
+    load::{Applications, Classes},
     score::{ClassLog, ClassScore},
 };
 
@@ -20,6 +20,9 @@ pub struct DemoResult {
     pub seconds: u64,
     /// The baseline's congestion control.
     pub baseline: Controller,
+    /// Which applications ran; not told where all did.
+    #[serde(skip_serializing_if = "Applications::are_all")]
+    pub applications: Applications,
     /// Figures of both systems.
     pub systems: Systems<SystemResult>,
     /// What makes the figures doubtful, for people; empty when all is well.
@@ -116,10 +119,11 @@ mod tests {
             paths: Paths::default(),
             download: DownloadScore::default(),
         };
-        let result = DemoResult {
+        let mut result = DemoResult {
             seed: 1,
             seconds: 30,
             baseline: Controller::Cubic,
+            applications: Applications::All,
             systems: Systems {
                 starhaul: system(),
                 mpquic: system(),
@@ -136,5 +140,8 @@ mod tests {
             r#"{{"seed":1,"seconds":30,"baseline":"cubic","systems":{{"starhaul":{system},"mpquic":{system}}},"warnings":["mpquic: late"]}}"#
         );
         assert_eq!(serde_json::to_string(&result).unwrap(), expected);
+        result.applications = Applications::Blocks;
+        let json = serde_json::to_value(&result).unwrap();
+        assert_eq!(json["applications"], Applications::Blocks.name());
     }
 }

@@ -86,8 +86,8 @@ pub async fn run(
     )?;
     let start = Instant::now();
     let mut acts = Systems {
-        starhaul: starhaul.begin(start, duration),
-        mpquic: mpquic.begin(start, duration),
+        starhaul: starhaul.begin(start, options),
+        mpquic: mpquic.begin(start, options),
     };
     let mut ticks = interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
@@ -127,6 +127,7 @@ pub async fn run(
             seed: options.seed,
             seconds: options.seconds,
             baseline: options.baseline,
+            applications: options.applications,
             systems: Systems { starhaul, mpquic },
             warnings,
         },
@@ -171,14 +172,20 @@ impl Stage {
         })
     }
 
-    fn begin(self, start: Instant, duration: Duration) -> Act {
+    fn begin(self, start: Instant, options: &DemoOptions) -> Act {
+        let duration = Duration::from_secs(options.seconds);
+        let applications = options.applications;
+        let blocks = Classes::from_fn(|class| match applications.have_blocks() {
+            true => class.blocks(duration).count(),
+            false => 0,
+        });
         let Self {
             running,
             receivers,
             server,
         } = self;
         let logs = Classes::from_fn(apps::shared_log);
-        let mut applications = JoinSet::new();
+        let mut listeners = JoinSet::new();
         let mut senders = JoinSet::new();
         let Classes { text, audio, video } = receivers;
         for (class, socket) in [
@@ -187,7 +194,10 @@ impl Stage {
             (Class::Video, video),
         ] {
             let log = logs.of(class);
-            applications.spawn(apps::receive(class, socket, start, log.clone()));
+            listeners.spawn(apps::receive(class, socket, start, log.clone()));
+            if !applications.have_blocks() {
+                continue;
+            }
             senders.spawn(apps::send(
                 class,
                 *running.ingress.of(class),
@@ -199,14 +209,19 @@ impl Stage {
         let downloaded = Arc::new(AtomicU64::new(0));
         let (proxy, progress) = (running.proxy, downloaded.clone());
         let give_up = start + duration + DOWNLOAD_GRACE;
-        let download =
-            tokio::spawn(async move { server.download(proxy, give_up, &progress).await });
+        let download = tokio::spawn(async move {
+            match applications.have_download() {
+                true => server.download(proxy, give_up, &progress).await,
+                false => Ok(DownloadScore::default()),
+            }
+        });
         let first = running.counters();
         Act {
             running,
+            blocks,
             logs,
             senders,
-            _receivers: applications,
+            _receivers: listeners,
             download,
             downloaded,
             first,
@@ -218,6 +233,8 @@ impl Stage {
 /// One system with its applications at work.
 struct Act {
     running: Running,
+    /// How many of each class are to be sent.
+    blocks: Classes<usize>,
     logs: Classes<SharedLog>,
     senders: JoinSet<Result<(), Error>>,
     _receivers: JoinSet<()>,
@@ -265,10 +282,11 @@ impl Act {
 
     /// Nothing more can come.
     fn over(&self) -> bool {
-        self.downloaded()
-            && Class::ALL
-                .iter()
-                .all(|class| self.logs.of(*class).lock().is_complete())
+        let has_all = |class: &Class| {
+            let log = self.logs.of(*class).lock();
+            log.blocks().len() >= *self.blocks.of(*class) && log.is_complete()
+        };
+        self.downloaded() && Class::ALL.iter().all(has_all)
     }
 
     async fn end(

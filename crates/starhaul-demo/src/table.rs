@@ -70,14 +70,20 @@ impl<W: Write> Live<W> {
 /// Both systems side by side.
 pub fn final_table(result: &DemoResult) -> String {
     let [ours, theirs] = [&result.systems.starhaul, &result.systems.mpquic];
-    let mut out = format!(
-        "{}\n{}\n{}\nAgainst the baseline: QoE {}, download {}. Seed {}.\n",
-        report::classes(result).text(),
-        report::paths(result).text(),
-        lost_means(),
-        ratio(ours.qoe, theirs.qoe),
-        ratio(ours.download.mbit_per_s, theirs.download.mbit_per_s),
-        result.seed,
+    let (mut out, mut lost) = (String::new(), String::new());
+    if result.applications.have_blocks() {
+        out = format!("{}\n", report::classes(result).text());
+        lost = format!("{}\n", lost_means());
+    }
+    text(
+        &mut out,
+        format_args!(
+            "{}\n{lost}Against the baseline: QoE {}, download {}. Seed {}.\n",
+            report::paths(result).text(),
+            ratio(ours.qoe, theirs.qoe),
+            ratio(ours.download.mbit_per_s, theirs.download.mbit_per_s),
+            result.seed,
+        ),
     );
     for line in wrapped(&baseline::note(result.baseline), COLUMNS) {
         text(&mut out, format_args!("{line}\n"));

@@ -11,7 +11,7 @@ use starhaul_demo::{
     self as demo, DemoOptions, DemoRun,
     apps::{self, download::Server},
     baseline::{Carrier, Controller},
-    load::Class,
+    load::{Applications, Class},
 };
 use starhaul_gateway::QlogFolder;
 use starhaul_link::Loss;
@@ -52,6 +52,7 @@ async fn run_to_the_end() -> DemoRun {
         leo_loss: Loss::NONE,
         geo_loss: Loss::NONE,
         baseline: Controller::default(),
+        applications: Applications::All,
         seed: 5,
         qlog: Some(QlogFolder::create(records.path(), 1 << 26).unwrap()),
     };
@@ -107,6 +108,39 @@ async fn run_to_the_end() -> DemoRun {
         );
     }
     run
+}
+
+/// What the figures of all together are compared with.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn text_audio_and_video_run_without_the_download_and_it_without_them() {
+    let only = |applications| DemoOptions {
+        seconds: 1,
+        leo_trace: Vec::new(),
+        leo_loss: Loss::NONE,
+        geo_loss: Loss::NONE,
+        baseline: Controller::default(),
+        applications,
+        seed: 5,
+        qlog: None,
+    };
+    let options = [Applications::Blocks, Applications::Download].map(only);
+    let [blocks, download] = options.each_ref().map(|options| demo::run(options, |_| ()));
+    let (blocks, download) = tokio::try_join!(blocks, download).unwrap();
+    for (name, system) in blocks.result.systems.named() {
+        let text = &system.classes.text;
+        assert!(text.sent == 20 && text.p50_ms.is_some(), "{name}: {text:?}");
+        assert_eq!(system.download.bytes, 0, "{name}");
+    }
+    for (name, system) in download.result.systems.named() {
+        assert!(system.download.sha256_ok, "{name}: {:?}", system.download);
+        for class in Class::ALL {
+            assert_eq!(system.classes.of(class).sent, 0, "{name}");
+        }
+    }
+    let warnings = [&blocks, &download].map(|run| &run.result.warnings);
+    for warning in warnings.into_iter().flatten() {
+        assert!(!warning.contains("download"), "{warning}");
+    }
 }
 
 /// The same of the baseline: where the host stands still, the kernel drops datagrams of the applications.

@@ -9,7 +9,9 @@ use std::{
 use anyhow::Context as _;
 #[cfg(feature = "dtn")]
 use starhaul_demo::space::{SpaceLive, SpaceOptions, run_space, space_table};
-use starhaul_demo::{self as demo, DemoOptions, DemoRun, Live, Report, baseline::Controller};
+use starhaul_demo::{
+    self as demo, DemoOptions, DemoRun, Live, Report, baseline::Controller, load::Applications,
+};
 use starhaul_link::Loss;
 #[cfg(feature = "dtn")]
 use tokio::signal::unix::{SignalKind, signal};
@@ -21,7 +23,7 @@ pub(crate) struct Arguments {
     /// Instead: a lander, an orbiter and a station as bundle nodes over contacts that open and close, with 4 s of light time
     /// and 5 % loss; time is told 60 times as fast as it passes
     #[cfg(feature = "dtn")]
-    #[arg(long, conflicts_with_all = ["seconds", "leo_trace", "leo_loss", "geo_loss", "baseline", "qlog", "report"])]
+    #[arg(long, conflicts_with_all = ["seconds", "leo_trace", "leo_loss", "geo_loss", "baseline", "only", "qlog", "report"])]
     space: bool,
     /// For how long the applications send
     #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=demo::MAX_SECONDS))]
@@ -40,6 +42,9 @@ pub(crate) struct Arguments {
     /// or bbr
     #[arg(long, value_name = "NAME", default_value = Controller::default().name(), value_parser = clap::builder::PossibleValuesParser::new(Controller::ALL.map(Controller::name)))]
     baseline: String,
+    /// Run only text, audio and video (blocks), or only the download: what their figures beside each other are compared with
+    #[arg(long, value_name = "WHICH", conflicts_with = "report", value_parser = clap::builder::PossibleValuesParser::new([Applications::Blocks, Applications::Download].map(Applications::name)))]
+    only: Option<String>,
     /// Seed of losses, of the synthetic LEO path and of the download's bytes
     #[arg(long, value_name = "S", default_value_t = 1)]
     seed: u64,
@@ -113,6 +118,13 @@ fn controller(name: &str) -> Controller {
         .unwrap_or_default()
 }
 
+/// One of those that the command line allows, or all.
+fn applications(only: Option<&str>) -> Applications {
+    let mut all = Applications::ALL.into_iter();
+    all.find(|applications| Some(applications.name()) == only)
+        .unwrap_or_default()
+}
+
 async fn show(args: Arguments) -> anyhow::Result<()> {
     let options = DemoOptions {
         seconds: args.seconds,
@@ -120,6 +132,7 @@ async fn show(args: Arguments) -> anyhow::Result<()> {
         leo_loss: args.leo_loss,
         geo_loss: args.geo_loss,
         baseline: controller(&args.baseline),
+        applications: applications(args.only.as_deref()),
         seed: args.seed,
         qlog: args.qlog.as_deref().map(qlog_folder).transpose()?,
     };

@@ -47,7 +47,7 @@ pub(crate) fn classes(result: &DemoResult) -> Table {
     table.grouped().coloured("system", colour)
 }
 
-/// The download, and what went over which path.
+/// The download, if there was one, and what went over which path.
 pub(crate) fn paths(result: &DemoResult) -> Table {
     let columns = [
         Column::name("system", "system", |row: &Named<'_>| row.0.into()),
@@ -78,7 +78,16 @@ pub(crate) fn paths(result: &DemoResult) -> Table {
             controller(&row.1.paths.geo).into()
         }),
     ];
-    Table::of(&columns, &result.systems.named()).coloured("system", colour)
+    let mut table = Table::of(&columns, &result.systems.named());
+    if !result.applications.have_blocks() {
+        table = table.without("qoe");
+    }
+    if !result.applications.have_download() {
+        for column in ["download_mb", "download_mbps", "sha256"] {
+            table = table.without(column);
+        }
+    }
+    table.coloured("system", colour)
 }
 
 /// The controller, and how many reconfigurations its prober told it.
@@ -89,8 +98,11 @@ fn controller(path: &PathResult) -> String {
     }
 }
 
-/// The share on time in percent; 100 only when nothing is missing.
+/// The share on time in percent; 100 only when nothing is missing, and no share of nothing.
 pub(crate) fn percent(tally: Tally) -> String {
+    if tally.sent == 0 {
+        return "–".to_owned();
+    }
     let percent = tally.share() * 100.0;
     if tally.on_time == tally.sent {
         "100".to_owned()

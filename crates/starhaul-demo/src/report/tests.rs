@@ -7,7 +7,7 @@ use crate::{
     PathResult, Paths, Sample,
     apps::download::DownloadScore,
     baseline::Controller,
-    load::Classes,
+    load::{Applications, Classes},
     score::{ClassLog, Tally},
 };
 
@@ -83,6 +83,7 @@ fn result(courses: &Systems<Course>, seconds: u64) -> DemoResult {
         seed: 42,
         seconds,
         baseline: Controller::default(),
+        applications: Applications::default(),
         systems: Systems {
             starhaul: system(&courses.starhaul),
             mpquic: system(&courses.mpquic),
@@ -142,6 +143,24 @@ fn the_page_shows_both_systems_and_needs_no_network() {
         assert!(!html.contains(link), "{link:?} would need the network");
     }
     assert!(!html.contains("NaN"));
+}
+
+#[test]
+fn the_final_table_has_the_applications_that_ran() {
+    let courses = courses(3);
+    let mut result = result(&courses, 3);
+    let mut table = |applications| {
+        result.applications = applications;
+        crate::final_table(&result)
+    };
+    let all = table(Applications::All);
+    let blocks = table(Applications::Blocks);
+    let download = table(Applications::Download);
+    for (said, of_blocks) in [("video, 3000 ms", true), ("Lost: ", true), ("17.25", false)] {
+        assert!(all.contains(said), "{said}: {all}");
+        assert_eq!(blocks.contains(said), of_blocks, "{said}: {blocks}");
+        assert_eq!(download.contains(said), !of_blocks, "{said}: {download}");
+    }
 }
 
 /// A queue may hold them still.
@@ -205,4 +224,5 @@ fn one_missing_block_is_never_rounded_to_all() {
         on_time: 99_999,
     };
     assert_eq!(percent(tally), "99.99");
+    assert_eq!(percent(Tally::default()), "–");
 }

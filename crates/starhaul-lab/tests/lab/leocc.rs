@@ -123,6 +123,11 @@ fn every_part_gives_its_rows_whatever_the_order_in_which_they_ran() {
         4
     );
     assert!(out.path().join("series-leocc.svg").is_file());
+    for standings in ["paths.csv", "unseen.csv"] {
+        let csv = fs::read_to_string(out.path().join(standings)).unwrap();
+        let keys = csv.lines().next().unwrap();
+        assert!(keys.contains(",queue_over_oracle_ms_median,"), "{csv}");
+    }
 }
 
 #[test]
@@ -286,9 +291,24 @@ fn what_has_no_goal_is_refused_before_it_runs() {
     };
     let both = ["--only", "paths,unseen", "--links", "1"];
     assert!(plan(&both).is_ok());
+    assert!(plan(&[&both[..], &["--probed"]].concat()).is_ok());
+    assert!(plan(&["--only", "scatter"]).is_ok());
+    // Flows of BBR beside ours are a part of it.
+    assert!(plan(&["--only", "fairness", "--systems", "leocc2"]).is_ok());
     let refused = |more: &[&str]| plan(more).err().unwrap().to_string();
-    let said = refused(&["--only", "scatter"]);
-    assert!(said.contains("paths and unseen"), "{said}");
+    let said = refused(&["--only", "series"]);
+    assert!(
+        said.contains("scatter, fairness, paths and unseen"),
+        "{said}"
+    );
+    let said = refused(&["--only", "scatter", "--systems", "leocc2"]);
+    assert!(said.contains("leocc2 beside bbr"), "{said}");
+    let said = refused(&["--only", "fairness", "--systems", "bbr"]);
+    assert!(said.contains("leocc2 beside bbr"), "{said}");
+    let said = refused(&["--only", "scatter", "--probed"]);
+    assert!(said.contains("--probed belong"), "{said}");
+    let said = refused(&["--real", "--systems", "leocc2"]);
+    assert!(said.contains("leocc2 beside kernel-bbr"), "{said}");
     let said = refused(&[&both[..], &["--systems", "leocc2,cubic"]].concat());
     assert!(said.contains("leocc2 beside bbr"), "{said}");
     let said = refused(&[&both[..], &["--quick"]].concat());

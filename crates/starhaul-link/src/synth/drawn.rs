@@ -12,10 +12,13 @@ use super::LeoModel;
 const STREAM: u64 = 1;
 
 impl LeoModel {
-    /// Draws the statistics of a link, evenly within these ranges: an interval of 5 to 60 s, 0 to 30 ms of delay that
-    /// varies (a share of it within tens of milliseconds, the rest over an interval), bursts 0 to 20 ms apart, steps of
-    /// capacity by up to 5, outages of up to 2 s, loss of up to 3 %, a one-way delay of 5 to 150 ms; a mean rate of 5 to
-    /// 150 Mbit/s, evenly by its logarithm. The same seed draws the same statistics.
+    /// Draws the statistics of a link. Evenly: an interval of 5 to 60 s, 0 to 30 ms of delay that varies (a share of it
+    /// within tens of milliseconds, the rest over an interval), bursts 1 to 20 ms apart, rates of the intervals that differ
+    /// by a factor of up to 1 to 5, a deviation of 0 to 0.3 within an interval, loss of 0 to 3 %, a one-way delay of 5 to
+    /// 150 ms. Evenly by the logarithm: a mean rate of 5 to 150 Mbit/s, and a longest outage of up to 2 s, so that on half
+    /// of the links it is shorter than 45 ms; no outage of a link is shorter than half of it. Not drawn: how fast the rate
+    /// varies (the slow half within about a second), losses in a row, acknowledgements that a link holds back. The same
+    /// seed draws the same statistics.
     pub fn drawn(seed: u64) -> Self {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         rng.set_stream(STREAM);

@@ -85,6 +85,11 @@ impl TraceCase {
         self.outages.iter().any(|outage| outage.sharp)
     }
 
+    /// Whether the grid of the trace hides its outages from probes.
+    pub(super) fn has_dips(&self) -> bool {
+        self.outages.iter().any(|outage| !outage.sharp)
+    }
+
     /// Mean of the loss that was recorded, if any was.
     pub(super) fn recorded_loss(&self) -> Option<f64> {
         let over_time = self.trace.loss.as_ref().map(|loss| loss.mean());

@@ -24,9 +24,9 @@ struct Arguments {
     /// or those of --traces. Needs what replay needs, iperf3 for the kernel's, and an otherwise idle computer
     #[arg(long)]
     real: bool,
-    /// Compare leocc2 on longer paths and over drawn links with its goals beside BBR and the oracle, and end with exit code 1 if one is
-    /// missed. For --only paths and unseen
-    #[arg(long, conflicts_with = "real")]
+    /// Compare leocc2 with its goals, and end with exit code 1 if one is missed: in scatter beside BBR, in fairness among its own flows, in
+    /// paths and unseen beside BBR and the oracle; with --real beside kernel-bbr, over each trace
+    #[arg(long)]
     check: bool,
     /// With --real: runs of each, of which the medians count [default: 5]
     #[arg(long, value_name = "N", requires = "real", value_parser = clap::value_parser!(u32).range(1..=100))]
@@ -82,7 +82,12 @@ impl Experiment for LeoCc {
         Ok(match arguments.real {
             true => {
                 let plan = RealPlan::new(&options, arguments.runs, arguments.seconds)?;
-                Box::new(plan.with_added_delays(&arguments.added_delay)?)
+                let plan = plan.with_added_delays(&arguments.added_delay)?;
+                Box::new(if arguments.check {
+                    plan.checked()?
+                } else {
+                    plan
+                })
             }
             false if arguments.check => Box::new(Plan::new(&options)?.checked()?),
             false => Box::new(Plan::new(&options)?),

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::{
     case::{Changed, TraceSet},
-    goals::{Checked, RIVAL, SYSTEM},
+    goals::{Checked, JUDGED, RIVAL, SYSTEM},
     job::Job,
     jobs,
     options::{Options, QueueChoice},
@@ -43,9 +43,11 @@ impl Plan {
             sections => sections.to_vec(),
         };
         let draws = [Section::Paths, Section::Unseen].map(|section| sections.contains(&section));
-        if draws == [false; 2] && options.links.is_some() || !draws[1] && options.seeds.is_some() {
+        let of_both = options.links.is_some() || options.probed;
+        if draws == [false; 2] && of_both || !draws[1] && options.seeds.is_some() {
             return Err(Error::Settings(
-                "--links belongs to --only paths and unseen, --seeds to --only unseen".to_owned(),
+                "--links and --probed belong to --only paths and unseen, --seeds to --only unseen"
+                    .to_owned(),
             ));
         }
         let traces = TraceSet::load(options)?;
@@ -60,6 +62,7 @@ impl Plan {
             paths: links(Section::Paths, &|| paths::grid(&traces.cases, options))?,
             unseen: links(Section::Unseen, &|| paths::drawn(options))?,
             path_systems: paths::systems(options)?,
+            probed: options.probed,
             traces,
             ablations: ablations(&systems),
             systems,
@@ -83,11 +86,18 @@ impl Plan {
         if self.quick {
             return refused("the goals are for all links and whole runs: leave out --quick");
         }
-        if self.paths.is_empty() && self.unseen.is_empty() {
-            return refused("the goals are for paths and unseen: add --only paths,unseen");
+        let judged = self.sections.iter().filter(|part| JUDGED.contains(part));
+        let judged: Vec<Section> = judged.copied().collect();
+        if judged.is_empty() {
+            return refused(
+                "the goals are for scatter, fairness, paths and unseen: add some of them to --only",
+            );
         }
+        // Those of the other parts are the same, or more.
         let runs = |name: &str| self.path_systems.iter().any(|system| system.name == name);
-        if !runs(SYSTEM) || !runs(RIVAL) {
+        // Flows beside BBR are a part of fairness, whoever else runs.
+        let beside = judged != [Section::Fairness];
+        if !runs(SYSTEM) || beside && !runs(RIVAL) {
             return refused(&format!(
                 "the goals are for {SYSTEM} beside {RIVAL}: add both to --systems"
             ));
@@ -127,6 +137,7 @@ impl Plan {
             command: command.to_owned(),
             seed: self.seed,
             skipped: self.traces.skipped.clone(),
+            probed: self.probed,
             ..Results::default()
         };
         for (job, output) in jobs.iter().zip(outputs) {

@@ -15,7 +15,7 @@ use super::{
 use crate::{Error, systems::System, traces::Direction};
 
 /// Controllers beside which the others run.
-const BESIDE: [&str; 2] = ["cubic", "bbr"];
+pub(super) const BESIDE: [&str; 2] = ["cubic", "bbr"];
 /// Flows begin so long after each other, and the figures after the last: …
 const STAGGER: Duration = Duration::from_secs(1);
 /// … then figures count so much later.

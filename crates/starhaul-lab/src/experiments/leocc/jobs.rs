@@ -193,7 +193,10 @@ fn changed(plan: &Plan, section: Section) -> Vec<Job<'_>> {
     for Changed { case, change } in links {
         for loss in case.losses(&plan.losses, &[STUDY_LOSS]) {
             for system in &plan.path_systems {
-                let setup = plan.setup(system, case, loss);
+                let mut setup = plan.setup(system, case, loss);
+                if plan.probed {
+                    setup.signal.source = SignalSource::Gateway;
+                }
                 jobs.push(row_job(section, change.clone(), setup));
             }
         }

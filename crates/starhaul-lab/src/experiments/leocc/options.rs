@@ -34,6 +34,10 @@ pub struct Options {
     /// [default: even]
     #[arg(long, value_name = "WHICH")]
     pub seeds: Option<Seeds>,
+    /// Of paths and unseen: a prober over every link, also where outages are too short for it to find any, as a gateway with link = "leo"
+    /// has that probes by ICMP; not where a coarse grid hides the outages
+    #[arg(long)]
+    pub probed: bool,
     /// Seed of all that is random
     #[arg(skip)]
     pub seed: u64,

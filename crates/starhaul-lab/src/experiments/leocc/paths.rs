@@ -22,6 +22,8 @@ const SYNTHETIC: usize = 10;
 /// Links drawn at random.
 const DRAWN: usize = 40;
 const DRAWN_QUICK: usize = 10;
+/// The links of one seed of the experiment and of the next are so far apart: even, so that even ones stay even.
+const BETWEEN_SEEDS: u64 = 100_000;
 /// Who runs beside the oracle unless others were asked for.
 const SYSTEMS: [&str; 4] = ["leocc2", "bbr", "bbr3", "cubic"];
 
@@ -84,11 +86,13 @@ fn changed(trace: &Trace, added: Duration, times: f64) -> Result<Trace, Error> {
     Ok(changed)
 }
 
-/// Links whose statistics are drawn anew for each seed.
+/// Links whose statistics are drawn anew for each number: 1, 2, 3… with the experiment's seed 1, others with each other seed.
 pub(super) fn drawn(options: &Options) -> Result<Vec<Changed>, Error> {
     let seeds = options.seeds.unwrap_or_default();
     let usual = if options.quick { DRAWN_QUICK } else { DRAWN };
-    let numbers = (1..=u64::MAX).filter(|number| seeds.contain(*number));
+    let before = options.seed.wrapping_sub(1).wrapping_mul(BETWEEN_SEEDS);
+    let numbers = (1..=u64::MAX).map(|number| before.wrapping_add(number));
+    let numbers = numbers.filter(|number| seeds.contain(*number));
     let link = |number: u64| {
         let model = LeoModel {
             duration: SYNTHETIC_TIME,
@@ -148,19 +152,49 @@ mod tests {
         assert_eq!(other.loss, trace.loss);
     }
 
+    /// Three links as they are drawn.
+    fn three(seed: u64, seeds: Seeds) -> Vec<TraceCase> {
+        let options = Options {
+            quick: true,
+            links: Some(3),
+            seeds: Some(seeds),
+            seed,
+            ..Options::default()
+        };
+        let drawn = drawn(&options).unwrap().into_iter();
+        drawn.map(|link| link.case).collect()
+    }
+
+    fn names(cases: &[TraceCase]) -> Vec<&str> {
+        cases.iter().map(|case| &*case.name).collect()
+    }
+
     #[test]
     fn the_tuned_and_the_judging_links_are_others() {
-        let names = |seeds| {
-            let options = Options {
-                quick: true,
-                links: Some(3),
-                seeds: Some(seeds),
-                ..Options::default()
+        let (tuned, judging) = (three(1, Seeds::Even), three(1, Seeds::Odd));
+        assert_eq!(names(&tuned), ["drawn-002", "drawn-004", "drawn-006"]);
+        assert_eq!(names(&judging), ["drawn-001", "drawn-003", "drawn-005"]);
+    }
+
+    /// Links that have judged once judge nothing any more.
+    #[test]
+    fn each_seed_has_links_of_its_own_and_the_first_those_that_were_always_drawn() {
+        for (number, case) in [1, 3, 5].into_iter().zip(three(1, Seeds::Odd)) {
+            let model = LeoModel {
+                duration: SYNTHETIC_TIME,
+                ..LeoModel::drawn(number)
             };
-            let drawn = drawn(&options).unwrap().into_iter();
-            drawn.map(|link| link.case.name).collect::<Vec<_>>()
-        };
-        assert_eq!(names(Seeds::Even), ["drawn-002", "drawn-004", "drawn-006"]);
-        assert_eq!(names(Seeds::Odd), ["drawn-001", "drawn-003", "drawn-005"]);
+            assert!(case.trace == model.generate(number).unwrap(), "{number}");
+        }
+        let judging = three(2, Seeds::Odd);
+        let expected = ["drawn-100001", "drawn-100003", "drawn-100005"];
+        assert_eq!(names(&judging), expected);
+        let tuned = three(2, Seeds::Even);
+        let expected = ["drawn-100002", "drawn-100004", "drawn-100006"];
+        assert_eq!(names(&tuned), expected);
+        // Whatever the seed, there are links.
+        for seed in [0, u64::MAX] {
+            assert_eq!(three(seed, Seeds::Odd).len(), 3, "{seed}");
+        }
     }
 }

@@ -14,7 +14,7 @@ const LOSSES_QUICK: [f64; 2] = [0.0, 0.005];
 /// The three recorded traces and some synthetic ones.
 const STUDY_TRACES: usize = 6;
 /// Flows of one kind that share a link.
-const FLOW_COUNTS: [usize; 3] = [2, 4, 8];
+pub(super) const FLOW_COUNTS: [usize; 3] = [2, 4, 8];
 const FLOW_COUNTS_QUICK: [usize; 2] = [2, 8];
 
 /// The experiment as asked for, before it runs.
@@ -26,6 +26,8 @@ pub struct Plan {
     pub(super) paths: Vec<Changed>,
     pub(super) unseen: Vec<Changed>,
     pub(super) path_systems: Vec<System>,
+    /// Whether a prober runs over all of both that have no dips.
+    pub(super) probed: bool,
     pub(super) ablations: Vec<System>,
     /// As asked for, if they were.
     pub(super) losses: Vec<f64>,

@@ -10,10 +10,11 @@ use starhaul_flow::Metrics;
 
 use super::{
     case::{DataLoss, Kind, TraceCase, TraceSet},
+    goals::{Checked, KERNEL_RIVAL, SYSTEM},
     job::params,
     options::{Options, QueueChoice},
     plural,
-    results::{RealTime, Results, Row},
+    results::{Params, RealTime, Results, Row},
     section::STUDY_LOSS,
     summary::ratio,
 };
@@ -51,6 +52,9 @@ pub struct RealPlan {
     runs: u32,
     seed: u64,
     skipped: Vec<String>,
+    quick: bool,
+    /// Whether the results are compared with goals.
+    is_checked: bool,
 }
 
 impl RealPlan {
@@ -65,9 +69,9 @@ impl RealPlan {
                     .to_owned(),
             ));
         }
-        if options.links.is_some() || options.seeds.is_some() {
+        if options.links.is_some() || options.seeds.is_some() || options.probed {
             return Err(Error::Settings(
-                "--links and --seeds belong to --only paths and unseen, which have no runs in real time"
+                "--links, --seeds and --probed belong to --only paths and unseen, which have no runs in real time"
                     .to_owned(),
             ));
         }
@@ -115,6 +119,8 @@ impl RealPlan {
             runs: runs.unwrap_or(if options.quick { 1 } else { RUNS }),
             seed: options.seed,
             skipped,
+            quick: options.quick,
+            is_checked: false,
         })
     }
 
@@ -131,8 +137,43 @@ impl RealPlan {
         Ok(self)
     }
 
+    /// The same plan, whose results are compared with their goals.
+    ///
+    /// # Errors
+    /// [`Error::Settings`] where what has goals, or what it is compared with, does not run.
+    pub(super) fn checked(self) -> Result<Self, Error> {
+        if self.quick {
+            return Err(Error::Settings(
+                "--check: the goals are for whole runs: leave out --quick".to_owned(),
+            ));
+        }
+        let runs = |name: &str| self.senders.iter().any(|sender| sender.name() == name);
+        if !runs(SYSTEM) || !runs(KERNEL_RIVAL) {
+            let whys = self.skipped.iter().map(|why| format!("\n{why}"));
+            return Err(Error::Settings(format!(
+                "--check: in real time the goals are for {SYSTEM} beside {KERNEL_RIVAL}, and both have to run: name them with --systems{}",
+                whys.collect::<String>()
+            )));
+        }
+        Ok(Self {
+            is_checked: true,
+            ..self
+        })
+    }
+
     fn losses(&self, case: &TraceCase) -> Vec<DataLoss> {
         case.losses(&self.losses, &[STUDY_LOSS])
+    }
+
+    /// What each system runs over.
+    fn links(&self) -> Vec<Params> {
+        let of_case = |case: &TraceCase| {
+            let queue = case.queue(self.queue);
+            let losses = self.losses(case).into_iter();
+            let links = losses.map(|loss| params(case, loss, queue));
+            links.collect::<Vec<_>>()
+        };
+        self.cases.iter().flat_map(of_case).collect()
     }
 
     fn real_time(&self) -> Duration {
@@ -304,7 +345,10 @@ impl kit::Plan for RealPlan {
     ) -> Result<Box<dyn Found>, Error> {
         let bench = (context.bench)()?;
         let results = self.measure(|run| bench.run(run), context.command, progress)?;
-        Ok(Box::new(results))
+        Ok(match self.is_checked {
+            true => Box::new(Checked::in_real_time(results, &self.links())),
+            false => Box::new(results),
+        })
     }
 }
 
@@ -313,7 +357,7 @@ mod tests {
     use super::*;
     use crate::kit::Plan as _;
 
-    fn quick() -> Options {
+    fn quick_options() -> Options {
         Options {
             quick: true,
             systems: vec!["leocc".into(), "kernel-nosuch".into()],
@@ -324,7 +368,7 @@ mod tests {
 
     #[test]
     fn a_plan_runs_one_trace_and_leaves_out_what_the_kernel_has_not() {
-        let plan = RealPlan::new(&quick(), Some(3), None).unwrap();
+        let plan = RealPlan::new(&quick_options(), Some(3), None).unwrap();
         assert_eq!((plan.cases.len(), plan.senders.len()), (1, 1));
         let said = plan.skipped().join("\n");
         assert!(said.contains("kernel-nosuch"), "{said}");
@@ -347,13 +391,13 @@ mod tests {
         assert_eq!(run.unwrap().seconds, 10);
         let both = Options {
             sections: vec![super::super::Section::Series],
-            ..quick()
+            ..quick_options()
         };
         let error = RealPlan::new(&both, None, None).unwrap_err();
         assert!(error.is_configuration(), "{error}");
         let none = Options {
             systems: vec!["kernel-nosuch".into()],
-            ..quick()
+            ..quick_options()
         };
         let error = RealPlan::new(&none, None, None).unwrap_err();
         assert!(error.is_configuration(), "{error}");
@@ -365,10 +409,37 @@ mod tests {
     }
 
     #[test]
+    fn goals_are_for_both_systems_and_for_every_link() {
+        let plan = |systems: &[&str], quick| {
+            let options = Options {
+                systems: systems.iter().map(|&name| name.to_owned()).collect(),
+                quick,
+                ..quick_options()
+            };
+            RealPlan::new(&options, Some(1), Some(5)).unwrap()
+        };
+        let refused = |plan: RealPlan| plan.checked().unwrap_err().to_string();
+        let said = refused(plan(&["leocc2"], true));
+        assert!(said.contains("--quick"), "{said}");
+        let said = refused(plan(&["leocc2", "kernel-nosuch"], false));
+        assert!(said.contains("leocc2 beside kernel-bbr"), "{said}");
+        // Why the other does not run.
+        assert!(said.contains("kernel-nosuch"), "{said}");
+        let delays = [0, 80].map(Duration::from_millis);
+        let plan = plan(&["leocc2"], false).with_added_delays(&delays).unwrap();
+        let links: Vec<String> = plan.links().into_iter().map(|link| link.trace).collect();
+        let usual = &plan.cases[0].name;
+        assert_eq!(links, [usual.clone(), format!("{usual} +80 ms")]);
+        let results = Checked::in_real_time(Results::default(), &plan.links());
+        let said = results.failure().unwrap();
+        assert!(said.starts_with("goals missed, 4 of 4: "), "{said}");
+    }
+
+    #[test]
     fn late_runs_are_made_again_and_count_nowhere() {
         let options = Options {
             systems: vec!["cubic".into(), "leocc".into()],
-            ..quick()
+            ..quick_options()
         };
         let plan = RealPlan::new(&options, Some(3), None).unwrap();
         let (mut first, mut far) = (true, Vec::new());

@@ -41,6 +41,9 @@ pub struct Results {
     /// Links that no controller was tuned on.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unseen: Vec<Row>,
+    /// Whether a prober ran over all links of `paths` and `unseen` that have no dips.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub probed: bool,
     /// Flows that share a link.
     pub fairness: Vec<FairnessRow>,
     /// Precision and recall of the detector.

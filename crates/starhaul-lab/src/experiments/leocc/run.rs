@@ -24,6 +24,8 @@ const FALSE_OUTAGE: Duration = Duration::from_millis(50);
 pub(super) enum SignalSource {
     /// A prober beside the flow, as in the field. It measures the RTT of the satellite segment too.
     Prober(DetectorConfig),
+    /// The prober of a gateway with `link = "leo"` by ICMP: it measures the segment also where there are no outages that it could find.
+    Gateway,
     /// The trace, at the time at which a prober would have known; a prober measures the segment.
     Truth,
     /// No signals, and no prober.
@@ -121,8 +123,14 @@ impl Signal {
                 world.probe(config, side);
                 world.lose_alarms(self.missing, seed);
             }
+            SignalSource::Gateway if !case.has_dips() => {
+                world.probe(DetectorConfig::default(), side);
+                world.lose_alarms(self.missing, seed);
+            }
             // The grid of the trace hides its outages from probes: the truth is told when a probe would have found it.
-            SignalSource::Prober(_) => tell_truth(world, case, self.missing, seed),
+            SignalSource::Prober(_) | SignalSource::Gateway => {
+                tell_truth(world, case, self.missing, seed);
+            }
             SignalSource::Truth => {
                 if case.is_sharp() {
                     world.probe(DetectorConfig::default(), side);
@@ -212,6 +220,44 @@ mod tests {
         let (truth, measured) = told(with(SignalSource::Truth, 0.0, 0), &case);
         assert!(truth >= 4 && measured, "{truth}");
         assert_eq!(told(with(SignalSource::None, 0.0, 0), &case), (0, false));
+    }
+
+    /// 20 s of 12 Mbit/s without an outage, in whose middle a grid of 50 ms may leave a dip.
+    fn smooth(dip: bool) -> TraceCase {
+        let ms = Duration::from_millis;
+        let kbit = Bandwidth::from_kbit;
+        let middle = kbit(if dip { 600 } else { 12_000 });
+        let rates = [
+            (ms(9950), kbit(12_000)),
+            (ms(50), middle),
+            (ms(10_000), kbit(12_000)),
+        ];
+        let capacity = Opportunities::from_rates(rates).unwrap();
+        let delay = DelaySeries::from_steps([(ms(20_000), ms(20))]);
+        let trace = Trace::new(capacity, delay).unwrap();
+        TraceCase::new("x".into(), Kind::Recorded, Direction::Up, trace)
+    }
+
+    #[test]
+    fn the_prober_of_a_gateway_runs_where_there_is_nothing_to_find_but_not_over_a_coarse_grid() {
+        let told_by = |source, case: &TraceCase| {
+            let signal = Signal {
+                source,
+                ..Signal::default()
+            };
+            told(signal, case)
+        };
+        let prober = SignalSource::Prober(DetectorConfig::default());
+        let (smooth, dipping) = (smooth(false), smooth(true));
+        assert!(!smooth.has_dips() && dipping.has_dips());
+        assert_eq!(told_by(prober, &smooth), (0, false));
+        assert_eq!(told_by(SignalSource::Gateway, &smooth), (0, true));
+        for source in [prober, SignalSource::Gateway] {
+            assert_eq!(told_by(source, &dipping), (1, false));
+        }
+        let case = case();
+        let gateway = told_by(SignalSource::Gateway, &case);
+        assert_eq!(gateway, told(Signal::default(), &case));
     }
 
     /// Where outages are too short to be told from bursts, no reconfiguration is ever signalled.

@@ -1,4 +1,5 @@
-//! How a system stands beside BBR and beside the oracle over many links, run by run.
+//! How a system stands beside BBR and beside the oracle over many links, run by run. The oracle's packets hardly wait, so that its queue is
+//! compared by a difference.
 
 use starhaul_flow::Metrics;
 use starhaul_plot::{Column, Table};
@@ -24,6 +25,8 @@ pub(super) struct Standing {
     pub(super) queue: Vec<f64>,
     /// Throughput per the oracle's, ascending.
     pub(super) of_oracle: Vec<f64>,
+    /// Mean queueing delay above the oracle's in milliseconds, ascending.
+    pub(super) over_oracle_ms: Vec<f64>,
 }
 
 impl Standing {
@@ -37,38 +40,49 @@ impl Standing {
     /// The standing of one system.
     pub(super) fn of(system: &str, rows: &[Row]) -> Self {
         let ours: Vec<&Row> = rows.iter().filter(|row| row.system == system).collect();
-        let ratios = |other: &str, pick: fn(&Metrics) -> f64| {
-            let mut ratios: Vec<f64> = ours
-                .iter()
-                .filter_map(|row| {
-                    let same = |beside: &&Row| {
-                        beside.system == other
-                            && beside.params == row.params
-                            && beside.variant == row.variant
-                    };
-                    let beside = rows.iter().find(same)?;
-                    let theirs = pick(&beside.metrics);
-                    (theirs > 0.0).then(|| pick(&row.metrics) / theirs)
-                })
-                .collect();
-            ratios.sort_by(f64::total_cmp);
-            ratios
+        let compared = |other: &str, compare: fn(&Metrics, &Metrics) -> Option<f64>| {
+            let with_other = |row: &&Row| {
+                let same = |beside: &&Row| {
+                    beside.system == other
+                        && beside.params == row.params
+                        && beside.variant == row.variant
+                };
+                let beside = rows.iter().find(same)?;
+                compare(&row.metrics, &beside.metrics)
+            };
+            let mut figures: Vec<f64> = ours.iter().filter_map(with_other).collect();
+            figures.sort_by(f64::total_cmp);
+            figures
         };
         Self {
             system: system.to_owned(),
             runs: ours.len(),
             utilisation: median(ours.iter().map(|row| row.metrics.utilisation)),
             queue_ms: median(ours.iter().map(|row| row.metrics.queue_delay_mean_ms)),
-            throughput: ratios("bbr", |metrics| metrics.throughput_mbps),
-            queue: ratios("bbr", |metrics| metrics.queue_delay_mean_ms),
-            of_oracle: ratios(ORACLE, |metrics| metrics.throughput_mbps),
+            throughput: compared("bbr", |ours, bbr| {
+                ratio(ours.throughput_mbps, bbr.throughput_mbps)
+            }),
+            queue: compared("bbr", |ours, bbr| {
+                ratio(ours.queue_delay_mean_ms, bbr.queue_delay_mean_ms)
+            }),
+            of_oracle: compared(ORACLE, |ours, oracle| {
+                ratio(ours.throughput_mbps, oracle.throughput_mbps)
+            }),
+            over_oracle_ms: compared(ORACLE, |ours, oracle| {
+                Some(ours.queue_delay_mean_ms - oracle.queue_delay_mean_ms)
+            }),
         }
     }
 }
 
-/// What [`percentile`] finds of ratios; nothing of none, where the other did not run.
-pub(super) fn at(ratios: &[f64], share: f64) -> Option<f64> {
-    (!ratios.is_empty()).then(|| percentile(ratios, share))
+/// Nothing beside nothing.
+fn ratio(ours: f64, theirs: f64) -> Option<f64> {
+    (theirs > 0.0).then(|| ours / theirs)
+}
+
+/// What [`percentile`] finds of ratios or differences; nothing of none, where the other did not run.
+pub(super) fn at(figures: &[f64], share: f64) -> Option<f64> {
+    (!figures.is_empty()).then(|| percentile(figures, share))
 }
 
 /// Medians, 5th and 95th percentiles, and the worst runs.
@@ -80,6 +94,11 @@ pub(super) fn table(rows: &[Row]) -> Table {
     let throughput: fn(&Standing) -> &[f64] = |line| &line.throughput;
     let queue: fn(&Standing) -> &[f64] = |line| &line.queue;
     let of_oracle: fn(&Standing) -> &[f64] = |line| &line.of_oracle;
+    let over_oracle = |key, name, brief, share| {
+        let of = move |line: &Standing| at(&line.over_oracle_ms, share).into();
+        let column = Column::number(key, name, "ms", 1, of);
+        column.brief(brief).digits(2)
+    };
     let columns = [
         Column::name("system", "system", |line: &Standing| (&line.system).into()),
         Column::count("runs", "runs", |line: &Standing| line.runs.into()),
@@ -111,6 +130,14 @@ pub(super) fn table(rows: &[Row]) -> Table {
             0.5,
         ),
         figure("oracle_least", "least", "least", of_oracle, 0.0),
+        over_oracle(
+            "queue_over_oracle_ms_median",
+            "queue − oracle",
+            "queue −",
+            0.5,
+        ),
+        over_oracle("queue_over_oracle_ms_p95", "p95", "p95", 0.95),
+        over_oracle("queue_over_oracle_ms_greatest", "most", "most", 1.0),
     ];
     Table::of(&columns, &Standing::of_all(rows)).coloured("system", family)
 }
@@ -144,6 +171,13 @@ mod tests {
         assert_eq!(lines[1].throughput, [0.9, 1.0]);
         assert_eq!(lines[1].queue, [0.5, 0.75]);
         assert_eq!(lines[1].of_oracle, [0.75, 0.8]);
+        assert_eq!(lines[1].over_oracle_ms, [9.0, 29.0]);
         assert_eq!(lines[1].runs, 2);
+        let csv = table(&rows).csv();
+        let (keys, ours) = (csv.lines().next().unwrap(), csv.lines().nth(2).unwrap());
+        let over =
+            "queue_over_oracle_ms_median,queue_over_oracle_ms_p95,queue_over_oracle_ms_greatest";
+        assert!(keys.ends_with(over), "{csv}");
+        assert!(ours.ends_with("29.00,29.00,29.00"), "{csv}");
     }
 }

@@ -114,12 +114,11 @@ impl Results {
         ]
         .into_iter()
         .filter(|(_, rows)| !rows.is_empty())
-        .map(|(name, rows)| {
+        .map(move |(name, rows)| {
             let links = distinct(rows.iter().map(|row| &row.params.trace)).len();
-            (
-                format!("{name}, {}", plural(links, "link")),
-                rows.as_slice(),
-            )
+            let how = if self.probed { ", probed" } else { "" };
+            let title = format!("{name}, {}{how}", plural(links, "link"));
+            (title, rows.as_slice())
         })
     }
 

@@ -163,6 +163,34 @@ mod tests {
         assert!((75.0..200.0).contains(&delay), "{delay} ms");
     }
 
+    /// Rows had a loss of zero and a ceiling that no transfer can reach.
+    #[test]
+    fn the_loss_of_a_recorded_link_counts_for_the_row_and_its_ceiling() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("link.csv");
+        // A fifth of what the slower half carries, which is a quarter of all.
+        let table = "t_s,capacity_mbps,loss_p\n0,12,0\n1,4,0.2\n";
+        fs::write(&file, table).unwrap();
+        let link = |more: &str| {
+            let given = Given {
+                chain: Some(Chain {
+                    hops: 2,
+                    link: Some(read_link(&format!("csv={}{more}", file.display())).unwrap()),
+                }),
+                paths: Vec::new(),
+            };
+            setup(&given, "hop-loss")
+        };
+        for (more, loss) in [("", 0.05), (",loss=10%", 0.1)] {
+            let setup = link(more);
+            assert!((setup.loss - loss).abs() < 1e-3, "{more}: {}", setup.loss);
+            let row = Row::without_flows(setup);
+            let ceiling = row.ceiling_mbps().unwrap();
+            let expected = 8.0 * (1.0 - loss) * 1418.0 / 1481.0;
+            assert!((ceiling - expected).abs() < 0.02, "{more}: {ceiling}");
+        }
+    }
+
     #[test]
     fn a_path_of_a_file_runs_by_the_name_of_the_file() {
         let folder = tempfile::tempdir().unwrap();

@@ -23,7 +23,7 @@ pub struct Mpdtp;
 #[derive(clap::Args)]
 struct Options {
     /// In real time: our own stack over emulated links between network namespaces, beside the rivals that this computer has:
-    /// MPTCP, multipath QUIC. Needs what replay needs; --runs is 3 by default
+    /// MPTCP, SRT, RIST, multipath QUIC. Needs what replay needs; --runs is 3 by default
     #[arg(long)]
     real: bool,
     /// Losses of both paths in part loss [default: those of the paper]
@@ -47,7 +47,7 @@ impl Experiment for Mpdtp {
     fn command(&self) -> Command {
         let help = format!(
             "Run only these systems: {}; with --real those of its table, or modes of ours [default: with --real all that this computer has, \
-             but for starhaul-none, -retransmit, -fec and mpquic-dear; with --quick starhaul, mptcp and mpquic]",
+             but for starhaul-none, -retransmit, -fec, srt-dear and mpquic-dear; with --quick starhaul, mptcp and mpquic]",
             known().join(", ")
         );
         // Which systems there are depends on where they run.
@@ -59,7 +59,7 @@ impl Experiment for Mpdtp {
         let real = About {
             command: "mpdtp --real".to_owned(),
             stands_for: "MPDTP fig. 4, 5",
-            shows: "the same in real time beside MPTCP and multipath QUIC",
+            shows: "the same in real time beside MPTCP, SRT, RIST and multipath QUIC",
         };
         let mut all = study(&Sweep::default()).about();
         all.push(real);
@@ -182,7 +182,7 @@ mod tests {
             let found = plan(&[&own[..], more].concat()).unwrap().describe();
             assert!(found.starts_with(said), "{more:?}: {found}");
         }
-        refused(&["--real", "--systems", "rist"], "one latency for all");
+        refused(&["--real", "--systems", "rust"], "srt-apart-fec");
     }
 
     /// An option that is taken and ignored starts many runs that nobody asked for.

@@ -56,11 +56,16 @@ struct Job<'a, P> {
     point: &'a P,
 }
 
-/// The systems of these names, of which a mode's is that of ours with this protection; without a name all but those `beside`.
+/// The systems of these names, of which a mode's is that of ours with this protection; without a name all for so many streams but those
+/// `beside`.
 ///
 /// # Errors
 /// [`Error::Settings`] when there is none of a name.
-pub(crate) fn chosen(names: &[&str], beside: &[&str]) -> Result<Vec<Box<dyn BlockSystem>>, Error> {
+pub(crate) fn chosen(
+    names: &[&str],
+    beside: &[&str],
+    streams: usize,
+) -> Result<Vec<Box<dyn BlockSystem>>, Error> {
     let all = all();
     let is_named = |system: &dyn BlockSystem, name: &str| {
         system.name() == name || system.alias() == Some(name)
@@ -75,7 +80,7 @@ pub(crate) fn chosen(names: &[&str], beside: &[&str]) -> Result<Vec<Box<dyn Bloc
         )));
     }
     let is_chosen = |system: &dyn BlockSystem| match names.is_empty() {
-        true => !beside.contains(&system.name()),
+        true => !beside.contains(&system.name()) && has_place(system, streams),
         false => names.iter().any(|name| is_named(system, name)),
     };
     let chosen = all.into_iter().filter(|system| is_chosen(system.as_ref()));
@@ -110,7 +115,7 @@ pub(crate) fn between<T: Send>(
 }
 
 impl Comparison {
-    /// Of those of `asked` that this computer has and that carry so many streams.
+    /// Of those of `asked` that this computer has and that have a meaning for so many streams.
     ///
     /// # Errors
     /// [`Error::Settings`] when none is left.
@@ -256,13 +261,18 @@ impl Comparison {
 
 /// Why a system has no part in a comparison of so many streams, if so.
 fn unable(system: &dyn BlockSystem, streams: usize) -> Option<String> {
-    match streams > 1 && !system.carries_several() {
-        true => Some(format!(
-            "skipped: {}, because it has one latency for all that it carries, and here are {streams} streams with deadlines of their own",
+    match has_place(system, streams) {
+        true => system.missing(),
+        false => Some(format!(
+            "skipped: {}, because it divides streams over the paths, and here is one alone",
             system.name()
         )),
-        false => system.missing(),
     }
+}
+
+/// Whether a system has a meaning for so many streams.
+fn has_place(system: &dyn BlockSystem, streams: usize) -> bool {
+    streams > 1 || !system.divides_streams()
 }
 
 #[cfg(test)]
@@ -275,7 +285,7 @@ mod tests {
             at_once: 1,
             seed: 1,
         };
-        Comparison::new(chosen(names, &[])?, streams, repeats)
+        Comparison::new(chosen(names, &[], streams)?, streams, repeats)
     }
 
     #[test]
@@ -328,32 +338,35 @@ mod tests {
     }
 
     #[test]
-    fn what_has_one_latency_for_all_is_no_system_for_several_streams() {
-        let comparison = comparison(&["starhaul", "srt", "rist"], 3).unwrap();
+    fn what_divides_streams_is_no_system_for_one() {
+        let comparison = comparison(&["starhaul", "srt-apart", "rist-apart"], 1).unwrap();
         let [srt, rist] = comparison.skipped() else {
             panic!("{:?}", comparison.skipped())
         };
-        for (said, name) in [(srt, "srt"), (rist, "rist")] {
-            let begin = format!("skipped: {name}, because it has one latency");
+        for (said, name) in [(srt, "srt-apart"), (rist, "rist-apart")] {
+            let begin = format!("skipped: {name}, because it divides streams");
             assert!(said.starts_with(&begin), "{said}");
         }
-        assert!(self::comparison(&["srt"], 3).is_err());
+        assert!(self::comparison(&["srt-apart"], 1).is_err());
     }
 
     #[test]
-    fn without_names_all_run_but_those_beside() {
-        let names = |asked: &[&str]| -> Vec<&'static str> {
-            let chosen = chosen(asked, &["mpquic-dear"]).unwrap();
+    fn without_names_all_run_but_those_beside_and_those_without_a_meaning() {
+        let names = |asked: &[&str], streams| -> Vec<&'static str> {
+            let chosen = chosen(asked, &["mpquic-dear"], streams).unwrap();
             chosen.iter().map(|system| system.name()).collect()
         };
-        assert!(names(&[]).contains(&"mpquic") && !names(&[]).contains(&"mpquic-dear"));
-        assert_eq!(names(&["mpquic-dear"]), ["mpquic-dear"]);
+        assert!(names(&[], 1).contains(&"mpquic") && !names(&[], 1).contains(&"mpquic-dear"));
+        assert_eq!(names(&["mpquic-dear"], 1), ["mpquic-dear"]);
+        for name in ["srt-apart", "srt-apart-fec", "rist-apart"] {
+            assert!(names(&[], 3).contains(&name) && !names(&[], 1).contains(&name));
+        }
     }
 
     #[test]
     fn modes_are_names_of_ours_by_rules() {
         let named = |mode| {
-            let chosen = chosen(&[mode], &[]).unwrap();
+            let chosen = chosen(&[mode], &[], 1).unwrap();
             let named: Vec<_> = chosen.iter().map(|one| (one.name(), one.mode())).collect();
             named
         };
@@ -365,7 +378,7 @@ mod tests {
         ] {
             assert_eq!(named(mode), [(name, mode)]);
         }
-        let said = chosen(&["duplicate"], &[]).err().unwrap().to_string();
+        let said = chosen(&["duplicate"], &[], 1).err().unwrap().to_string();
         assert!(
             said.contains("no mode of ours: fec+retransmit, none"),
             "{said}"

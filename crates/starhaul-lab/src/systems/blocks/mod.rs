@@ -56,9 +56,9 @@ pub(crate) trait BlockSystem: Debug + Send + Sync {
     /// Why this computer cannot run it, and what to install.
     fn missing(&self) -> Option<String>;
 
-    /// Whether it carries streams beside each other whose blocks differ in size and deadline.
-    fn carries_several(&self) -> bool {
-        true
+    /// Whether it gives streams paths of their own, so that there must be several.
+    fn divides_streams(&self) -> bool {
+        false
     }
 
     /// Sets both ends up, until blocks can be offered at the near host; what comes out at the far one is told to `arrivals`.
@@ -131,10 +131,20 @@ pub(crate) enum Role {
 }
 
 impl Offer {
-    /// Within which every block is of use.
-    fn deadline(&self) -> Duration {
-        let deadlines = self.streams.iter().map(|stream| stream.deadline);
-        deadlines.min().unwrap_or_default()
+    /// The place of the stream whose blocks can wait longest.
+    fn most_patient(&self) -> Option<usize> {
+        let streams = self.streams.iter().enumerate();
+        let longest = streams.max_by_key(|(_, stream)| stream.deadline);
+        longest.map(|(place, _)| place)
+    }
+
+    /// What these streams leave of a link, at least a tenth of it, in bytes per second. They take a quarter more than their data, for
+    /// headers, repeats and redundancy.
+    fn left_of(&self, link: usize, streams: impl Iterator<Item = usize>) -> u64 {
+        let wanted = streams.filter_map(|place| self.streams.get(place)?.bandwidth);
+        let wanted: u64 = wanted.map(Bandwidth::bytes_per_second).sum();
+        let rate = self.links[link].rate.bytes_per_second();
+        rate.saturating_sub(wanted + wanted / 4).max(rate / 10)
     }
 }
 
@@ -230,4 +240,57 @@ fn at<T: Send>(
             io::ErrorKind::Other.into(),
         ))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Text, audio and video of MPDTP over links of 50 and 300 ms one way, each of so many bytes per second.
+    pub(super) fn media(bytes_per_second: u64) -> Offer {
+        let stream = |(ms, priority, bytes): (u64, u8, u64)| StreamConfig {
+            deadline: Duration::from_millis(ms),
+            priority,
+            bandwidth: Some(Bandwidth::from_bytes_per_second(bytes)),
+            ..StreamConfig::default()
+        };
+        let streams = [(800, 1, 4_000), (1_000, 2, 117_500), (3_000, 3, 560_000)];
+        Offer {
+            streams: streams.map(stream).into(),
+            bytes_of: |_| 200,
+            links: [50, 300].map(|ms| link(ms, bytes_per_second)),
+        }
+    }
+
+    /// The blocks of DMTP over two links of 15 Mbit/s and 60 ms one way.
+    pub(super) fn alike() -> Offer {
+        Offer {
+            streams: vec![StreamConfig {
+                deadline: Duration::from_millis(200),
+                priority: 0,
+                bandwidth: Some(Bandwidth::from_bytes_per_second(1_200_000)),
+                ..StreamConfig::default()
+            }],
+            bytes_of: |_| 24_000,
+            links: [60; 2].map(|ms| link(ms, 1_875_000)),
+        }
+    }
+
+    fn link(ms: u64, bytes_per_second: u64) -> OfferedLink {
+        OfferedLink {
+            one_way: Duration::from_millis(ms),
+            rate: Bandwidth::from_bytes_per_second(bytes_per_second),
+            cost: 1.0,
+        }
+    }
+
+    #[test]
+    fn streams_leave_what_they_do_not_take_of_a_link_and_never_nothing() {
+        let offer = media(1_000_000);
+        assert_eq!(offer.most_patient(), Some(2));
+        assert_eq!(offer.left_of(CHEAP, 0..2), 1_000_000 - 151_875);
+        assert_eq!(offer.left_of(DEAR, 0..0), 1_000_000);
+        assert_eq!(media(100_000).left_of(CHEAP, 0..2), 10_000);
+        assert_eq!(alike().most_patient(), Some(0));
+    }
 }

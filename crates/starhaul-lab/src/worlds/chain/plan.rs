@@ -1,6 +1,6 @@
 //! Links between nodes, and flows over them whose paths change over time.
 
-use std::{collections::BTreeMap, net::SocketAddr, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, net::SocketAddr, ops::Range, sync::Arc, time::Duration};
 
 use starhaul_link::{Delay, LinkSpec, Loss, QueueLimit, Rate};
 use starhaul_sim::{LinkId, Load, Network};
@@ -15,7 +15,7 @@ pub struct Hop {
     pub rate: Rate,
     /// Delay of one direction.
     pub delay: Delay,
-    /// Share of the packets that are lost.
+    /// Share of the packets that are lost, if as many leave as the rate allows at each time.
     pub loss: f64,
     /// Its queue, in packets.
     pub queue: usize,
@@ -64,7 +64,7 @@ impl Hop {
         Self {
             rate: link.rate.clone(),
             delay: link.delay.clone(),
-            loss: link.loss.mean(),
+            loss: mean_loss(&link),
             link: Some(Arc::new(link)),
             ..Self::new(0, 0, 0.0)
         }
@@ -166,6 +166,26 @@ impl Flow {
             .or(self.path.first())
             .map_or(&[], |(_, path)| path)
     }
+}
+
+/// The share of packets that a link loses in the mean while it is always busy: where it loses more when it carries more, more packets are lost.
+fn mean_loss(link: &LinkSpec) -> f64 {
+    let mean = link.loss.mean();
+    let Some(series) = &link.loss_trace else {
+        return mean;
+    };
+    let over_time = match &link.rate {
+        Rate::Trace(rate) if rate.period() == series.period() => {
+            let count = |packets: u64| f64::from(u32::try_from(packets).unwrap_or(u32::MAX));
+            let lost = |(span, loss): (Range<Duration>, f64)| {
+                loss * count(rate.until(span.end) - rate.until(span.start))
+            };
+            series.steps().map(lost).sum::<f64>() / count(rate.per_period()).max(1.0)
+        }
+        _ => series.mean(),
+    };
+    // By either of two independent causes.
+    mean + over_time * (1.0 - mean)
 }
 
 /// The address of a node's socket.

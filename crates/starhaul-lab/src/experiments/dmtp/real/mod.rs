@@ -77,7 +77,7 @@ impl RealPlan {
             seed: asked.seed,
         };
         Ok(Self {
-            comparison: Comparison::new(chosen(asked.systems, &[])?, 1, repeats)?,
+            comparison: Comparison::new(chosen(asked.systems, &[], 1)?, 1, repeats)?,
             losses: losses.to_vec(),
             is_checked: false,
         })

@@ -191,9 +191,11 @@ impl Results {
         html! {
             h2 #oracle { "On any path" }
             p {
-                "Run by run over the same link: throughput and mean queueing delay per BBR's, and throughput per that of an oracle, \
-                 which knows beforehand when the link can carry a packet. Green is within the goals: " (THROUGHPUT) " of BBR's \
-                 throughput, " (QUEUE_GOAL) " of its queue, " (OF_ORACLE) " of the oracle."
+                "Run by run over the same link: throughput and mean queueing delay per BBR's, throughput per that of an oracle, \
+                 which knows beforehand when the link can carry a packet, and the queueing delay above the oracle's. Green is within \
+                 the goals: " (THROUGHPUT) " of BBR's throughput, " (QUEUE_GOAL) " of its queue and of what it has above the \
+                 oracle's, " (OF_ORACLE) " of the oracle's throughput."
+                @if self.probed { " A prober ran over each link, also where no outage is long enough for it." }
             }
             @for (name, rows) in self.standings() {
                 h3.sub { (name) }
@@ -261,7 +263,7 @@ impl Results {
             @if !self.fairness.is_empty() {
                 h3.sub { "Fairness" }
                 p {
-                    "Flows begin 1 s apart and are measured from 5 s after the last; no random loss. Jain's index is 1 when all get \
+                    "Flows begin 1 s apart and are measured from 6 s after the last; no random loss. Jain's index is 1 when all get \
                      the same. Medians over the traces of uplinks; the least index beside."
                 }
                 (tables::fairness(&self.fairness).html())

@@ -28,15 +28,16 @@ const QUICK_FACTOR: f64 = 2.0;
 const QUICK_LOSS: f64 = 0.05;
 const QUICK_SENDING: Duration = Duration::from_secs(4);
 const QUICK_SYSTEMS: [&str; 3] = ["starhaul", "mptcp", "mpquic"];
-/// Run by name only: what the figures of DMTP compare, and the worse order of the baseline's paths.
-const BESIDE: [&str; 4] = [
+/// Run by name only: what the figures of DMTP compare, and rivals that use the long path where the short one is better.
+const BESIDE: [&str; 5] = [
     "starhaul-none",
     "starhaul-retransmit",
     "starhaul-fec",
+    "srt-dear",
     "mpquic-dear",
 ];
-/// Time for a system to start and to end, about.
-const OVERHEAD: Duration = Duration::from_secs(3);
+/// Time for a system to start and to end, about: SRT and RIST carry nothing before the first packet was held for nearly its deadline.
+const OVERHEAD: Duration = Duration::from_secs(4);
 
 /// What the command asks for.
 pub(super) struct Asked<'a> {
@@ -113,9 +114,10 @@ impl RealPlan {
         };
         let wanted = points(asked.sweep, quick).into_iter();
         let only = asked.only;
+        let streams = Class::ALL.len();
         let wanted = wanted.filter(|(part, _)| only.is_empty() || only.contains(part));
         Ok(Self {
-            comparison: Comparison::new(chosen(systems, &BESIDE)?, Class::ALL.len(), repeats)?,
+            comparison: Comparison::new(chosen(systems, &BESIDE, streams)?, streams, repeats)?,
             points: wanted.map(point).collect(),
             sending,
         })
@@ -240,7 +242,7 @@ impl kit::Plan for RealPlan {
                    between network namespaces. The bandwidth is given per offered load; both links lose the same share of their packets. A block is on \
                    time when its last byte is with the receiving application within its deadline, by one clock; QoE and ideal are those of the same \
                    figures in virtual time. Bytes are those of the sending host's interfaces. Disturbed are late blocks during which this computer \
-                   stood still.",
+                   stood still. SRT and RIST have programs of their own for each class, with its deadline.",
             command: context.command.to_owned(),
             seed: self.comparison.seed(),
             notes,
