@@ -162,6 +162,51 @@ fn every_crate_has_a_floor() {
     assert_eq!(crates(), known, "crates on disk, and crates with a floor");
 }
 
+/// The crates of the table in ARCHITECTURE.md with their floors, as it writes them.
+fn documented_floors() -> BTreeSet<(String, String)> {
+    let text = fs::read_to_string(workspace().join("ARCHITECTURE.md")).unwrap();
+    let rows = text
+        .lines()
+        .skip_while(|line| *line != "| floor | crate | contents |");
+    let rows = rows.skip(2).take_while(|line| line.starts_with('|'));
+    let mut floors = BTreeSet::new();
+    for row in rows {
+        let mut cells = row.split('|').skip(1).map(str::trim);
+        let [floor, crates] = [(); 2].map(|()| cells.next().unwrap());
+        // Beside the floors are what no crate uses.
+        for name in quoted(crates).filter(|_| floor != "beside") {
+            let name = match name.strip_prefix('-') {
+                Some(rest) => format!("starhaul-{rest}"),
+                None => name.to_owned(),
+            };
+            floors.insert((floor.to_owned(), name));
+        }
+    }
+    floors
+}
+
+/// Who reads where a crate belongs reads what is checked.
+#[test]
+fn floors_are_those_that_the_architecture_shows() {
+    let mut checked = BTreeSet::new();
+    for (crates, number) in FLOORS.iter().zip(-1..) {
+        let floor = match crates.contains(&"starhaul") {
+            true => "roof".to_owned(),
+            false => number.to_string(),
+        };
+        checked.extend(
+            crates
+                .iter()
+                .map(|name| (floor.clone(), (*name).to_owned())),
+        );
+    }
+    let documented = documented_floors();
+    let missing: Vec<_> = checked.difference(&documented).collect();
+    let other: Vec<_> = documented.difference(&checked).collect();
+    assert!(missing.is_empty(), "not in ARCHITECTURE.md: {missing:?}");
+    assert!(other.is_empty(), "not in FLOORS: {other:?}");
+}
+
 #[test]
 fn imports_go_one_way_between_floors_files_and_experiments() {
     let mut found = Vec::new();

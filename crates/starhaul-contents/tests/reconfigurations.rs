@@ -71,6 +71,15 @@ fn listed_times_and_a_timetable_are_heard_of_in_time() {
     assert!(at >= second + OVER, "{at:?}, the outage of {second:?}");
 }
 
+/// A prober tells the timetable where no host can be probed, and nothing else does then: from this address that one is not reached, whoever may
+/// send echo requests.
+#[test]
+fn what_the_prober_of_a_satellite_hop_tells_is_heard() {
+    let folder = folder();
+    let keys = "link = \"leo\"\ndetect_target = \"192.0.2.1\"\ntimetable = \"0s every 1s\"";
+    heard(relay(&folder, keys));
+}
+
 /// The file was read at the start alone: those of the next day needed a restart.
 #[test]
 fn a_schedule_that_is_renewed_is_heard_of_without_a_restart() {

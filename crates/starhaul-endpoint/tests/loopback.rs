@@ -525,12 +525,19 @@ async fn a_reconfiguration_told_at_one_end_is_known_at_both() {
     assert!(matches!(ended, Err(Error::SessionEnded { .. })));
 }
 
-/// At a rate that no processor keeps up with there is always more to send; what arrives must be read all the same.
+/// At a rate that no processor keeps up with there is always more to send; what arrives must be read, and what is due must be done, all the
+/// same. Who does either only when nothing is left to send does it when the flood is over.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_sender_faster_than_its_processor_still_reads_its_socket() {
+async fn a_sender_faster_than_its_processor_still_reads_its_socket_and_keeps_its_deadlines() {
     // The burst of one alone is over soon.
     const PATHS: usize = 16;
     const SENDING: Duration = Duration::from_millis(1500);
+    const DEADLINE: Duration = Duration::from_millis(100);
+    const INTERVAL: Duration = Duration::from_millis(10);
+    /// Much longer than any turn, also on a busy computer, and much shorter than the flood.
+    const SILENCE: Duration = Duration::from_millis(300);
+    /// What is sent by then has ended long before the flood, also what is lost: it waits for its acknowledgement after its deadline.
+    const EARLY: Duration = Duration::from_millis(500);
     let pair = pair_over(|server| {
         let path = |number: usize| {
             let mut path = PathSpec::new(format!("path {number}"), server);
@@ -547,6 +554,11 @@ async fn a_sender_faster_than_its_processor_still_reads_its_socket() {
         ..StreamConfig::default()
     };
     let flood = pair.ours.open_stream(config(Mode::None)).await.unwrap();
+    let timed = StreamConfig {
+        deadline: DEADLINE,
+        ..config(Mode::None)
+    };
+    let timed = pair.ours.open_stream(timed).await.unwrap();
     let answers = pair.theirs.open_stream(config(Mode::Retransmit)).await;
     let answers = answers.unwrap();
     answers
@@ -568,20 +580,48 @@ async fn a_sender_faster_than_its_processor_still_reads_its_socket() {
     let answering = tokio::spawn(async move {
         while began.elapsed() < SENDING {
             let _ = answers.queue_block(pattern(100, 3), BlockOptions::default());
-            tokio::time::sleep(Duration::from_millis(10)).await;
+            tokio::time::sleep(INTERVAL).await;
         }
     });
-    let mut heard = 0;
+    // Of these, what arrives is acknowledged, and what is lost on the way expires by a timer.
+    let timing = tokio::spawn(async move {
+        let mut outcomes = tokio::task::JoinSet::new();
+        while began.elapsed() < EARLY {
+            let sent = timed.send_block(pattern(100, 4), BlockOptions::default());
+            // What finds no room has no outcome.
+            if let Ok(block) = sent {
+                outcomes.spawn(async move {
+                    let outcome = block.outcome().await;
+                    (matches!(outcome, Outcome::Expired(_)), began.elapsed())
+                });
+            }
+            tokio::time::sleep(INTERVAL).await;
+        }
+        outcomes.join_all().await
+    });
+    let (mut heard, mut last, mut silence) = (0, began, Duration::ZERO);
     while let Ok(Some(_)) =
         tokio::time::timeout_at((began + SENDING).into(), received.recv_block()).await
     {
         heard += 1;
+        silence = silence.max(last.elapsed());
+        last = Instant::now();
     }
+    silence = silence.max(last.elapsed());
     let refused = flooding.await.unwrap();
     answering.await.unwrap();
+    let outcomes = timing.await.unwrap();
+    let expired = outcomes.iter().filter(|(expired, _)| *expired).count();
+    let latest = outcomes.iter().map(|(_, at)| *at).max();
     assert!(refused > 0, "there was not always more to send");
-    println!("{heard} blocks heard");
+    println!(
+        "{heard} blocks heard, {silence:?} without any; {} early blocks, {expired} expired, the last after {latest:?}",
+        outcomes.len()
+    );
     assert!(heard >= 10, "{heard} blocks in {SENDING:?}");
+    assert!(silence < SILENCE, "no block was heard for {silence:?}");
+    let latest = latest.expect("room for a block");
+    assert!(latest < SENDING, "a block ended after {latest:?}");
 }
 
 /// A driver is woken only when it rests, and only if there is something to send. Where one is missed, an exchange stands still until some

@@ -12,6 +12,7 @@ use std::{
 };
 
 use criterion::Criterion;
+use starhaul_needs::Floor;
 use starhaul_paths::optimizer::{
     CodeSize, Demand, OfferedPath, Problem, Protection, optimize, plan_quickly,
 };
@@ -35,8 +36,7 @@ fn main() {
         }),
     };
     let plain = Protection::RETRANSMISSION;
-    let mut above = Vec::new();
-    let floor = floor();
+    let mut floor = Floor::from_env();
     for (name, count, streams, protection, spent) in [
         ("2 paths", 2, 1, plain, None),
         ("8 paths", 8, 1, plain, None),
@@ -70,37 +70,25 @@ fn main() {
         });
         group.finish();
         if count == 8 {
-            above.extend(judge(name, &problem, floor));
+            judge(name, &problem, &mut floor);
         }
     }
-    assert!(above.is_empty(), "too slow: {}", above.join("; "));
+    floor.finish();
 }
 
-/// Prints the medians beside the goals; those that take longer than this share of their goals allows, if there is one.
-fn judge(name: &str, problem: &Problem<'_>, floor: Option<f64>) -> Vec<String> {
+/// Prints the medians beside the goals.
+fn judge(name: &str, problem: &Problem<'_>, floor: &mut Floor) {
     let took = [
         median(|| drop(optimize(black_box(problem)).unwrap())),
         median(|| drop(plan_quickly(black_box(problem)).unwrap())),
     ];
     let by = ["linear program", "quick plan"].into_iter();
-    let mut above = Vec::new();
     for ((by, took), goal) in by.zip(took).zip(GOALS) {
         let verdict = if took <= goal { "met" } else { "missed" };
         println!("{name}, {by}: {took:.1?}, goal of {goal:?} {verdict}");
-        let is_above = |floor: f64| took.as_secs_f64() > goal.as_secs_f64() / floor;
-        if floor.is_some_and(is_above) {
-            above.push(format!("{name}, {by}: {took:.1?}"));
-        }
+        let [took, goal] = [took, goal].map(|time| 1e6 * time.as_secs_f64());
+        floor.at_most(&format!("{name}, {by}, µs"), took, goal);
     }
-    above
-}
-
-/// The share of the goals that must be reached at least, if any must.
-fn floor() -> Option<f64> {
-    let text = std::env::var("STARHAUL_BENCH_FLOOR").ok()?;
-    let share = text.parse::<f64>().ok();
-    let share = share.filter(|share| (0.01..=1.0).contains(share));
-    Some(share.unwrap_or_else(|| panic!("STARHAUL_BENCH_FLOOR is a share up to 1: {text:?}")))
 }
 
 /// Per second, of paths that are full.

@@ -1,4 +1,5 @@
-//! The cost of a simulator event when ten links are busy and the others are idle. See docs/performance.md.
+//! The cost of a simulator event when ten links are busy and the others are idle. With `STARHAUL_BENCH_FLOOR=1` it fails where idle links make
+//! events dearer than the goal allows. See docs/performance.md.
 
 #![allow(
     clippy::unwrap_used,
@@ -15,6 +16,7 @@ use std::{
 use bytes::Bytes;
 use criterion::{Criterion, Throughput};
 use starhaul_link::LinkSpec;
+use starhaul_needs::Floor;
 use starhaul_sim::{Datagram, Delivery, Node, Simulation, Udp};
 
 const LINKS: [usize; 3] = [10, 1_000, 20_000];
@@ -23,6 +25,8 @@ const BUSY: u8 = 10;
 const WINDOW: usize = 20;
 const TIME: Duration = Duration::from_secs(1);
 const ROUNDS: usize = 15;
+/// How many times as much an event may cost with any number of links as with the fewest.
+const GOAL: f64 = 1.5;
 
 /// Sends a packet for each one that arrives.
 #[derive(Default)]
@@ -120,9 +124,12 @@ fn print_ratios() {
         costs.sort_unstable();
         costs[ROUNDS / 2]
     });
-    println!("\nmedians of {ROUNDS} rounds, per packet");
+    println!("\nmedians of {ROUNDS} rounds, per packet; goal: at most x {GOAL}");
+    let mut floor = Floor::from_env();
     for (links, median) in LINKS.into_iter().zip(medians) {
         let ratio = median.as_secs_f64() / medians[0].as_secs_f64();
         println!("{links:>6} links {:>6} ns  x {ratio:.2}", median.as_nanos());
+        floor.at_most(&format!("{links} links, times the fewest"), ratio, GOAL);
     }
+    floor.finish();
 }

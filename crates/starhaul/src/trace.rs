@@ -111,7 +111,7 @@ struct CompareArguments {
     #[arg(value_name = "SECOND")]
     second: String,
     /// Where in FIRST the other begins [default: where both agree best]
-    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     shift: Option<Duration>,
     #[command(flatten)]
     length: Length,
@@ -137,10 +137,10 @@ struct PlotArguments {
     #[arg(long, short, value_name = "FILE")]
     out: PathBuf,
     /// Draw from here
-    #[arg(long, value_name = "TIME", default_value = "0", value_parser = parse_time)]
+    #[arg(long, value_name = "TIME", default_value = "0", value_parser = parse_duration)]
     from: Duration,
     /// Draw up to here [default: the end]
-    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     to: Option<Duration>,
 }
 
@@ -166,10 +166,10 @@ struct CutArguments {
     #[command(flatten)]
     source: Source,
     /// Beginning of the part, from the start of the trace
-    #[arg(long, value_name = "TIME", default_value = "0", value_parser = parse_time)]
+    #[arg(long, value_name = "TIME", default_value = "0", value_parser = parse_duration)]
     from: Duration,
     /// Where it ends [default: the end]
-    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     to: Option<Duration>,
     #[command(flatten)]
     target: Target,
@@ -339,16 +339,4 @@ fn tell_of_the_link(spec: &LinkSpec) {
             has.join(" and no ")
         ));
     }
-}
-
-/// A time as in links (`500ms`, `20s`), or whole seconds.
-fn parse_time(text: &str) -> Result<Duration, String> {
-    let seconds = text
-        .parse::<u64>()
-        .ok()
-        .filter(|seconds| *seconds <= 86_400);
-    seconds
-        .map(Duration::from_secs)
-        .or_else(|| parse_duration(text).ok())
-        .ok_or_else(|| "write a time as 20s, 1.5s or 500ms".to_owned())
 }

@@ -1,4 +1,4 @@
-//! Requirements of tests on the machine, and the handling of missing ones.
+//! Requirements of tests on the machine, and the handling of missing ones; what benchmarks must reach ([`Floor`]).
 //!
 //! Such a test calls [`skip`] and returns. It then passes, unless `STARHAUL_REQUIRE`, a list like
 //! `netns,iperf3,traces`, names the missing need: a machine that is known to have it must not pass by skipping.
@@ -13,11 +13,13 @@
 //! }
 //! ```
 
+mod floor;
 mod ports;
 #[cfg(feature = "s3")]
 mod s3;
 mod sleeper;
 
+pub use floor::Floor;
 pub use ports::free;
 #[cfg(feature = "s3")]
 pub use s3::S3Server;
@@ -75,11 +77,15 @@ pub enum Need {
     Faketime,
     /// Permission to make a control group with a limit of processor time.
     Cgroup,
+    /// The program `srt-live-transmit` of Debian's `srt-tools`.
+    Srt,
+    /// The programs `ristsender` and `ristreceiver` of Debian's `rist-tools`.
+    Rist,
 }
 
 impl Need {
     /// All needs, in the order in which they are listed.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 22] = [
         Self::Netns,
         Self::Iperf3,
         Self::Curl,
@@ -100,6 +106,8 @@ impl Need {
         Self::S3,
         Self::Faketime,
         Self::Cgroup,
+        Self::Srt,
+        Self::Rist,
     ];
 
     /// The name in `STARHAUL_REQUIRE`.
@@ -125,6 +133,8 @@ impl Need {
             Self::S3 => "s3",
             Self::Faketime => "faketime",
             Self::Cgroup => "cgroup",
+            Self::Srt => "srt",
+            Self::Rist => "rist",
         }
     }
 }

@@ -25,7 +25,8 @@ pub const CORES: [&str; 13] = [
     "starhaul-quic",
 ];
 
-/// Every crate by floor, lowest first; a crate uses only floors below its own.
+/// Every crate by floor, lowest first; a crate uses only floors below its own. The table in ARCHITECTURE.md shows the same: its lowest floor
+/// is -1, its highest the roof.
 pub const FLOORS: [&[&str]; 10] = [
     &["starhaul-files", "starhaul-log", "starhaul-units"],
     &[

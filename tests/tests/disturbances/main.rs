@@ -375,6 +375,33 @@ fn a_tenth_of_the_rate_on_one_path_makes_few_blocks_late_under_a_plan() {
     }
 }
 
+/// Less than so many blocks may be late of a run in which both paths have a tenth of their rates. The goal is that none of the important load is, none
+/// after the rates have risen again, and of the second load 36 %: a fifth of what fits.
+struct Borne {
+    /// Of the important load, and of any after the rates have risen again.
+    important: usize,
+    /// After the rates have risen again.
+    after: usize,
+    /// Of the second load of each side from the third second on, in percent.
+    second: usize,
+}
+
+/// The bounds for each of [`FALLS`].
+const fn borne(scheduler: SchedulerChoice) -> Borne {
+    let after = match scheduler {
+        SchedulerChoice::Rules => 1,
+        SchedulerChoice::Optimizer => 51,
+    };
+    Borne {
+        important: 60,
+        after,
+        second: 70,
+    }
+}
+
+/// The seeds that these bounds are for: with seed 5, under rules, four fifths of the second load are late, and a block after both have risen.
+const FALLS: Range<u64> = 1..4;
+
 /// 4 Mbit/s for 4.7: from the third second on four fifths of what fits, 0.8 of the blocks, would be on time, and half of it is at least.
 ///
 /// Under overload many blocks are begun, and given up shortly before their deadline; what is under way when both paths fall waits behind
@@ -382,33 +409,30 @@ fn a_tenth_of_the_rate_on_one_path_makes_few_blocks_late_under_a_plan() {
 /// again, more under a plan. Bounds allow for as much, and nothing asks for it.
 #[test]
 fn a_tenth_of_the_rate_on_both_paths_delivers_half_of_what_fits() {
-    // It differs by seed: of the second load four fifths are late with seed 5 under rules, and a block after both have risen.
-    each_seed(1..2, |scheduler, seed| {
+    each_seed(FALLS, |scheduler, seed| {
         let world = rates_fall(scheduler, seed, 0..2, BOTH_WAYS);
-        let important = important_late(&world);
-        println!("{}: {important} important blocks late", world.name);
-        assert!(important < 60, "{}: {important}", world.name);
+        let (name, most) = (&world.name, borne(scheduler));
         let late = world.late();
+        let important = important_late(&world);
         let after = late.iter().filter(|(.., at, _)| *at >= ENDED).count();
-        println!("{}: {after} late after it", world.name);
-        let most = match scheduler {
-            SchedulerChoice::Rules => 0,
-            SchedulerChoice::Optimizer => 50,
-        };
-        assert!(after <= most, "{}: {after}", world.name);
-        for side in 0..2 {
+        let all = 27 * 25;
+        let second = [0, 1].map(|side| {
             let struck = STRUCK + s(3)..ENDED;
             let late = late
                 .iter()
                 .filter(|(of, load, at, _)| (*of, *load) == (side, 1) && struck.contains(at));
-            let (late, all) = (late.count(), 27 * 25);
-            let name = &world.name;
-            println!("{name}: side {side}: {late} of {all} late");
-            // Four fifths would be 36 %. The blocks alone have 4.3 Mbit/s, so that no scheduler can carry 7 % of this load: less would
-            // mean that the rates never fell.
+            late.count()
+        });
+        // All of them before any is judged, so that a run tells the figures of each seed.
+        println!("{name}: late: {important} important, {after} after it, {second:?} of {all}");
+        assert!(important < most.important, "{name}: {important} important");
+        assert!(after < most.after, "{name}: {after} after it");
+        for late in second {
+            // The blocks alone have 4.3 Mbit/s, so that no scheduler can carry 7 % of this load: less would mean that the rates never
+            // fell.
             assert!(
-                (all * 5..all * 70).contains(&(late * 100)),
-                "{name}: side {side}: {late} of {all} late"
+                (all * 5..all * most.second).contains(&(late * 100)),
+                "{name}: {late} of {all} late"
             );
         }
     });
@@ -416,7 +440,7 @@ fn a_tenth_of_the_rate_on_both_paths_delivers_half_of_what_fits() {
 
 #[test]
 fn a_tenth_of_the_rate_on_both_paths_in_one_direction_is_told_as_it_is() {
-    each_seed(seeds(1..2), |scheduler, seed| {
+    each_seed(seeds(1..4), |scheduler, seed| {
         rates_fall(scheduler, seed, 0..2, CLIENTS);
     });
 }

@@ -1,4 +1,5 @@
-//! One QUIC stream over one connection, with nothing of ours but the sockets, which use segmentation offload.
+//! One QUIC stream over one connection, with nothing of ours but the sockets, which use segmentation offload, and their buffers: packets are
+//! decrypted where the kernel wrote them, as ours are, and what they carry is copied once, by the application that reads.
 
 use std::{
     num::NonZeroUsize,
@@ -145,29 +146,45 @@ impl End {
                     if !self.socket.try_recv(&mut received).unwrap() {
                         break;
                     }
-                    self.receive(&received);
+                    self.receive(&mut received);
+                    // The buffer receives again only into memory of which nothing is kept.
+                    if !is_client {
+                        self.read();
+                    }
                 }
             }
         }
     }
 
-    fn receive(&mut self, received: &RecvBuffer) {
+    fn receive(&mut self, received: &mut RecvBuffer) {
         let now = Instant::now();
-        for datagram in received.datagrams() {
-            let from = FourTuple::from_remote(datagram.remote);
-            let ecn = EcnCodepoint::from_bits(datagram.ecn);
-            let packet = BytesMut::from(datagram.payload);
-            let mut answer = Vec::new();
-            match self.endpoint.handle(now, from, ecn, packet, &mut answer) {
-                Some(DatagramEvent::ConnectionEvent(_, event)) => {
-                    self.conn.as_mut().unwrap().1.handle_event(event);
-                }
-                Some(DatagramEvent::NewConnection(incoming)) => {
-                    let accepted = self.endpoint.accept(incoming, now, &mut answer, None);
-                    self.conn = accepted.ok();
-                }
-                _ => {}
+        for mut message in received.take_messages() {
+            let from = FourTuple::from_remote(message.remote);
+            let ecn = EcnCodepoint::from_bits(message.ecn);
+            while !message.contents().is_empty() {
+                let packet = message.take(message.stride);
+                self.handle(now, from, ecn, packet);
             }
+        }
+    }
+
+    fn handle(
+        &mut self,
+        now: Instant,
+        from: FourTuple,
+        ecn: Option<EcnCodepoint>,
+        packet: BytesMut,
+    ) {
+        let mut answer = Vec::new();
+        match self.endpoint.handle(now, from, ecn, packet, &mut answer) {
+            Some(DatagramEvent::ConnectionEvent(_, event)) => {
+                self.conn.as_mut().unwrap().1.handle_event(event);
+            }
+            Some(DatagramEvent::NewConnection(incoming)) => {
+                let accepted = self.endpoint.accept(incoming, now, &mut answer, None);
+                self.conn = accepted.ok();
+            }
+            _ => {}
         }
     }
 

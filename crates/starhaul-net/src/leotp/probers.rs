@@ -256,6 +256,16 @@ impl Probers {
         }
     }
 
+    /// Has the prober of a hop tell something, as if its probes had shown it.
+    #[cfg(test)]
+    pub(super) fn say(&self, id: NeighbourId, event: ProberEvent) {
+        let hop = self.hops.iter().find(|hop| hop.id == id);
+        if let Some(by) = hop.and_then(|hop| hop.by) {
+            let _ = self.tell.try_send((by, event));
+            self.waker.wake();
+        }
+    }
+
     /// Hops that are probed.
     #[cfg(test)]
     pub(super) fn hops(&self) -> usize {

@@ -108,6 +108,12 @@ impl Signals {
         }
     }
 
+    /// Has the prober of a hop tell something.
+    #[cfg(test)]
+    pub(super) fn say(&self, id: NeighbourId, event: crate::prober::ProberEvent) {
+        self.probers.say(id, event);
+    }
+
     /// Gives hops their probers as far as it is known where neighbours are, and lets those rest while the node carries nothing. `carried`: how
     /// much it has, which grows when it does.
     pub(super) fn tend(

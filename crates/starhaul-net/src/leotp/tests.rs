@@ -1,8 +1,12 @@
 //! Where neighbours are taken to be, whatever is replayed, held back or sent in floods.
 
+use std::collections::VecDeque;
+
+use starhaul_cc::{Detector, DetectorConfig, ProbeTarget, Reconfiguration};
 use starhaul_leotp::{NeighbourConfig, NeighbourKey, NodeConfig};
 
 use super::*;
+use crate::prober::ProberEvent;
 
 const PEER: NeighbourId = NeighbourId(1);
 
@@ -444,4 +448,54 @@ fn a_batch_takes_datagrams_of_one_length_and_way_until_a_shorter_one_ends_it() {
         assert!(batch.push(other, &[5; 10]));
     }
     assert!(!batch.push(other, &[5; 10]));
+}
+
+/// What a detector finds in four seconds of probes with a round trip of 30 ms, of which those of 90 ms are lost, two seconds after the start.
+fn found_among_probes(start: Instant) -> Vec<Reconfiguration> {
+    const MS: Duration = Duration::from_millis(1);
+    let mut detector = Detector::new(DetectorConfig::DEFAULT, start);
+    let mut answers: VecDeque<(Instant, u64)> = VecDeque::new();
+    let mut found = Vec::new();
+    loop {
+        let now = detector.next_probe();
+        if now >= start + 4000 * MS {
+            return found;
+        }
+        while let Some((at, sequence)) = answers.pop_front_if(|(at, _)| *at <= now) {
+            found.extend(detector.on_response(at, sequence));
+        }
+        let sequence = detector.on_probe_sent(now);
+        let is_lost = (2000 * MS..2090 * MS).contains(&(now - start));
+        if !is_lost {
+            answers.push_back((now + 30 * MS, sequence));
+        }
+    }
+}
+
+/// From the answers to probes on to the node: nothing else tells of it.
+#[test]
+fn an_outage_among_the_probes_of_a_hop_is_heard_by_its_node() {
+    let now = Instant::now();
+    let here = SocketAddr::from(([127, 0, 0, 1], 0));
+    let mut driver = LeotpDriver::bind(here, node(now, 1)).unwrap();
+    let host = ProbeTarget::Host(here.ip());
+    let probed = HopSignals {
+        probe: Some(host),
+        ..HopSignals::default()
+    };
+    driver.watch(PEER, probed);
+    // Its prober rests, as nothing is carried: it finds nothing by itself.
+    driver.turn(Some(now)).unwrap();
+    assert_eq!(driver.node().stats().reconfigurations, 0);
+    let found = found_among_probes(now);
+    assert_eq!(found.len(), 1, "{found:?}");
+    let event = ProberEvent::Reconfiguration(found[0]);
+    // Two signals of one event are one.
+    driver.signals.say(PEER, event.clone());
+    driver.signals.say(PEER, event);
+    driver.turn(Some(Instant::now())).unwrap();
+    assert_eq!(driver.node().stats().reconfigurations, 1);
+    driver.watch(PEER, HopSignals::default());
+    driver.turn(Some(Instant::now())).unwrap();
+    assert_eq!(driver.node().stats().reconfigurations, 1);
 }

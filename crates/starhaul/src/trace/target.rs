@@ -9,8 +9,8 @@ use std::{
 
 use anyhow::Context as _;
 use starhaul_link::{Format, Opportunities, Recording, write_capacity, write_csv, write_delay};
+use starhaul_units::parse_duration;
 
-use super::parse_time;
 use crate::output::{Closed, Usage, ending, tell};
 
 #[derive(clap::Args)]
@@ -165,7 +165,7 @@ fn usage(problem: &'static str) -> anyhow::Error {
 
 /// The distance of rows, which is of whole milliseconds like the opportunities of a trace.
 fn parse_step(text: &str) -> Result<Duration, String> {
-    let step = parse_time(text)?;
+    let step = parse_duration(text).map_err(|error| error.to_string())?;
     let is_whole = step.subsec_nanos().is_multiple_of(1_000_000);
     match is_whole && !step.is_zero() {
         true => Ok(step),

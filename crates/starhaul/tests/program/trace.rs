@@ -129,7 +129,9 @@ fn mistakes_are_named_with_file_line_and_key() {
         ),
         ("synth geo --out a.txt --out-format leoem", 2, "only read"),
         ("synth geo --out none/a.csv", 1, "cannot write none/a.csv"),
-        ("synth geo --out a.csv --step soon", 2, "500ms"),
+        ("synth geo --out a.csv --step soon", 2, "800ms"),
+        // As everywhere: a number without a unit is no duration.
+        ("cut c.txt --from 20 --out a.csv", 2, "is not a duration"),
         (
             "synth geo --out a.csv --step 1.5ms",
             2,
