@@ -463,7 +463,8 @@ impl<T: Copy> PathMonitor<T> {
     fn answered_after(&self) -> Duration {
         let mean = self.turnaround().mean();
         match self.answers_move {
-            Some(_) => mean.max(self.smoothed_rtt()),
+            // The peer lets them wait for more to tell.
+            Some(_) => mean.max(self.smoothed_rtt() + LEAST_MARGIN),
             None => mean,
         }
     }

@@ -47,6 +47,13 @@ pub const LAST_RESORT: f64 = 1e12;
 const UNPROVEN_LOSS: f64 = 0.01;
 /// Bytes of an acknowledgement or a message.
 const SMALL_DATAGRAM: u64 = 200;
+/// A part of the round trip this small is no reason to pay: the queue of the other direction alone, which is taken for half of this one's,
+/// differs by more.
+const AS_SOON: u32 = 16;
+/// One that is lost with those that follow costs what waits for it more than this part.
+const ABOUT_AS_SOON: u32 = 4;
+/// Where so many times as many are lost in a row as by chance, what is said again at once is lost with the first saying.
+const IN_A_ROW: f64 = 2.0;
 
 #[derive(Debug)]
 pub(crate) struct Path {
@@ -170,6 +177,17 @@ impl Path {
     fn is_spared(&self, now: Instant) -> bool {
         let is_idle = |at: Instant| now.saturating_duration_since(at) > SPARED_AFTER;
         self.monitor.cost() >= LAST_RESORT && self.carried_at.is_none_or(is_idle)
+    }
+
+    /// When a small datagram that leaves now would arrive.
+    fn brings_small_at(&self, now: Instant) -> Instant {
+        self.monitor.predict_arrival(now, 0, SMALL_DATAGRAM)
+    }
+
+    /// Whether it loses several datagrams in a row, either way.
+    fn loses_rows(&self, now: Instant) -> bool {
+        let loss = self.monitor.loss();
+        loss.rate > 0.0 && loss.beyond_chance() >= IN_A_ROW || self.received.misses_rows(now)
     }
 
     /// Something other than probes and acknowledgements is sent or received; true when that is news.
@@ -346,7 +364,7 @@ impl Paths {
     /// An acknowledgement came over a path. Those over the last resort may move to another path at any time, which the peer does not announce.
     pub(crate) fn on_answer(&mut self, id: PathId) {
         self.answers_over = Some(id);
-        if self.is_last_resort(id) {
+        if self.is_last_resort(id) && self.has_others_than_last_resorts() {
             self.move_answers(&[id]);
         }
     }
@@ -465,12 +483,53 @@ impl Paths {
         self.usable().any(|(usable, _)| usable == id)
     }
 
-    /// The usable path on which a small datagram sent now arrives first; none that is spared while there is another.
+    /// The usable path for what is small and should arrive first; none that is spared while there is another. Of paths on which it
+    /// arrives about as soon, one that does not lose several in a row, and of those on which it arrives as soon, as far as predictions
+    /// are sure, the cheapest: what tells of data costs as much as data.
     pub(crate) fn fastest(&self, now: Instant) -> Option<PathId> {
-        let arrival = |path: &Path| path.monitor.predict_arrival(now, 0, SMALL_DATAGRAM);
+        let in_order =
+            |(id, path): &(PathId, &Path)| (self.spares(now, path), path.brings_small_at(now), *id);
+        let soonest = self.usable().min_by_key(in_order)?;
+        let (id, first) = match soonest.1.loses_rows(now) {
+            true => self
+                .with_single_losses(now, soonest.1, ABOUT_AS_SOON)
+                .min_by_key(in_order),
+            false => None,
+        }
+        .unwrap_or(soonest);
+        let cheapest = self
+            .with_single_losses(now, first, AS_SOON)
+            .filter(|(_, path)| path.monitor.cost() < first.monitor.cost())
+            .min_by(|(_, a), (_, b)| a.monitor.cost().total_cmp(&b.monitor.cost()));
+        Some(cheapest.map_or(id, |(id, _)| id))
+    }
+
+    /// Usable paths as spared as `first` that do not lose several datagrams in a row, and bring what is small no later than it does by more
+    /// than its margin or this part of its round trip.
+    fn with_single_losses<'a>(
+        &'a self,
+        now: Instant,
+        first: &'a Path,
+        part: u32,
+    ) -> impl Iterator<Item = (PathId, &'a Path)> {
+        let monitor = &first.monitor;
+        let tie = monitor.arrival_margin().max(monitor.smoothed_rtt() / part);
+        let latest = first.brings_small_at(now) + tie;
+        self.usable().filter(move |(_, path)| {
+            !path.loses_rows(now)
+                && self.spares(now, path) == self.spares(now, first)
+                && path.brings_small_at(now) <= latest
+        })
+    }
+
+    /// Whether a path is spared, and not all are of the last resort.
+    fn spares(&self, now: Instant, path: &Path) -> bool {
+        path.is_spared(now) && self.has_others_than_last_resorts()
+    }
+
+    fn has_others_than_last_resorts(&self) -> bool {
         self.usable()
-            .min_by_key(|(id, path)| (path.is_spared(now), arrival(path), *id))
-            .map(|(id, _)| id)
+            .any(|(_, path)| path.monitor.cost() < LAST_RESORT)
     }
 
     /// Whether it carries only what no other path brings in time.

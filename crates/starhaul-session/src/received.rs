@@ -19,8 +19,13 @@ const MAX_ACK_DELAY: Duration = Duration::from_millis(1);
 /// … or for this many datagrams: of as many a sender bears at the most that they overtake one. What comes out of order is reported at once, and the
 /// transport below acknowledges each batch besides; each report costs a packet of that, too.
 const MAX_UNREPORTED: u32 = 256;
-/// The last acknowledgement of a burst is said again after this long.
+/// The last acknowledgement of a burst is said again after this long, before its sender takes for lost what it tells, if that is more
+/// than a probe.
+const FIRST_REPEAT_AFTER: Duration = MAX_ACK_DELAY;
+/// … and once more after this long, which a gap in time does not take as well.
 const REPEAT_AFTER: Duration = Duration::from_millis(5);
+/// So often an acknowledgement is said again if no news come.
+const REPEATS: u8 = 2;
 /// How often each completed block is named.
 const BLOCK_REPEATS: u8 = 3;
 /// So many blocks are remembered for a sender that asks for them again, the last that became whole.
@@ -28,6 +33,15 @@ const MAX_REMEMBERED: usize = 1 << 13;
 /// Ranges kept per path; only the newest travel. What is older is forgotten, never taken as received: the peer would drop
 /// bytes that did not arrive. A duplicate of it is read again, which changes nothing.
 const MAX_RANGES: usize = 64;
+/// So many last rows of missing datagrams count, and so long: of datagrams that are lost each by itself, 20 % of them, 1.25 are missing in a
+/// row. One row alone may be a few probes of a size that does not pass.
+const ROWS_COUNTED: f64 = 8.0;
+const ROWS_FORGOTTEN: Duration = Duration::from_secs(60);
+const ROWS: f64 = 2.0;
+/// Longer rows count as this long.
+const MOST_MISSING: u64 = 8;
+/// A row this long is a pause, or a path with a former life.
+const OUTAGE: u64 = 64;
 
 /// Datagrams received on one path.
 #[derive(Debug)]
@@ -35,6 +49,9 @@ pub(crate) struct ReceiveLog {
     pub(crate) ranges: RangeSet,
     /// When the datagram with the greatest number arrived.
     pub(crate) newest_at: Option<Instant>,
+    /// The mean number of datagrams missing in a row, of the last few rows, and when the last one was seen.
+    missing: f64,
+    missing_at: Option<Instant>,
 }
 
 /// What a datagram's number says about it.
@@ -51,7 +68,15 @@ impl ReceiveLog {
         Self {
             ranges: RangeSet::recent(MAX_RANGES),
             newest_at: None,
+            missing: 1.0,
+            missing_at: None,
         }
+    }
+
+    /// Whether datagrams go missing, or are overtaken, several in a row.
+    pub(crate) fn misses_rows(&self, now: Instant) -> bool {
+        let is_recent = |at: Instant| now.saturating_duration_since(at) < ROWS_FORGOTTEN;
+        self.missing_at.is_some_and(is_recent) && self.missing >= ROWS
     }
 
     /// Whether this number follows the greatest one.
@@ -77,6 +102,13 @@ impl ReceiveLog {
         if self.ranges.insert(sequence, sequence.saturating_add(1)) == 0 {
             return Arrival::Duplicate;
         }
+        let row = sequence.saturating_sub(end);
+        if (1..OUTAGE).contains(&row) && self.newest_at.is_some() {
+            #[expect(clippy::cast_precision_loss, reason = "a mean of small numbers")]
+            let row = row.min(MOST_MISSING) as f64;
+            self.missing += (row - self.missing) / ROWS_COUNTED;
+            self.missing_at = Some(now);
+        }
         if sequence >= end {
             self.newest_at = Some(now);
         }
@@ -94,6 +126,9 @@ pub(crate) struct AckSchedule {
     unreported: u32,
     due: Option<Instant>,
     repeat: Option<Instant>,
+    /// Repetitions since the last news, and whether they may tell of data.
+    repeats: u8,
+    is_urgent: bool,
     /// When the last one left.
     last: Option<Instant>,
     /// Completed blocks that have not been named yet.
@@ -115,6 +150,7 @@ impl AckSchedule {
     /// The same of so many, at least one.
     pub(crate) fn on_arrivals(&mut self, now: Instant, datagrams: u32, at_once: bool) {
         self.unreported = self.unreported.saturating_add(datagrams);
+        self.is_urgent = true;
         let due = if at_once || self.unreported >= MAX_UNREPORTED {
             now
         } else {
@@ -123,9 +159,16 @@ impl AckSchedule {
         self.due = Some(self.due.map_or(due, |earlier| earlier.min(due)));
     }
 
+    /// A probe arrived, which waits for nothing.
+    pub(crate) fn on_probe(&mut self, now: Instant) {
+        self.unreported = self.unreported.saturating_add(1);
+        self.due = Some(now);
+    }
+
     /// A block is complete; the sender learns it at once, but of many that are complete one after the other together.
     pub(crate) fn on_block(&mut self, now: Instant, block: BlockAck) {
         self.name(block);
+        self.is_urgent = true;
         let mut at = self.last.map_or(now, |last| now.max(last + MAX_ACK_DELAY));
         if self.unnamed.len() >= MAX_ACK_BLOCKS {
             // As many as one acknowledgement names.
@@ -174,6 +217,11 @@ impl AckSchedule {
         }
     }
 
+    /// When the next one that says something new should leave.
+    pub(crate) fn news_due(&self) -> Option<Instant> {
+        self.due
+    }
+
     /// It is a repetition that is due, not news.
     pub(crate) fn is_repeat(&self) -> bool {
         self.due.is_none()
@@ -201,8 +249,15 @@ impl AckSchedule {
         if !self.unnamed.is_empty() {
             self.due = Some(now);
         }
-        let again = is_news || !self.named.is_empty();
-        self.repeat = again.then(|| now + REPEAT_AFTER);
+        let is_urgent = std::mem::take(&mut self.is_urgent);
+        self.repeats = match is_news {
+            true => u8::from(!is_urgent),
+            false => self.repeats.saturating_add(1),
+        };
+        self.repeat = match self.repeats {
+            0 => Some(now + FIRST_REPEAT_AFTER),
+            repeats => (repeats < REPEATS || !self.named.is_empty()).then(|| now + REPEAT_AFTER),
+        };
         named
     }
 }
@@ -213,7 +268,7 @@ mod tests {
     use crate::types::{BlockId, StreamId};
 
     #[test]
-    fn the_last_word_is_said_twice_and_blocks_three_times_whatever_comes() {
+    fn the_last_acknowledgement_is_said_three_times_at_once_and_over_a_gap_in_time() {
         let start = Instant::now();
         let mut schedule = AckSchedule::default();
         schedule.on_arrival(start, false);
@@ -227,15 +282,18 @@ mod tests {
         schedule.on_block(start, block);
         assert_eq!(schedule.due(), Some(start));
         assert_eq!(schedule.take(start), [block]);
-        assert_eq!(schedule.due(), Some(start + REPEAT_AFTER));
+        let first = start + FIRST_REPEAT_AFTER;
+        assert_eq!(schedule.due(), Some(first));
         assert!(schedule.is_repeat());
-        assert_eq!(schedule.take(start + REPEAT_AFTER), [block]);
-        assert_eq!(schedule.due(), Some(start + 2 * REPEAT_AFTER));
-        assert_eq!(schedule.take(start + 2 * REPEAT_AFTER), [block]);
+        assert_eq!(schedule.take(first), [block]);
+        assert_eq!(schedule.due(), Some(first + REPEAT_AFTER));
+        assert_eq!(schedule.take(first + REPEAT_AFTER), [block]);
         assert_eq!(schedule.due(), None);
         schedule.on_arrival(start, true);
-        assert_eq!(schedule.take(start), []);
-        assert_eq!(schedule.take(start + REPEAT_AFTER), []);
+        for at in [start, first, first + REPEAT_AFTER] {
+            assert_eq!(schedule.due(), Some(at));
+            assert_eq!(schedule.take(at), []);
+        }
         assert_eq!(schedule.due(), None);
     }
 
@@ -253,6 +311,30 @@ mod tests {
         schedule.on_arrival(start, false);
         schedule.on_arrival(start, true);
         assert_eq!(schedule.due(), Some(start));
+    }
+
+    #[test]
+    fn rows_of_missing_datagrams_are_seen_and_forgotten() {
+        let start = Instant::now();
+        let after_every = |kept: u32, missing: u32| {
+            let mut log = ReceiveLog::new();
+            for number in (0..600).filter(|number| number % (kept + missing) < kept) {
+                log.insert(start, number);
+            }
+            log
+        };
+        assert!(!after_every(4, 1).misses_rows(start));
+        let log = after_every(20, 5);
+        assert!(log.misses_rows(start));
+        assert!(!log.misses_rows(start + ROWS_FORGOTTEN));
+        assert!(!after_every(600, 0).misses_rows(start));
+        assert!(!after_every(400, 20).misses_rows(start), "a single row");
+        // Neither the first number nor a pause is a row.
+        let mut log = ReceiveLog::new();
+        for number in [1_000, 1_001, 1_100, 1_200, 1_300] {
+            log.insert(start, number);
+        }
+        assert!(!log.misses_rows(start));
     }
 
     #[test]

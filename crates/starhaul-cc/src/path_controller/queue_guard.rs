@@ -39,6 +39,8 @@ const EXCESS_SHARE: u32 = 4;
 const STARTUP_SHARE: u32 = 8;
 /// The first flights are answered one by one, up to 25 ms late each (`max_ack_delay`, RFC 9000 §18.2) and 10 for the timers.
 const LEAST_SWELLING: Duration = Duration::from_millis(35);
+/// So are those that leave one by one: where [`SAMPLES`] round trips end within this time, two packets of them came within that delay.
+const SELDOM: Duration = Duration::from_millis(7 * 25);
 
 /// Each interval without a queue may carry so much more than was shown, and after a return of which nothing is known, as in slow start.
 const GROWTH: f64 = 1.25;
@@ -78,7 +80,8 @@ pub(super) struct Verdict {
 pub(super) struct QueueGuard {
     /// The longest that packets may wait in the queue; `None` while nothing sent has a deadline.
     pub(super) bound: Option<Duration>,
-    recent: VecDeque<Duration>,
+    /// The last round trips, and when they ended.
+    recent: VecDeque<(Instant, Duration)>,
     /// The path's RTT without a queue, once it has become longer than the least RTT.
     floor: Option<Duration>,
     /// It was long whatever was in flight.
@@ -209,7 +212,7 @@ impl QueueGuard {
         self.packet_bytes = self.packet_bytes.max(bytes);
         self.watch_return(now, rtt, least_rtt);
         self.watch_pause(now, rtt, least_rtt);
-        self.add_recent(rtt);
+        self.add_recent(now, rtt);
         self.lower_floor(rtt, least_rtt);
         let path_rtt = self.count(now, rtt, bytes, least_rtt);
         self.watch(now, rtt, least_rtt);
@@ -252,7 +255,7 @@ impl QueueGuard {
             self.unanswered.answer(sent);
         }
         if !is_settled {
-            self.add_recent(rtt);
+            self.add_recent(now, rtt);
         }
         if let Some(interval) = &mut self.interval {
             interval.bytes = interval.bytes.saturating_add(bytes);
@@ -284,9 +287,9 @@ impl QueueGuard {
         });
     }
 
-    fn add_recent(&mut self, rtt: Duration) {
+    fn add_recent(&mut self, now: Instant, rtt: Duration) {
         if !self.is_resuming {
-            self.recent.push_back(rtt);
+            self.recent.push_back((now, rtt));
         }
         if self.recent.len() > SAMPLES {
             self.recent.pop_front();
@@ -544,7 +547,11 @@ impl QueueGuard {
                 return;
             }
         }
-        if rtt <= floor.saturating_add(bound / 2) {
+        let most = match self.are_answered_alone() {
+            true => (bound / 2).max(LEAST_SWELLING),
+            false => bound / 2,
+        };
+        if rtt <= floor.saturating_add(most) {
             (self.draining, self.holding_since) = (None, None);
             return;
         }
@@ -604,7 +611,15 @@ impl QueueGuard {
         is_over
     }
 
+    /// Whether the recent packets came so seldom that the peer may have waited for a second one with each answer.
+    fn are_answered_alone(&self) -> bool {
+        let ends = self.recent.front().zip(self.recent.back());
+        let took = ends.map(|((first, _), (last, _))| last.saturating_duration_since(*first));
+        took.is_some_and(|took| took > SELDOM)
+    }
+
     fn least_recent(&self) -> Duration {
-        self.recent.iter().min().copied().unwrap_or_default()
+        let rtts = self.recent.iter().map(|(_, rtt)| *rtt);
+        rtts.min().unwrap_or_default()
     }
 }

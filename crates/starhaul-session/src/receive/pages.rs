@@ -24,7 +24,7 @@ const MOST_SPARE: usize = 32;
 /// What each costs, with what tells who refers to it.
 const SPARE_COST: usize = SparePage::BYTES + 64;
 /// Room for the places of so many pages is kept while there are none.
-const MOST_PLACES: usize = 64;
+const MOST_PLACES: usize = 8;
 
 /// Pages in order of their numbers.
 #[derive(Debug)]

@@ -99,8 +99,11 @@ impl Session {
         let wants_ack = !matches!(body, Body::Ack(_));
         if wants_ack {
             // Probes ask for the time of their arrival.
-            let at_once = arrival != Arrival::Next || matches!(body, Body::Probe);
-            self.acks.on_arrival(self.clocks.now(), at_once);
+            let now = self.clocks.now();
+            match body {
+                Body::Probe => self.acks.on_probe(now),
+                _ => self.acks.on_arrival(now, arrival != Arrival::Next),
+            }
         }
         if arrival == Arrival::Duplicate {
             return Ok(());

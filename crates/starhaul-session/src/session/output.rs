@@ -147,10 +147,14 @@ impl Session {
         })
     }
 
-    /// The acknowledgement that is due on `path`: it may leave although the pacer would keep data waiting (RFC 9002 §7.7).
+    /// The acknowledgement that is due on `path`: it may leave although the pacer would keep data waiting (RFC 9002 §7.7), but for one
+    /// that says nothing new.
     pub fn poll_ack(&mut self, now: Instant, path: PathId) -> Option<PathDatagram> {
         // Asked for each input of a path that the pacer keeps waiting.
-        self.ack_due().filter(|due| *due <= now)?;
+        let news = self.acks.news_due().into_iter();
+        news.chain(self.signals.due())
+            .min()
+            .filter(|due| *due <= now)?;
         self.poll_one(now, path, Self::add_ack)
     }
 
@@ -202,11 +206,12 @@ impl Session {
         let path = batch.path;
         let due = self.ack_due().filter(|due| *due <= self.clocks.now())?;
         let fastest = self.paths.fastest(self.clocks.now());
-        // A repetition tries another path than the first saying, if there is one about as fast.
+        // A repetition tries another path than the first saying, if there is one about as fast and no dearer.
         let here = fastest == Some(path)
             || due + self.ack_patience(path) <= self.clocks.now()
             || (self.acks.is_repeat()
                 && self.is_about_as_fast(path)
+                && self.is_no_dearer(path, fastest)
                 && !self.paths.is_spared(self.clocks.now(), path));
         if !here {
             return None;
@@ -258,6 +263,11 @@ impl Session {
                 .paths
                 .get(path)
                 .is_some_and(|path| path.monitor.one_way_delay() <= least * 2)
+    }
+
+    fn is_no_dearer(&self, path: PathId, than: Option<PathId>) -> bool {
+        let cost = |id: PathId| self.paths.get(id).map(|path| path.monitor.cost());
+        than.is_none_or(|than| cost(path) <= cost(than))
     }
 
     fn add_probe(&mut self, batch: &mut Batch<'_>) -> Option<()> {

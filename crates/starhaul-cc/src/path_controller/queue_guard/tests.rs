@@ -433,3 +433,25 @@ fn delayed_acknowledgements_of_a_first_flight_are_no_queue() {
     assert!(!queues_at(30));
     assert!(queues_at(50));
 }
+
+/// On a path that carries little the peer waits for a second packet with each answer.
+#[test]
+fn delayed_acknowledgements_of_packets_that_leave_one_by_one_are_no_queue() {
+    let holds_at = |excess: u32, apart: u32| {
+        let mut guard = QueueGuard {
+            bound: Some(20 * MS),
+            ..QueueGuard::default()
+        };
+        let start = Instant::now();
+        for packet in 0..40_u32 {
+            let sent = start + apart * packet * MS;
+            guard.on_sent(sent, false);
+            let rtt = (120 + excess) * MS;
+            guard.on_ack(sent + rtt, rtt, 1_200, 120 * MS, None);
+        }
+        guard.is_holding()
+    };
+    assert!(!holds_at(26, 30));
+    assert!(holds_at(26, 5), "as many as are answered at once");
+    assert!(holds_at(40, 30));
+}

@@ -45,7 +45,7 @@ pub(super) const EXTRA_IN_A_ROW: Target = Target {
 /// The dear path carries 1.15 × what the linear program puts there, up to the greatest loss of the paper: all steps as one, since probes
 /// are no part of a program, and few losses are twice as many by chance.
 pub(super) const DEAR: Target = Target {
-    figure: "dear_data_bytes",
+    figure: "dear_bytes",
     bound: dear,
     together: true,
     ..LATE
@@ -185,7 +185,7 @@ mod tests {
             Column::name("system", "", |_: &Row| "fec+retransmit".into()),
             Column::name("scheduler", "", |row: &Row| row.0.into()),
             Column::share("loss", "", 2, |row: &Row| row.1.into()),
-            Column::count("dear_data_bytes", "", |row: &Row| row.2.into()),
+            Column::count("dear_bytes", "", |row: &Row| row.2.into()),
             Column::number("dear_needed_bytes", "", "B", 0, |row: &Row| row.3.into()),
         ];
         Goal::missed(&goals([("paths", &DEAR, &Table::of(&columns, rows))]))
