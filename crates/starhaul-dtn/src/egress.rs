@@ -23,10 +23,9 @@ use hardy_bpa::{
 };
 use hardy_bpv7::eid::Eid;
 use starhaul_log::Seldom;
-use tokio::sync::OwnedSemaphorePermit;
 
-use self::lanes::{Lane, units};
-pub(crate) use self::lanes::{MOST_BUNDLES, Pool};
+use self::lanes::{Lane, Room, units};
+pub(crate) use self::lanes::{Lanes, MOST_BUNDLES, Pool};
 use crate::{
     halves,
     plan::NodeId,
@@ -150,6 +149,7 @@ impl EgressPolicy for Window {
         });
         if let Some(neighbour) = &controller.neighbour {
             self.pool.open(neighbour, &controller);
+            Lanes::open(&controller.urgent, &controller.usual);
         }
         controller
     }
@@ -175,7 +175,9 @@ impl Controller {
 
     /// Where a bundle leaves that the agent sends to this neighbour. Nothing of it has been read yet.
     fn exit(&self, bundle: &Bundle) -> Exit {
-        let Some(own) = &self.neighbour else {
+        // One that has expired ends where it leaves (`filters`).
+        let own = self.neighbour.as_ref().filter(|_| !bundle.has_expired());
+        let Some(own) = own else {
             return Exit::Own;
         };
         let (now, bytes) = (Schedule::now(), bundle_bytes(bundle));
@@ -193,8 +195,8 @@ impl Controller {
                 return Exit::No;
             }
         };
-        // As above.
         if has_passed(bundle, &to) {
+            self.schedule.await_other();
             return Exit::No;
         }
         match self.schedule.fit(&to, now, bytes) {
@@ -233,28 +235,39 @@ impl Controller {
         }
     }
 
-    /// Lets a bundle leave to another neighbour than the one for which the agent gave it. Others for this one do not wait behind it.
-    async fn hand_over(&self, exit: &Arc<Self>, is_urgent: bool, mut bundle: Bundle) {
-        let lane = exit.lane(is_urgent).clone();
-        let place = lane.place();
-        // Without a place, it is looked for when there is one. With one, no search hands it out again.
-        let begin = || self.stock.begin(&bundle.bundle.id, Task::Sending);
-        let busy = place.is_some().then(begin).flatten();
+    /// Returns a bundle that leaves here now. Another one leaves to another neighbour, or waits.
+    async fn keep(&self, is_urgent: bool, mut bundle: Bundle) -> Option<Bundle> {
+        match self.exit(&bundle) {
+            Exit::Own => return Some(bundle),
+            Exit::Other(other) => self.hand_over(&other, is_urgent, bundle).await,
+            Exit::No => self.let_wait(&mut bundle).await,
+        }
+        None
+    }
+
+    /// Lets a bundle leave to another neighbour than the one for which the agent gave it, if there is room. Others for this one do not wait
+    /// behind it.
+    async fn hand_over(&self, exit: &Self, is_urgent: bool, mut bundle: Bundle) {
+        let lane = exit.lane(is_urgent);
+        let room = self.pool.take(lane, lane.units_of(bundle_bytes(&bundle)));
         // It belongs to no queue of the agent, which knows of no other neighbour: if it is not sent, the next search finds it.
         self.let_wait(&mut bundle).await;
-        let (Some(place), Some(busy)) = (place, busy) else {
+        // Without room it is looked for when there is some.
+        let Some(room) = room else {
             return;
         };
-        let (pool, exit) = (self.pool.clone(), Arc::downgrade(exit));
-        let units = lane.units_of(bundle_bytes(&bundle));
-        tokio::spawn(async move {
-            let bytes = lane.bytes(units).await;
-            let room = pool.room(&lane, units).await;
-            // The neighbour may have left.
-            if let (Some(bytes), Some(room), Some(exit)) = (bytes, room, exit.upgrade()) {
-                exit.send(is_urgent, bundle, busy, ((place, bytes), room));
+        // The store may have taken its time.
+        let busy = match exit.exit(&bundle) {
+            Exit::Own => self.stock.begin(&bundle.bundle.id, Task::Sending),
+            Exit::Other(_) | Exit::No => {
+                self.stock.changes.again();
+                None
             }
-        });
+        };
+        match busy {
+            Some(busy) => exit.send(is_urgent, bundle, busy, room),
+            None => release(&self.stock, lane, room),
+        }
     }
 
     /// Has the agent send a bundle that has room, in a task of its own.
@@ -265,10 +278,8 @@ impl Controller {
             let sending = is_refused(halves::send(&*queue, bundle));
             let is_refused = IS_URGENT.scope(is_urgent, sending).await;
             // The agent ends a neighbour when nothing holds its queue.
-            drop((queue, room));
-            if lane.take_awaited() {
-                stock.changes.again();
-            }
+            drop(queue);
+            release(&stock, &lane, room);
             if let Some(rest) = busy.rest_after(is_refused) {
                 tokio::time::sleep(rest).await;
             }
@@ -276,36 +287,45 @@ impl Controller {
     }
 }
 
-/// Places and bytes of a bundle among those on their way to its neighbour, and its room in memory.
-type Room = (
-    (OwnedSemaphorePermit, OwnedSemaphorePermit),
-    OwnedSemaphorePermit,
-);
+/// Gives room back, and has those looked at again that found none.
+fn release(stock: &Stock, lane: &Lane, room: Room) {
+    drop(room);
+    if lane.take_awaited() {
+        stock.changes.again();
+    }
+}
 
 #[async_trait]
 impl EgressController for Controller {
-    async fn forward(&self, queue: Option<u32>, mut bundle: Bundle) {
+    async fn forward(&self, queue: Option<u32>, bundle: Bundle) {
         let is_urgent = queue == Some(priority::URGENT);
-        // One that has expired ends where it leaves (`filters`).
-        let exit = match bundle.has_expired() {
-            true => Exit::Own,
-            false => self.exit(&bundle),
-        };
-        match exit {
-            Exit::Own => {}
-            Exit::Other(other) => return self.hand_over(&other, is_urgent, bundle).await,
-            Exit::No => return self.let_wait(&mut bundle).await,
-        }
-        let lane = self.lane(is_urgent);
-        let units = lane.units_of(bundle_bytes(&bundle));
-        let entered = lane.enter(units).await;
-        let room = self.pool.room(lane, units).await;
-        let (Some(entered), Some(room)) = (entered, room) else {
+        let Some(bundle) = self.keep(is_urgent, bundle).await else {
             return;
         };
+        let lane = self.lane(is_urgent);
+        let units = lane.units_of(bundle_bytes(&bundle));
+        let (bundle, room) = match self.pool.free(lane, units) {
+            Some(room) => (Some(bundle), room),
+            None => {
+                let Some(room) = self.pool.wait(lane, units).await else {
+                    return;
+                };
+                // It may have left another way meanwhile, and its own may be another one now.
+                let bundle = match self.stock.has(&bundle.bundle.id) {
+                    true => self.keep(is_urgent, bundle).await,
+                    false => None,
+                };
+                (bundle, room)
+            }
+        };
         // The agent hands a bundle out again when its queue was full, or when a contact has ended and begun.
-        if let Some(busy) = self.stock.begin(&bundle.bundle.id, Task::Sending) {
-            self.send(is_urgent, bundle, busy, (entered, room));
+        let begin = |bundle: Bundle| {
+            let busy = self.stock.begin(&bundle.bundle.id, Task::Sending)?;
+            Some((bundle, busy))
+        };
+        match bundle.and_then(begin) {
+            Some((bundle, busy)) => self.send(is_urgent, bundle, busy, room),
+            None => release(&self.stock, lane, room),
         }
     }
 }
@@ -414,9 +434,8 @@ mod tests {
         assert_eq!(stock.limits_met(), Vec::<String>::new());
     }
 
-    /// The agent has one route for all that is for a node; the light takes longer where the link is faster.
-    #[tokio::test]
-    async fn a_bundle_leaves_over_the_neighbour_over_which_one_of_its_size_arrives_first() {
+    /// From 1 to 4 over 2, or over 3: the light takes longer where the link is faster.
+    fn two_ways() -> ([NodeId; 3], Schedule) {
         let [own, near, far, end]: [NodeId; 4] =
             [1, 2, 3, 4].map(|number| format!("ipn:{number}.0").parse().unwrap());
         let now = Schedule::now();
@@ -439,6 +458,13 @@ mod tests {
             contact(&far, &end, fast, 2),
         ];
         let schedule = Schedule::new(own.clone(), ContactPlan::new(plan), Vec::new());
+        ([own, near, far], schedule)
+    }
+
+    /// The agent has one route for all that is for a node.
+    #[tokio::test]
+    async fn a_bundle_leaves_over_the_neighbour_over_which_one_of_its_size_arrives_first() {
+        let ([own, near, far], schedule) = two_ways();
         let stock = Stock::new(own, Storage::small());
         let store = Arc::new(Metadata::new(10));
         let pool = Pool::new(1 << 20, UNIT);
@@ -486,6 +512,72 @@ mod tests {
         tokio::task::yield_now().await;
         let left = [&over_near.1, &stuck].map(|stuck| stuck.0.load(Ordering::SeqCst));
         assert_eq!((left, stock.in_flight()), ([1, 1], 2));
+    }
+
+    /// Else it could not leave over any other neighbour until one that may not answer has room.
+    #[tokio::test]
+    async fn what_is_handed_over_without_room_stays_free_and_a_hidden_neighbour_holds_nothing() {
+        let ([own, near, far], schedule) = two_ways();
+        let stock = Stock::new(own, Storage::small());
+        let store = Arc::new(Metadata::new(10));
+        let pool = Pool::new(1 << 30, UNIT);
+        // Room for one of the bundles.
+        let window = (600 * UNIT, BTreeMap::new());
+        let schedule = Arc::new(schedule);
+        let window = Window::new(store.clone(), stock.clone(), schedule, window, pool);
+        let exit = async |neighbour: &NodeId, lanes: &Lanes| {
+            let stuck = Arc::new(Stuck::default());
+            let queue: Arc<dyn EgressQueue> = stuck.clone();
+            let making = window.new_controller(HashMap::from([(None, queue)]));
+            (to(neighbour.clone(), lanes.of(making)).await, stuck)
+        };
+        let yielding = async || {
+            for _ in 0..100 {
+                tokio::task::yield_now().await;
+            }
+        };
+        let (lanes, others) = (Lanes::default(), Lanes::default());
+        let over_near = exit(&near, &others).await;
+        let over_far = exit(&far, &lanes).await;
+        let bundles = [1, 2, 3, 4].map(|byte| bundle(&[byte; 500_000]));
+        for bundle in &bundles {
+            stock.insert(bundle, false);
+            store.insert(bundle).await.unwrap();
+        }
+        let [first, second, third, fourth] = bundles;
+        let is_free = |bundle: &Bundle| {
+            let busy = stock.begin(&bundle.bundle.id, Task::Delivering);
+            busy.is_some()
+        };
+        over_near.0.forward(None, first.clone()).await;
+        over_near.0.forward(None, second.clone()).await;
+        yielding().await;
+        assert_eq!(
+            (over_far.1.0.load(Ordering::SeqCst), stock.in_flight()),
+            (1, 1)
+        );
+        assert!(!is_free(&first) && is_free(&second));
+        let known = store.get(&second.bundle.id).await.unwrap().unwrap();
+        assert_eq!(known.metadata.status, BundleStatus::Waiting);
+        // What its own queue has waits until the neighbour is hidden, and no longer.
+        let (far_exit, waiting) = (over_far.0.clone(), third.clone());
+        let waiting = tokio::spawn(async move { far_exit.forward(None, waiting).await });
+        yielding().await;
+        assert!(!waiting.is_finished());
+        assert!(lanes.close(), "the second one awaits room");
+        waiting.await.unwrap();
+        assert!(is_free(&third));
+        // Its exit of former times takes nothing.
+        over_near.0.forward(None, fourth.clone()).await;
+        yielding().await;
+        assert!(is_free(&fourth));
+        let anew = exit(&far, &lanes).await;
+        over_near.0.forward(None, fourth.clone()).await;
+        yielding().await;
+        let given = [&over_near.1, &over_far.1, &anew.1];
+        let given = given.map(|stuck| stuck.0.load(Ordering::SeqCst));
+        assert_eq!((given, stock.in_flight()), ([0, 1, 1], 2));
+        assert!(!is_free(&fourth));
     }
 
     /// A backlog on its way over a slow link must not keep an urgent bundle waiting.

@@ -123,6 +123,8 @@ struct Neighbour {
     /// Of the bundles that it is given at a time, where connections limit them. It is closed when the neighbour leaves: those that have
     /// a turn may never end, and what waits behind them goes another way.
     turns: Turns,
+    /// Its room in the agent's windows.
+    lanes: egress::Lanes,
     /// Whether the agent knows of it.
     is_shown: bool,
 }
@@ -364,9 +366,18 @@ impl Door {
         };
         match (removed, self.agent.get()) {
             (Some(neighbour), Some(agent)) if neighbour.is_shown => {
-                agent.remove_peer(address).await
+                let told = agent.remove_peer(address).await;
+                self.close(&neighbour);
+                told
             }
             (removed, _) => Ok(removed.is_some()),
+        }
+    }
+
+    /// Lets nothing wait for a neighbour that the agent does not know any more: it has taken back what it gave to it.
+    fn close(&self, neighbour: &Neighbour) {
+        if neighbour.lanes.close() {
+            self.stock.changes.again();
         }
     }
 
@@ -463,9 +474,14 @@ impl Door {
             let told = match neighbour.is_shown {
                 true => {
                     let adding = agent.add_peer(address, std::slice::from_ref(&neighbour.node));
+                    let adding = neighbour.lanes.of(adding);
                     egress::to(neighbour.node.clone(), adding).await
                 }
-                false => agent.remove_peer(&address).await,
+                false => {
+                    let told = agent.remove_peer(&address).await;
+                    self.close(&neighbour);
+                    told
+                }
             };
             let (node, is_open) = (&neighbour.node, neighbour.is_shown);
             match told {

@@ -14,6 +14,7 @@ mod config;
 pub mod control;
 mod egress;
 mod error;
+mod explain;
 #[cfg(test)]
 #[allow(
     clippy::cast_possible_truncation,

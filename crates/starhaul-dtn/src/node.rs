@@ -135,6 +135,7 @@ impl Node {
         let schedule = Arc::new(schedule);
         // Neighbours are shown by it.
         schedule.look(Schedule::now());
+        stock.set_schedule(schedule.clone());
         let keys = Arc::new(std::mem::take(&mut config.keys));
         let mut agent = Bpa::builder()
             .node_ids(NodeIds::try_from(&[config.node.clone()][..]).map_err(agent_error)?)

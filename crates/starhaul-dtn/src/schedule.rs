@@ -52,8 +52,8 @@ pub(crate) struct Schedule {
     layers: Mutex<Layers>,
     /// The next hops of bundles of each size.
     table: Mutex<Table>,
-    /// The neighbours over which any node is reached first by bundles of any size, when the plan was last evaluated.
-    firsts: Mutex<BTreeSet<NodeId>>,
+    /// The neighbours over which any node is reached first by bundles of any size, and when each was found to be last.
+    firsts: Mutex<BTreeMap<NodeId, Moment>>,
     /// That hops were found that no evaluation of the plan knows of.
     news: Notify,
 }
@@ -172,7 +172,7 @@ impl Schedule {
     pub(crate) fn is_shown(&self, neighbour: &NodeId, now: Moment) -> bool {
         let is_wanted = !self.neighbours.contains_key(neighbour)
             || self.configured.iter().any(|(_, via)| via == neighbour)
-            || self.firsts().contains(neighbour);
+            || self.firsts().contains_key(neighbour);
         is_wanted && self.is_open(neighbour, now)
     }
 
@@ -341,7 +341,7 @@ impl Schedule {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn firsts(&self) -> MutexGuard<'_, BTreeSet<NodeId>> {
+    fn firsts(&self) -> MutexGuard<'_, BTreeMap<NodeId, Moment>> {
         self.firsts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

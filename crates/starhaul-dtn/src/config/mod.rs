@@ -2,7 +2,6 @@
 
 mod definition;
 mod describe;
-mod explain;
 mod one_way;
 mod read;
 #[cfg(test)]
@@ -16,7 +15,7 @@ use std::{
 
 use hardy_eid_patterns::EidPattern;
 use starhaul_config::{Definition, Document};
-use starhaul_ltp::{AuthKey, EngineId, Explained, NumberWidth, Profile, RepairRate, SegmentSize};
+use starhaul_ltp::{AuthKey, EngineId, NumberWidth, Profile, RepairRate, SegmentSize};
 use starhaul_net::{LocalSocketFile, PeerAddress};
 use starhaul_units::Bandwidth;
 
@@ -244,11 +243,6 @@ impl Config {
     /// What it configures, for people.
     pub fn describe(&self, now: Moment) -> String {
         describe::describe(self, now)
-    }
-
-    /// Every value of LTP that a node on this host has for each of its neighbours over LTP, given or computed, and why it has it.
-    pub fn explain(&self) -> Vec<(NodeId, Vec<Explained>)> {
-        explain::explain(self)
     }
 
     /// What is allowed and hardly meant.

@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    future::Future,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicBool, Ordering},
@@ -19,6 +20,49 @@ pub(crate) const MOST_BUNDLES: usize = 8192;
 pub(super) const UNIT: u64 = 1 << 10;
 /// What a semaphore of this width can count on every platform.
 const MOST_UNITS: u32 = u32::MAX >> 4;
+
+tokio::task_local! {
+    /// Where to note the room of the neighbour for which the agent asks for a controller.
+    static LANES: Lanes;
+}
+
+/// Place and bytes of a bundle among those on their way to its neighbour, and its room in memory.
+pub(super) type Room = [OwnedSemaphorePermit; 3];
+
+/// The room of a neighbour that the agent knows. It is closed when it knows it no longer: what is on its way may never end, and what waits
+/// behind that goes another way.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Lanes(Arc<Mutex<Vec<Lane>>>);
+
+impl Lanes {
+    /// Tells the agent of the neighbour whose room this is.
+    pub(crate) async fn of<T>(&self, adding: impl Future<Output = T>) -> T {
+        LANES.scope(self.clone(), adding).await
+    }
+
+    /// Notes the room of a controller in what its neighbour has, if that is to be closed.
+    pub(super) fn open(urgent: &Lane, usual: &Lane) {
+        let open = |lanes: &Self| lanes.held().extend([urgent.clone(), usual.clone()]);
+        // Not where the agent is told of a neighbour in another way.
+        let _ = LANES.try_with(open);
+    }
+
+    /// Closes it: nothing waits for it any more. Whether a bundle found none.
+    pub(crate) fn close(&self) -> bool {
+        let mut is_awaited = false;
+        for lane in self.held().drain(..) {
+            for room in [&lane.bundles, &lane.bytes, &lane.own] {
+                room.close();
+            }
+            is_awaited |= lane.take_awaited();
+        }
+        is_awaited
+    }
+
+    fn held(&self) -> MutexGuard<'_, Vec<Lane>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 /// What the neighbours of a node share over all its layers: bytes of bundles that are on their way to any of them, and so in memory; and the
 /// exits to which one that the agent gave to another is handed over.
@@ -43,8 +87,34 @@ impl Pool {
         })
     }
 
-    /// Room in memory for a bundle of so many units: among those of all neighbours, or beyond them, for each class, where they have none.
-    pub(super) async fn room(&self, lane: &Lane, units: u32) -> Option<OwnedSemaphorePermit> {
+    /// Room for a bundle of so many units, if there is some now.
+    pub(super) fn free(&self, lane: &Lane, units: u32) -> Option<Room> {
+        let place = lane.bundles.clone().try_acquire_owned().ok()?;
+        let bytes = lane.bytes.clone().try_acquire_many_owned(units).ok()?;
+        let shared = || {
+            self.shared
+                .clone()
+                .try_acquire_many_owned(units.min(self.units))
+        };
+        let own = || lane.own.clone().try_acquire_many_owned(units.min(self.own));
+        let room = shared().or_else(|_| own()).ok()?;
+        Some([place, bytes, room])
+    }
+
+    /// The same. If there is none, it is noted that a bundle awaits it: something is on its way to that neighbour then, whose end tells.
+    pub(super) fn take(&self, lane: &Lane, units: u32) -> Option<Room> {
+        self.free(lane, units).or_else(|| {
+            lane.is_awaited.store(true, Ordering::SeqCst);
+            // The last of it may have become free meanwhile, and nobody would tell.
+            self.free(lane, units)
+        })
+    }
+
+    /// Waits until a bundle of so many units may leave; `None` if the agent does not know its neighbour any more. In memory it has room among
+    /// those of all neighbours, or beyond them, for each class, where they have none.
+    pub(super) async fn wait(&self, lane: &Lane, units: u32) -> Option<Room> {
+        let place = lane.bundles.clone().acquire_owned().await.ok()?;
+        let bytes = lane.bytes.clone().acquire_many_owned(units).await.ok()?;
         let shared = self
             .shared
             .clone()
@@ -55,7 +125,7 @@ impl Pool {
             room = shared => room,
             room = own => room,
         };
-        room.ok()
+        Some([place, bytes, room.ok()?])
     }
 
     /// Notes where bundles for a neighbour leave.
@@ -73,6 +143,8 @@ impl Pool {
     pub(super) fn exit(&self, neighbour: &NodeId) -> Option<Arc<Controller>> {
         let exits = self.exits();
         let exits = exits.get(neighbour)?.iter().filter_map(Weak::upgrade);
+        // One of former times gets more and more room, and what is given to it comes back.
+        let exits = exits.filter(|exit| !exit.usual.bytes.is_closed());
         exits.max_by_key(|exit| exit.usual.free_units())
     }
 
@@ -88,14 +160,14 @@ pub(super) fn units(bytes: u64) -> u32 {
 }
 
 /// What may be on its way to a neighbour of the bundles of a class.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(super) struct Lane {
     bundles: Arc<Semaphore>,
     bytes: Arc<Semaphore>,
     units: u32,
     /// Its own part beyond the pool.
     own: Arc<Semaphore>,
-    /// Whether a bundle found no place.
+    /// Whether a bundle found no room.
     is_awaited: Arc<AtomicBool>,
 }
 
@@ -116,31 +188,7 @@ impl Lane {
         units.min(self.units)
     }
 
-    /// Waits until a bundle of so many units may leave.
-    pub(super) async fn enter(
-        &self,
-        units: u32,
-    ) -> Option<(OwnedSemaphorePermit, OwnedSemaphorePermit)> {
-        let place = self.bundles.clone().acquire_owned().await.ok()?;
-        Some((place, self.bytes(units).await?))
-    }
-
-    /// The place of a bundle among those on their way, if one is free now. If not, it is noted that one is awaited.
-    pub(super) fn place(&self) -> Option<OwnedSemaphorePermit> {
-        let place = || self.bundles.clone().try_acquire_owned().ok();
-        place().or_else(|| {
-            self.is_awaited.store(true, Ordering::SeqCst);
-            // The last one may have become free meanwhile, and nobody would tell.
-            place()
-        })
-    }
-
-    /// Waits for the bytes of a bundle that has its place.
-    pub(super) async fn bytes(&self, units: u32) -> Option<OwnedSemaphorePermit> {
-        self.bytes.clone().acquire_many_owned(units).await.ok()
-    }
-
-    /// Whether a bundle found no place since this was asked last.
+    /// Whether a bundle found no room since this was asked last.
     pub(super) fn take_awaited(&self) -> bool {
         self.is_awaited.swap(false, Ordering::SeqCst)
     }

@@ -12,6 +12,7 @@ use hardy_bpa::{
 
 use super::{Door, Neighbour, Turns, head_on};
 use crate::{
+    egress::Lanes,
     fragments::Part,
     plan::NodeId,
     schedule::Schedule,
@@ -173,16 +174,21 @@ impl Sink for Entrance {
             self.0.strangers().insert(address);
             return Ok(false);
         };
-        let neighbour = Neighbour {
+        let mut neighbour = Neighbour {
             node,
             number: self.0.came.fetch_add(1, Ordering::Relaxed),
             turns: Turns::new(),
+            lanes: Lanes::default(),
             is_shown: false,
         };
         self.0.is_there(&neighbour.node);
         let is_new = {
             let mut neighbours = self.0.neighbours();
             self.0.schedule.came(&neighbour.node, self.0.layer);
+            // The agent knows one for each address, and goes on with what it has.
+            if let Some(former) = neighbours.get(&address) {
+                neighbour.lanes = former.lanes.clone();
+            }
             let replaced = neighbours.insert(address, neighbour);
             if let Some(replaced) = &replaced {
                 replaced.turns.close();

@@ -5,6 +5,7 @@ pub mod route;
 mod search;
 #[cfg(test)]
 pub(crate) mod trials;
+mod ways;
 
 use std::{
     collections::{BTreeMap, BTreeSet},

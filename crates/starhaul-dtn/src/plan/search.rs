@@ -13,7 +13,7 @@ use std::{
 
 use super::{
     Contact, ContactPlan, Moment, NodeId,
-    route::{Bookings, Lasting, Query, Route},
+    ways::{Bookings, Lasting, Query, Route},
 };
 
 /// The least difference of two moments.

@@ -19,6 +19,9 @@ use crate::plan::{
 
 /// How many configured routes lead from one to the next at most.
 const MOST_ROUTES: usize = 8;
+/// How long a neighbour is shown after it was the first on a way: bookings may have two take turns each second, and the queue of one that is
+/// hidden is taken back.
+const SHOWN: Duration = Duration::from_secs(60);
 
 /// Where a bundle goes now.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -123,14 +126,14 @@ impl Schedule {
         }
     }
 
-    /// The hops of a bundle of so many bytes.
-    fn hops(&self, bytes: u64, now: Moment) -> Arc<Hops> {
+    /// The hops of a bundle of so many bytes, or of a somewhat larger one, and of how many.
+    fn hops(&self, bytes: u64, now: Moment) -> (u64, Arc<Hops>) {
         let basis = self.basis(now);
         let size = {
             let mut table = self.table();
             let size = table.size(bytes);
             if let Some(hops) = table.find(size, now, &basis) {
-                return hops;
+                return (size, hops);
             }
             size
         };
@@ -140,7 +143,36 @@ impl Schedule {
         if self.table().put(size, entry) {
             self.news.notify_one();
         }
-        hops
+        (size, hops)
+    }
+
+    /// The hop to a node of a bundle of just so many bytes, by a search that is not kept.
+    fn exact_hop(&self, bytes: u64, node: &NodeId, now: Moment) -> Option<Option<NodeId>> {
+        let entry = self.entry(bytes, now, self.basis(now));
+        let hop = entry.hops.get(node).cloned();
+        let is_news = match &hop {
+            Some(Some(hop)) => self.firsts().insert(hop.clone(), now).is_none(),
+            Some(None) => self.table().await_end(now, entry.until),
+            None => false,
+        };
+        if is_news {
+            self.news.notify_one();
+        }
+        hop
+    }
+
+    /// Notes that a bundle of so many bytes is here. The first one of a size may have a way where those of others wait, of which the agent is to
+    /// know.
+    pub(crate) fn meet(&self, bytes: u64, now: Moment) {
+        let is_known = self.table().meet(bytes, now);
+        if !is_known {
+            self.hops(bytes, now);
+        }
+    }
+
+    /// Notes that a bundle waits until it has another next hop.
+    pub(crate) fn await_other(&self) {
+        self.table().await_other();
     }
 
     /// Where a bundle of so many bytes for an endpoint of another node goes now.
@@ -159,10 +191,20 @@ impl Schedule {
         let Ok(node) = destination.to_node_id() else {
             return Way::Any;
         };
-        match self.hops(bytes, now).get(&node) {
-            Some(Some(hop)) => Way::Over(hop.clone()),
+        let (size, hops) = self.hops(bytes, now);
+        let mut hop = hops.get(&node).cloned();
+        let mut is_reached = hop.is_some();
+        if !is_reached && bytes > LEAST {
+            is_reached = self.hops(LEAST, now).1.contains_key(&node);
+        }
+        if is_reached && size > bytes.max(LEAST) && !matches!(hop, Some(Some(_))) {
+            // It may be short enough for a contact that a somewhat larger one has to miss.
+            hop = self.exact_hop(bytes, &node, now);
+        }
+        match hop {
+            Some(Some(hop)) => Way::Over(hop),
             Some(None) => Way::Later,
-            None if bytes > LEAST && self.hops(LEAST, now).contains_key(&node) => Way::Never,
+            None if is_reached => Way::Never,
             None => Way::Any,
         }
     }
@@ -188,8 +230,8 @@ impl Schedule {
         last
     }
 
-    /// The neighbour to which the agent gives what is for each node, where bundles of any size can leave for it. From now on, neighbours that
-    /// are first on no way are not shown. Bundles that are larger than small ones may go elsewhere ([`Schedule::way`]).
+    /// The neighbour to which the agent gives what is for each node, where bundles of any known size can leave for it. From now on, neighbours
+    /// that were first on no way for a minute are not shown. Bundles that are larger than small ones may go elsewhere ([`Schedule::way`]).
     pub(crate) fn look(&self, now: Moment) -> BTreeMap<NodeId, NodeId> {
         let basis = self.basis(now);
         let stale = self.table().stale(now, &basis);
@@ -197,31 +239,45 @@ impl Schedule {
             let entry = self.entry(size, now, basis.clone());
             self.table().put(size, entry);
         }
-        let (mut agents, mut firsts) = (BTreeMap::new(), BTreeSet::new());
-        let table = self.table();
+        let (table, mut firsts) = (self.table(), self.firsts());
+        // What waits for one that does not answer goes another way.
+        firsts.retain(|first, since| {
+            let is_recent = *since <= now && now.since(*since) < SHOWN;
+            is_recent && !basis.left_out.contains(first)
+        });
+        let mut agents = BTreeMap::new();
+        let sized = table.hops().filter(|(size, _)| *size != OVER_OPEN);
+        let reached: BTreeSet<&NodeId> = sized
+            .flat_map(|(_, hops)| open(hops).map(|(to, _)| to))
+            .collect();
+        // Where sizes are not told apart, it may be the way of any.
+        let may_leave = |to: &NodeId| table.is_full() || reached.contains(to);
         for (size, hops) in table.hops() {
-            let open = hops
-                .iter()
-                .filter_map(|(to, hop)| Some((to, hop.as_ref()?)));
-            for (to, hop) in open {
+            for (to, hop) in open(hops) {
                 match size {
                     // It comes first.
-                    OVER_OPEN => drop(agents.insert(to.clone(), hop.clone())),
+                    OVER_OPEN if may_leave(to) => drop(agents.insert(to.clone(), hop.clone())),
+                    OVER_OPEN => {}
                     SMALL => {
-                        firsts.insert(hop.clone());
+                        firsts.insert(hop.clone(), now);
                         agents.insert(to.clone(), hop.clone());
                     }
-                    _ => drop(firsts.insert(hop.clone())),
+                    _ => drop(firsts.insert(hop.clone(), now)),
                 }
             }
         }
-        firsts.extend(agents.values().cloned());
-        *self.firsts() = firsts;
+        firsts.extend(agents.values().map(|hop| (hop.clone(), now)));
         agents
     }
 
-    /// Whether bundles of a size have other hops since this was asked last.
+    /// Whether bundles that wait may have a way since this was asked last.
     pub(crate) fn take_changed(&self) -> bool {
         self.table().take_changed()
     }
+}
+
+/// The nodes for which bundles can leave now, and to which neighbour.
+fn open(hops: &Hops) -> impl Iterator<Item = (&NodeId, &NodeId)> {
+    hops.iter()
+        .filter_map(|(to, hop)| Some((to, hop.as_ref()?)))
 }

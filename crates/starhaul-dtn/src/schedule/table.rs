@@ -27,9 +27,12 @@ const KEPT: Duration = Duration::from_secs(600);
 const BOOKINGS_LAST: Duration = Duration::from_secs(1);
 /// A plan of so many contacts is searched anew whenever routes no longer hold. That takes less than a millisecond.
 const FEW_CONTACTS: usize = 1000;
-/// For each further contact, routes of a size are kept so long at least, and a minute at most: a search of such a plan takes a hundredth of it.
+/// For each further contact, routes of a size are kept so long for each known size at least, and a minute at most: a search of such a plan
+/// takes a hundredth of it.
 const LEAST_FOR_EACH: Duration = Duration::from_micros(100);
 const MOST_KEPT: Duration = Duration::from_secs(60);
+/// The least difference of two moments.
+const INSTANT: Duration = Duration::from_nanos(1);
 
 /// The neighbour to which what is for a node goes now, or `None` if it waits for a contact; nodes that cannot be reached are missing.
 pub(super) type Hops = BTreeMap<NodeId, Option<NodeId>>;
@@ -67,19 +70,35 @@ pub(super) struct Table {
     sizes: BTreeMap<u64, Known>,
     /// How long routes are kept at least.
     least: Duration,
-    /// Whether hops of a known size have become others.
+    /// Whether bundles of a known size have a way that had none, or had to wait.
     has_changed: bool,
+    /// Whether a bundle waits until its hop is another one.
+    is_other_awaited: bool,
+    /// When what was found for a bundle that waits, and was not kept, holds no longer.
+    awaited: Option<Moment>,
     #[cfg(test)]
     pub searches: usize,
 }
 
 impl Entry {
+    /// Whether it holds but for bookings.
+    fn is_of_now(&self, now: Moment, basis: &Basis, least: Duration) -> bool {
+        // The clock may have been set back.
+        let is_of_now = self.since <= now && (now <= self.until || now.since(self.since) < least);
+        is_of_now && self.basis.left_out == basis.left_out
+    }
+
     fn holds(&self, now: Moment, basis: &Basis, least: Duration) -> bool {
         let age = now.since(self.since);
-        // The clock may have been set back.
-        let is_of_now = self.since <= now && (now <= self.until || age < least);
         let is_booked = self.basis.bookings != basis.bookings && age >= least.max(BOOKINGS_LAST);
-        is_of_now && !is_booked && self.basis.left_out == basis.left_out
+        !is_booked && self.is_of_now(now, basis, least)
+    }
+
+    /// Whether bundles for any node have a way that had none by a former search, or had to wait.
+    fn opens(&self, former: &Self) -> bool {
+        let had = |to: &NodeId| former.hops.get(to).is_some_and(Option::is_some);
+        let mut open = self.hops.iter().filter(|(_, hop)| hop.is_some());
+        open.any(|(to, _)| !had(to))
     }
 }
 
@@ -91,51 +110,109 @@ impl Table {
             sizes: BTreeMap::new(),
             least: LEAST_FOR_EACH.saturating_mul(beyond).min(MOST_KEPT),
             has_changed: false,
+            is_other_awaited: false,
+            awaited: None,
             #[cfg(test)]
             searches: 0,
         }
     }
 
-    /// The size as which a bundle of so many bytes counts.
+    /// The size as which a bundle of so many bytes counts. Beside a contact that just fits, a larger one says nothing of it.
     pub(super) fn size(&self, bytes: u64) -> u64 {
         let bytes = bytes.max(LEAST);
-        match self.sizes.contains_key(&bytes) || self.sizes.len() < MOST_SIZES {
+        match self.sizes.contains_key(&bytes) || !self.is_full() {
             true => bytes,
             false => rounded(bytes),
         }
     }
 
+    /// Whether further sizes are not told apart.
+    pub(super) fn is_full(&self) -> bool {
+        self.sizes.len() >= MOST_SIZES
+    }
+
+    /// Notes that there is a bundle of so many bytes. Returns whether its size is known.
+    pub(super) fn meet(&mut self, bytes: u64, now: Moment) -> bool {
+        let size = self.size(bytes);
+        let known = self.sizes.get_mut(&size);
+        let is_known = known.is_some();
+        known.into_iter().for_each(|known| known.asked = now);
+        is_known
+    }
+
+    /// How long routes of each size are kept at least: all sizes together take no more time than one.
+    fn least(&self) -> Duration {
+        let sizes = u32::try_from(self.sizes.len()).unwrap_or(u32::MAX);
+        self.least.saturating_mul(sizes.max(1)).min(MOST_KEPT)
+    }
+
     /// The hops of a size, if they are known and hold.
     pub(super) fn find(&mut self, size: u64, now: Moment, basis: &Basis) -> Option<Arc<Hops>> {
+        let least = self.least();
         let known = self.sizes.get_mut(&size)?;
         known.asked = now;
-        let holds = known.entry.holds(now, basis, self.least);
+        let holds = known.entry.holds(now, basis, least);
         holds.then(|| known.entry.hops.clone())
     }
 
-    /// Takes what was found for a size. Returns whether its hops are others than before, or were not known.
+    /// Takes what was found for a size. Returns whether that is news: hops that were not known or are others than before, or hold less long.
     pub(super) fn put(&mut self, size: u64, entry: Entry) -> bool {
         #[cfg(test)]
         {
             self.searches += 1;
         }
-        let former = self.sizes.get(&size);
-        let asked = former.map_or(entry.since, |known| known.asked);
-        let is_other = former.map(|known| known.entry.hops != entry.hops);
-        self.has_changed |= is_other == Some(true);
+        let (mut asked, mut is_news) = (entry.since, true);
+        if let Some(Known {
+            entry: former,
+            asked: last,
+        }) = self.sizes.get(&size)
+        {
+            let is_other = former.hops != entry.hops;
+            asked = *last;
+            is_news = is_other || entry.until < former.until;
+            // Bookings may have two neighbours take turns each second: all that waits is not looked at for that.
+            let is_awaited = is_other && std::mem::take(&mut self.is_other_awaited);
+            self.has_changed |= is_awaited || entry.opens(former);
+        }
         self.sizes.insert(size, Known { entry, asked });
-        is_other != Some(false)
+        is_news
     }
 
-    /// Forgets sizes that no bundle has asked for, and returns those of the others whose hops do not hold any more.
+    /// Notes that a bundle waits until its hop is another one.
+    pub(super) fn await_other(&mut self) {
+        self.is_other_awaited = true;
+    }
+
+    /// Notes that a bundle waits by what was found at a time and is not kept. Returns whether all is to be looked at sooner than it was.
+    pub(super) fn await_end(&mut self, now: Moment, until: Moment) -> bool {
+        // Where routes end often, it is not looked for at each end.
+        let until = until.max(now.plus(BOOKINGS_LAST.max(self.least)));
+        let is_sooner = until < Moment::MAX && self.awaited.is_none_or(|known| until < known);
+        if is_sooner {
+            self.awaited = Some(until);
+        }
+        is_sooner
+    }
+
+    /// Forgets sizes that no bundle has asked for, and returns those of the others that are to be searched anew. Of sizes for which the agent has
+    /// no routes, those whose hops may be others by bookings alone are, when a bundle asks.
     pub(super) fn stale(&mut self, now: Moment, basis: &Basis) -> Vec<u64> {
+        if self.awaited.is_some_and(|until| until < now) {
+            self.awaited = None;
+            self.has_changed = true;
+        }
         let always = [OVER_OPEN, SMALL];
         self.sizes.retain(|size, known| {
             let age = now.since(known.asked);
             always.contains(size) || known.asked <= now && age < KEPT
         });
+        let least = self.least();
+        let holds = |size: u64, entry: &Entry| match always.contains(&size) {
+            true => entry.holds(now, basis, least),
+            false => entry.is_of_now(now, basis, least),
+        };
         let known = self.sizes.iter();
-        let stale = known.filter(|(_, known)| !known.entry.holds(now, basis, self.least));
+        let stale = known.filter(|(size, known)| !holds(**size, &known.entry));
         let stale = stale.map(|(size, _)| *size);
         let unknown = always.into_iter();
         let unknown = unknown.filter(|size| !self.sizes.contains_key(size));
@@ -148,18 +225,20 @@ impl Table {
         known.map(|(size, known)| (*size, &known.entry.hops))
     }
 
-    /// Whether hops of a known size have become others since this was asked last.
+    /// Whether bundles that wait may have a way since this was asked last.
     pub(super) fn take_changed(&mut self) -> bool {
         std::mem::take(&mut self.has_changed)
     }
 
     /// When the first of the hops hold no longer.
     pub(super) fn ends(&self) -> Option<Moment> {
+        let least = self.least();
+        let awaited = self.awaited.map(|until| until.plus(INSTANT));
         let ends = self.sizes.values().map(|known| {
-            let after = known.entry.until.plus(Duration::from_nanos(1));
-            after.max(known.entry.since.plus(self.least))
+            let after = known.entry.until.plus(INSTANT);
+            after.max(known.entry.since.plus(least))
         });
-        ends.filter(|end| *end < Moment::MAX).min()
+        ends.chain(awaited).filter(|end| *end < Moment::MAX).min()
     }
 }
 
@@ -253,5 +332,71 @@ mod tests {
             };
             assert!(table.find(SMALL, since, &silent).is_none());
         }
+    }
+
+    /// Hops of a bundle for node 4.
+    fn to_4(hop: Option<&str>, until: Moment) -> Entry {
+        let hop = hop.map(|hop| hop.parse().unwrap());
+        Entry {
+            hops: Arc::new(Hops::from([("ipn:4.0".parse().unwrap(), hop)])),
+            ..entry(Moment::default(), until)
+        }
+    }
+
+    /// All that waits is looked at for it.
+    #[test]
+    fn a_way_is_news_for_what_waits_where_there_was_none() {
+        let mut table = Table::new(10);
+        let (early, late) = (Moment(Duration::from_secs(1)), Moment::MAX);
+        let (near, far) = (Some("ipn:2.0"), Some("ipn:3.0"));
+        for (hop, until, is_news, has_changed) in [
+            (None, late, true, false),
+            (near, late, true, true),
+            (far, late, true, false),
+            (near, late, true, false),
+            (near, early, true, false),
+            (near, late, false, false),
+            (None, late, true, false),
+            (far, late, true, true),
+        ] {
+            assert_eq!(table.put(7, to_4(hop, until)), is_news, "{hop:?} {until:?}");
+            assert_eq!(table.take_changed(), has_changed, "{hop:?} {until:?}");
+        }
+        // One that came from that neighbour waits for another.
+        table.await_other();
+        for has_changed in [true, false] {
+            table.put(7, to_4(near, late));
+            assert_eq!(table.take_changed(), has_changed);
+            table.put(7, to_4(far, late));
+            assert!(!table.take_changed());
+        }
+    }
+
+    /// With a search of each size each second, large plans would leave no time for anything else.
+    #[test]
+    fn sizes_for_which_the_agent_has_no_routes_are_not_searched_for_bookings() {
+        let (mut table, since) = (Table::new(11_000), Moment(Duration::from_secs(1000)));
+        let basis = entry(since, since).basis;
+        for size in [OVER_OPEN, SMALL, 5000, 6000] {
+            table.put(size, entry(since, Moment::MAX));
+        }
+        let booked = Basis {
+            bookings: 1,
+            ..basis.clone()
+        };
+        // A second for each.
+        let [early, late] = [3999, 4000].map(|after| since.plus(Duration::from_millis(after)));
+        assert!(table.stale(early, &booked).is_empty());
+        assert_eq!(table.stale(late, &booked), [OVER_OPEN, SMALL]);
+        assert!(table.find(5000, early, &booked).is_some());
+        assert!(table.find(5000, late, &booked).is_none());
+        assert!(table.find(5000, late, &basis).is_some());
+        let mut table = Table::new(11_000);
+        for size in [OVER_OPEN, SMALL, 5000, 6000] {
+            table.put(size, entry(since, since));
+        }
+        assert!(table.stale(early, &basis).is_empty());
+        assert_eq!(table.ends(), Some(late));
+        assert_eq!(table.stale(late, &basis).len(), 4);
     }
 }

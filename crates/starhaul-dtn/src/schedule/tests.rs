@@ -157,7 +157,7 @@ fn bundles_go_where_those_of_their_size_arrive_first() {
     );
     schedule.failed(&node(3), now);
     assert_eq!(way(1_000_000), Way::Over(node(2)));
-    // Those of a size of which none has come yet leave where small ones wait, too: the agent asks.
+    // The agent asks for them where small ones wait, too, when one has come.
     let later = vec![
         far(1, 3),
         far(3, 4),
@@ -169,8 +169,71 @@ fn bundles_go_where_those_of_their_size_arrive_first() {
     assert_eq!(way(1024), Way::Later);
     assert_eq!(way(60_000_000), Way::Over(node(3)));
     let schedule = Schedule::new(node(1), schedule.plan().clone(), Vec::new());
+    assert_eq!(schedule.look(now).get(&node(4)), None);
+    schedule.meet(1000, now);
+    assert_eq!(schedule.look(now).get(&node(4)), None);
+    schedule.meet(60_000_000, now);
     assert_eq!(schedule.look(now)[&node(4)], node(3));
     assert!(schedule.is_shown(&node(3), now));
+}
+
+/// Where there are bundles of very many sizes.
+#[test]
+fn a_size_that_just_fits_leaves_although_larger_ones_wait() {
+    // Of 1000 bytes in a second.
+    let rate = Bandwidth::from_kbit(8);
+    let passes = [0..1000, 2000..4000].map(|seconds| contact(1, 2, seconds, rate));
+    let now = second(0);
+    for (passes, larger) in [(&passes[..1], Way::Never), (&passes[..], Way::Later)] {
+        let plan = ContactPlan::new(passes.to_vec());
+        let schedule = Schedule::new(node(1), plan, Vec::new());
+        let way = |bytes: u64| schedule.way(&endpoint(2), bytes, now);
+        for bytes in 1..100 {
+            assert_eq!(way(bytes), Way::Over(node(2)), "{bytes}");
+        }
+        assert!(schedule.table().is_full());
+        // The next size that is told apart has 1 048 576 bytes.
+        let searches = schedule.table().searches;
+        for _ in 0..2 {
+            assert_eq!(way(999_000), Way::Over(node(2)));
+            assert_eq!(way(1_001_000), larger);
+        }
+        assert_eq!(schedule.table().searches - searches, 1);
+        assert_eq!(way(3_000_000), Way::Never);
+        assert_eq!(schedule.way(&endpoint(9), 999_000, now), Way::Any);
+        assert!(schedule.look(now).contains_key(&node(2)));
+        assert!(schedule.is_shown(&node(2), now));
+    }
+}
+
+/// Each time the agent hears that one has gone, it takes back all that waits for it.
+#[test]
+fn a_neighbour_is_shown_for_a_while_after_bookings_have_led_over_it() {
+    let (slow, fast) = (Bandwidth::from_kbit(8), Bandwidth::from_kbit(80));
+    let plan = vec![
+        contact(1, 2, 0..1000, slow),
+        contact(1, 3, 0..1000, fast),
+        contact(3, 2, 0..1000, fast),
+    ];
+    let schedule = Schedule::new(node(1), ContactPlan::new(plan), Vec::new());
+    let shown = |at: u64| {
+        schedule.look(second(at));
+        let shown = [2, 3].into_iter();
+        let shown = shown.filter(|number| schedule.is_shown(&node(*number), second(at)));
+        shown.collect::<Vec<_>>()
+    };
+    // It takes 5 s to leave.
+    let book = |at| schedule.book(&node(3), second(at), 50_000).unwrap();
+    assert_eq!(shown(1), [3]);
+    book(1);
+    for (at, wanted) in [(3, &[2, 3][..]), (20, &[2, 3][..]), (100, &[3][..])] {
+        assert_eq!(shown(at), wanted, "{at}");
+    }
+    // What waits for one that does not answer is taken back at once.
+    book(100);
+    assert_eq!(shown(102), [2, 3]);
+    schedule.failed(&node(2), second(103));
+    assert_eq!(shown(103), [3]);
 }
 
 /// The agent does not come to it while it has a route of the plan.
@@ -371,8 +434,8 @@ fn a_large_plan_is_searched_once_for_each_size_and_not_again_at_once() {
         now = schedule.next_look(now).unwrap();
         schedule.look(now);
     }
-    // Those of a size at most every 0.9 s, and for the agent there are two more.
-    assert!(searches() - before <= 5 * 24);
+    // Those of a size at most every 0.9 s for each size, and for the agent there are two more.
+    assert!(searches() - before <= 5 * 6);
 }
 
 #[test]

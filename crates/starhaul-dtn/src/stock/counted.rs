@@ -238,6 +238,7 @@ impl Sender<Bundle> for Idle<'_> {
         // It may have come under other rules.
         let label = self.stock.priorities().label(&bundle.bundle.destination);
         bundle.metadata.writable.flow_label = label;
+        self.stock.meet(&bundle);
         match self.stock.hand_out(&bundle.bundle.id) {
             true => self.stream.send(bundle).await,
             false => Ok(()),

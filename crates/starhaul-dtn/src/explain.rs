@@ -3,15 +3,22 @@
 use starhaul_ltp::{Explained, NumberWidth, RepairRate};
 use starhaul_net::{HostMemory, host_memory};
 
-use super::{Config, LtpConfig, LtpPeer, OneWay};
 use crate::{
+    config::{Config, LtpConfig, LtpPeer, OneWay},
     ltp::settings,
     node::{usual_windows, window_over},
     plan::NodeId,
     priority::Class,
 };
 
-pub(super) fn explain(config: &Config) -> Vec<(NodeId, Vec<Explained>)> {
+impl Config {
+    /// Every value of LTP that a node on this host has for each of its neighbours over LTP, given or computed, and why it has it.
+    pub fn explain(&self) -> Vec<(NodeId, Vec<Explained>)> {
+        explain(self)
+    }
+}
+
+fn explain(config: &Config) -> Vec<(NodeId, Vec<Explained>)> {
     let (host, bundle_bytes) = (host_memory(), config.storage.bundle_bytes);
     let Some(ltp) = &config.ltp else {
         return Vec::new();
