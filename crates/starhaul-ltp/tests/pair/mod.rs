@@ -14,7 +14,7 @@ use starhaul_ltp::{
     Batch, Body, DataKind, End, Engine, EngineConfig, EngineId, Event, Outgoing, PeerConfig,
     Segment, SessionId, parse,
 };
-use starhaul_sim::{Datagram, Delivery, Node, PathLinks, Simulation, Udp};
+use starhaul_sim::{Delivery, HEADER_BYTES, Load, MTU_BYTES, Node, Packet, PathLinks, Simulation};
 
 pub const SENDER: EngineId = EngineId(1);
 pub const RECEIVER: EngineId = EngineId(2);
@@ -65,6 +65,35 @@ impl Kind {
 /// What becomes of a segment that an engine sends.
 pub type Filter = Box<dyn FnMut(&Segment<'_>) -> bool>;
 
+/// A UDP datagram on its way.
+#[derive(Clone, Debug)]
+pub struct Carried {
+    payload: Bytes,
+    /// Its size on a link, with the headers of IP and UDP.
+    bytes: usize,
+}
+
+impl Carried {
+    /// On a path with this MTU. The links of the simulation drop what is longer than [`MTU_BYTES`]: of that, what the path carries counts as
+    /// just so long.
+    fn new(payload: &[u8], mtu: usize) -> Self {
+        let bytes = payload.len() + HEADER_BYTES;
+        Self {
+            payload: Bytes::copy_from_slice(payload),
+            bytes: match bytes <= mtu {
+                true => bytes.min(MTU_BYTES),
+                false => bytes,
+            },
+        }
+    }
+}
+
+impl Load for Carried {
+    fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
 /// An engine as a node of the simulation.
 pub struct LtpNode {
     pub engine: Engine,
@@ -77,19 +106,21 @@ pub struct LtpNode {
     /// Every segment that was to be sent.
     pub sent: Vec<Kind>,
     pub keeps_log: bool,
+    /// Bytes of the longest IP packet of its own that the path carries; links carry [`MTU_BYTES`] at least.
+    pub mtu: usize,
 }
 
 impl Node for LtpNode {
-    type Load = Udp;
+    type Load = Carried;
 
-    fn handle_packet(&mut self, now: Instant, packet: Delivery<Udp>) {
+    fn handle_packet(&mut self, now: Instant, packet: Delivery<Carried>) {
         let payload = &packet.load.payload;
         self.engine
             .handle_datagrams(now, self.peer, payload, payload.len());
         self.drain(now);
     }
 
-    fn poll_transmit(&mut self, now: Instant, out: &mut VecDeque<Datagram>) {
+    fn poll_transmit(&mut self, now: Instant, out: &mut VecDeque<Packet<Carried>>) {
         // The simulation asks again only after a packet, so a batch that was lost as a whole is followed by the next.
         while out.is_empty() && self.engine.poll_transmit(now, &mut self.batch).is_some() {
             self.pass(out);
@@ -108,7 +139,7 @@ impl Node for LtpNode {
 }
 
 impl LtpNode {
-    fn pass(&mut self, out: &mut VecDeque<Datagram>) {
+    fn pass(&mut self, out: &mut VecDeque<Packet<Carried>>) {
         for segment in self.batch.contents().chunks(self.batch.segment_size()) {
             if self.keeps_log {
                 let (parsed, rest) = parse(segment).unwrap();
@@ -118,12 +149,11 @@ impl LtpNode {
                     continue;
                 }
             }
-            out.push_back(Datagram::udp(
-                0,
-                self.to,
-                0,
-                Bytes::copy_from_slice(segment),
-            ));
+            out.push_back(Packet {
+                local: 0,
+                to: self.to,
+                load: Carried::new(segment, self.mtu),
+            });
         }
     }
 
@@ -191,6 +221,7 @@ impl Pair {
                 passes: Box::new(|_| true),
                 sent: Vec::new(),
                 keeps_log: true,
+                mtu: MTU_BYTES,
             });
             sim.network.bind(node, 0, addresses[i]);
         }

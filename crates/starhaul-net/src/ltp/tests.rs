@@ -436,7 +436,7 @@ fn a_signed_segment_that_is_sent_again_moves_no_peer_that_speaks() {
     one.set_address(EngineId(2), home.local_addr().unwrap());
     send(&mut one, 2);
     one.turn(Some(Instant::now())).unwrap();
-    let mut signed = vec![0; 2000];
+    let mut signed = vec![0; 1 << 16];
     let length = home.recv(&mut signed).unwrap();
     signed.truncate(length);
     let to = two.local_addr();
