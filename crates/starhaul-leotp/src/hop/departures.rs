@@ -11,6 +11,8 @@ use crate::{name::ContentId, wire::Frame};
 const MOST: usize = 1 << 18;
 /// Frames in them at most; who asked for what those of later packets say asks again.
 const MOST_FRAMES: usize = 1 << 16;
+/// Packets at most that are remembered for longer, since they have to arrive and are not known to have done so. Requesters notice the holes of more.
+const MOST_KEPT: usize = 1 << 12;
 
 /// What a packet carried, as far as it is sent again when the packet is lost.
 #[derive(Clone, Debug, Default)]
@@ -21,9 +23,14 @@ pub(crate) enum Carried {
         handle: u64,
         start: u64,
         end: u64,
+        /// Of a stream: its requester asks again only for what others came behind.
+        is_live: bool,
     },
-    /// What the neighbour must be reported again, unless it is out of date.
-    Frames(Box<[Frame]>),
+    /// What the neighbour must be reported again, unless it is out of date; whether that are losses of what is of streams, among others.
+    Frames {
+        frames: Box<[Frame]>,
+        reports_live: bool,
+    },
     /// Nothing that is sent again.
     #[default]
     Nothing,
@@ -32,8 +39,17 @@ pub(crate) enum Carried {
 impl Carried {
     fn frames(&self) -> usize {
         match self {
-            Self::Frames(frames) => frames.len(),
+            Self::Frames { frames, .. } => frames.len(),
             Self::Segment { .. } | Self::Nothing => 0,
+        }
+    }
+
+    /// Whether nobody soon asks again for what it brings.
+    pub(crate) fn must_arrive(&self) -> bool {
+        match self {
+            Self::Segment { is_live, .. } => *is_live,
+            Self::Frames { reports_live, .. } => *reports_live,
+            Self::Nothing => false,
         }
     }
 }
@@ -44,7 +60,20 @@ pub(crate) struct Departures {
     packets: VecDeque<(Instant, Carried)>,
     /// The number of the first of them.
     first: u64,
+    /// Those before it that have to arrive and are not known to have, with their numbers.
+    kept: VecDeque<(u64, Instant, Carried)>,
+    /// One more than the greatest number that is known to have arrived; and as what it counts until then, since losses before it may not be told yet.
+    confirmed: u64,
+    before: Option<(u64, Instant)>,
     frames: usize,
+}
+
+/// How long packets are remembered.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Horizon {
+    pub(crate) all: Duration,
+    /// Those that have to arrive and are not known to have.
+    pub(crate) kept: Duration,
 }
 
 impl Departures {
@@ -55,72 +84,183 @@ impl Departures {
 
     /// Forgets all that left; the next packet has the next number.
     pub(crate) fn forget(&mut self) {
-        self.first = self.next_number();
-        self.packets.clear();
-        self.frames = 0;
+        *self = Self {
+            first: self.next_number(),
+            ..Self::default()
+        };
     }
 
-    /// Records the next packet, and forgets those that left longer than `horizon` ago. Returns how many frames are not remembered for want
+    /// Records the next packet, and forgets those that left longer ago than the horizon. Returns how many frames are not remembered for want
     /// of room.
-    pub(crate) fn push(&mut self, now: Instant, mut carried: Carried, horizon: Duration) -> usize {
+    pub(crate) fn push(&mut self, now: Instant, mut carried: Carried, horizon: Horizon) -> usize {
         let mut dropped = 0;
         if self.frames + carried.frames() > MOST_FRAMES {
             dropped = std::mem::take(&mut carried).frames();
         }
         self.frames += carried.frames();
         self.packets.push_back((now, carried));
-        while self.packets.len() > MOST
-            || self
-                .packets
-                .front()
-                .is_some_and(|(at, _)| now.saturating_duration_since(*at) > horizon)
+        self.before.take_if(|(_, until)| *until <= now);
+        let is_old = |at: Instant, horizon| now.saturating_duration_since(at) > horizon;
+        while let Some((at, carried)) = self
+            .packets
+            .pop_front_if(|(at, _)| is_old(*at, horizon.all))
         {
+            self.keep(at, carried);
+            self.first += 1;
+        }
+        if self.packets.len() > MOST {
             let gone = self.packets.pop_front();
             self.frames -= gone.map_or(0, |(_, carried)| carried.frames());
             self.first += 1;
         }
+        while let Some((.., gone)) = self
+            .kept
+            .pop_front_if(|(_, at, _)| is_old(*at, horizon.kept))
+        {
+            self.frames -= gone.frames();
+        }
         dropped
+    }
+
+    /// The first packet is forgotten, unless it has to arrive and may not have.
+    fn keep(&mut self, at: Instant, carried: Carried) {
+        let confirmed = self.before.map_or(self.confirmed, |(number, _)| number);
+        let mut gone = Some(carried);
+        if self.first >= confirmed
+            && let Some(carried) = gone.take_if(|carried| carried.must_arrive())
+        {
+            self.kept.push_back((self.first, at, carried));
+            if self.kept.len() > MOST_KEPT {
+                gone = self.kept.pop_front().map(|(.., carried)| carried);
+            }
+        }
+        self.frames -= gone.map_or(0, |carried| carried.frames());
+    }
+
+    /// The number before this one has arrived. What was lost before it may be told `until` then.
+    pub(crate) fn confirm(&mut self, end: u64, until: Option<Instant>) {
+        if let Some(until) = until {
+            let number = self.before.map_or(self.confirmed, |(number, _)| number);
+            self.before = Some((number, until));
+        }
+        self.confirmed = self.confirmed.max(end);
     }
 
     /// Takes what a packet carried out, if it is remembered.
     pub(crate) fn take(&mut self, number: u64) -> Option<Carried> {
-        let index = usize::try_from(number.checked_sub(self.first)?).ok()?;
-        let (_, carried) = self.packets.get_mut(index)?;
+        let carried = match number.checked_sub(self.first) {
+            Some(index) => &mut self.packets.get_mut(usize::try_from(index).ok()?)?.1,
+            None => {
+                let kept = self
+                    .kept
+                    .binary_search_by_key(&number, |(number, ..)| *number);
+                &mut self.kept.get_mut(kept.ok()?)?.2
+            }
+        };
         self.frames -= carried.frames();
         Some(std::mem::take(carried))
     }
 
-    /// The numbers that are remembered.
+    /// The numbers that are remembered, or lie between such.
     pub(crate) fn numbers(&self) -> std::ops::Range<u64> {
-        self.first..self.next_number()
+        let kept = self.kept.front().map(|(number, ..)| *number);
+        kept.unwrap_or(self.first)..self.next_number()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::name::ContentId;
+
+    const SECOND: Duration = Duration::from_secs(1);
+    const HORIZON: Horizon = Horizon {
+        all: SECOND,
+        kept: Duration::from_secs(10),
+    };
+
+    fn segment(is_live: bool) -> Carried {
+        Carried::Segment {
+            content: ContentId([1; 16]),
+            handle: 0,
+            start: 0,
+            end: 1,
+            is_live,
+        }
+    }
 
     #[test]
     fn the_frames_of_packets_that_left_are_bounded() {
-        let (now, second) = (Instant::now(), Duration::from_secs(1));
-        let frames = || Carried::Frames(vec![Frame::Refused { handle: 1 }; 100].into());
+        let now = Instant::now();
+        let frames = || Carried::Frames {
+            frames: vec![Frame::Refused { handle: 1 }; 100].into(),
+            reports_live: false,
+        };
         let mut departures = Departures::default();
         let dropped: usize = (0..1000)
-            .map(|_| departures.push(now, frames(), second))
+            .map(|_| departures.push(now, frames(), HORIZON))
             .sum();
         assert_eq!(dropped, 100_000 - MOST_FRAMES / 100 * 100);
         assert_eq!(departures.next_number(), 1000);
         assert!(matches!(departures.take(999), Some(Carried::Nothing)));
-        assert!(matches!(departures.take(7), Some(Carried::Frames(_))));
+        assert!(matches!(departures.take(7), Some(Carried::Frames { .. })));
         assert_eq!(
-            departures.push(now, frames(), second),
+            departures.push(now, frames(), HORIZON),
             0,
             "there is room again"
         );
         assert_eq!(
-            departures.push(now + 2 * second, Carried::Nothing, second),
+            departures.push(now + 2 * SECOND, Carried::Nothing, HORIZON),
             0
         );
         assert_eq!((departures.frames, departures.packets.len()), (0, 1));
+    }
+
+    #[test]
+    fn what_has_to_arrive_and_may_not_have_is_remembered_for_longer() {
+        let now = Instant::now();
+        let mut departures = Departures::default();
+        for number in 0..10 {
+            departures.push(now, segment(number % 2 == 1), HORIZON);
+        }
+        departures.confirm(4, None);
+        departures.push(now + 3 * SECOND, Carried::Nothing, HORIZON);
+        let kept = (0..10).filter(|number| departures.take(*number).is_some());
+        assert_eq!(kept.collect::<Vec<_>>(), [5, 7, 9]);
+        assert_eq!(departures.numbers(), 5..11);
+        assert!(matches!(departures.take(5), Some(Carried::Nothing)));
+        departures.push(now + 11 * SECOND, Carried::Nothing, HORIZON);
+        assert_eq!(departures.numbers(), 11..12);
+    }
+
+    /// Its answer came, and the report of what was lost before it waits for what may only be late.
+    #[test]
+    fn what_a_probe_confirmed_may_be_reported_lost_a_moment_later() {
+        let now = Instant::now();
+        let mut departures = Departures::default();
+        departures.push(now, segment(true), HORIZON);
+        departures.confirm(1, Some(now + 3 * SECOND));
+        departures.push(now + 2 * SECOND, segment(true), HORIZON);
+        assert!(matches!(departures.take(0), Some(Carried::Segment { .. })));
+        departures.push(now + 4 * SECOND, Carried::Nothing, HORIZON);
+        assert_eq!(departures.take(1).map(|it| it.must_arrive()), Some(true));
+        departures.confirm(3, None);
+        departures.push(now + 20 * SECOND, Carried::Nothing, HORIZON);
+        assert_eq!(departures.numbers(), 3..4);
+    }
+
+    #[test]
+    fn what_is_remembered_for_longer_is_bounded() {
+        let now = Instant::now();
+        let mut departures = Departures::default();
+        for _ in 0..3 * MOST_KEPT {
+            departures.push(now, segment(true), HORIZON);
+        }
+        departures.push(now + 2 * SECOND, Carried::Nothing, HORIZON);
+        assert_eq!(departures.kept.len(), MOST_KEPT);
+        let numbers = departures.numbers();
+        assert_eq!(numbers.start, 2 * MOST_KEPT as u64);
+        departures.forget();
+        assert_eq!(departures.numbers(), numbers.end..numbers.end);
     }
 }

@@ -6,11 +6,13 @@ mod departures;
 mod handles;
 mod handshake;
 mod pace;
+mod packets;
 pub(crate) mod queue;
 pub(crate) mod raw;
 pub(crate) mod rtt;
 mod signal;
 mod stamps;
+mod tail;
 #[cfg(test)]
 mod tests;
 mod unheard;
@@ -28,41 +30,31 @@ pub(crate) use departures::{Carried, Departures};
 use handles::Handles;
 use handshake::{ANSWERS, Handshake, Heard, Session};
 use pace::Pace;
+pub(crate) use packets::CONTROL_BYTES;
 use queue::{Left, SendQueue};
 use rtt::RoundTrips;
 use starhaul_cc::Reconfigurations;
+use tail::Tail;
 use unheard::Unheard;
 
 use crate::{
     config::{NeighbourConfig, NodeConfig, Scope},
     control::{Arrived, LEAST_ROUND, RateControl},
     event::Recognised,
-    keys::{MAC_BYTES, is_same},
+    keys::is_same,
     name::{ContentId, Kind},
-    wire::{Frame, Head, Hello, Numbered, Packet, STAMP_MASK, ShortNumber},
+    wire::{Frame, Hello, Numbered, Packet, STAMP_MASK, ShortNumber},
 };
 
-/// Bytes of a control packet at most.
-pub(crate) const CONTROL_BYTES: usize = 1200;
-/// Frames that wait at most; requesters ask again for what was dropped.
-const MOST_FRAMES: usize = 1 << 13;
 /// Segments of the first round trip, before the neighbour reports a rate.
 const FIRST_SEGMENTS: f64 = 16.0;
 /// Round-trip times before any is known, and at least while one is only guessed from the handshake.
 const UNKNOWN_RTT: Duration = Duration::from_millis(100);
 const LEAST_RTT_GUESS: Duration = Duration::from_millis(1);
-/// What left longer ago is not repaired: after such an outage, requesters have asked for it again, perhaps over another path.
-const REPAIRED_ROUNDS: u32 = 4;
-const REPAIRED_FOR: Duration = Duration::from_millis(250);
-/// The neighbour's packets tell the round trip: what is remembered must not grow with all that they say. A hop over a geostationary satellite has
-/// 0.6 s.
-const REPAIRED_AT_MOST: Duration = Duration::from_secs(4);
 /// A packet that was overtaken for longer was held back, by whomever: a hole that waited a quarter longer than this for its packets would be
 /// reported a round trip before the neighbour forgets them at the latest.
 const OVERTAKEN_ROUNDS: u32 = 2;
 const OVERTAKEN_FOR: Duration = Duration::from_millis(200);
-/// Packets without content that follow the last data.
-const TAILS: u32 = 2;
 /// Late departures are made up for over a quarter of the round trip, or this if it is more: hosts wake programs so late.
 const MADE_UP: Duration = Duration::from_millis(1);
 /// Bytes that leave before their pace at most: what one call sends.
@@ -119,9 +111,11 @@ pub(crate) struct Hop {
     /// A control packet is due then, even an empty one.
     control_at: Option<Instant>,
     owes_answer: bool,
-    /// A packet without content follows the last data or frames then, and so many in all.
-    tail_at: Option<Instant>,
-    tails: u32,
+    tail: Tail,
+    /// What has to arrive is probed until it is confirmed. Where control or recovery is from end to end, requesters alone look after it.
+    confirms: bool,
+    /// Losses that are reported are those of streams, among others.
+    reports_live: bool,
     /// Reported last: rate, and when; and whether data came since.
     reported: Option<(f64, Instant)>,
     has_news: bool,
@@ -186,8 +180,9 @@ impl Hop {
             dropped_frames: 0,
             control_at: None,
             owes_answer: false,
-            tail_at: None,
-            tails: 0,
+            tail: Tail::default(),
+            confirms: (node.control, node.recovery) == (Scope::Hop, Scope::Hop),
+            reports_live: false,
             reported: None,
             has_news: false,
             control_sent_at: None,
@@ -258,8 +253,16 @@ impl Hop {
         }
         .expand(self.received);
         if greatest < self.departures.next_number() {
-            self.received = self.received.max(greatest + 1);
+            self.note_received(greatest + 1);
         }
+    }
+
+    /// The neighbour has received the number before this one. Where that ends an outage, news of what was lost may follow.
+    fn note_received(&mut self, end: u64) {
+        self.received = self.received.max(end);
+        let ends_outage = self.tail.confirm(end);
+        let until = ends_outage.then(|| self.arrived + self.repaired_for());
+        self.departures.confirm(end, until);
     }
 
     /// The rate that packets from the neighbour have shown, in bytes per second; at first, that of a first round trip.
@@ -289,6 +292,7 @@ impl Hop {
             Heard::New(session, rtt) => {
                 self.session = Some(*session);
                 self.departures.forget();
+                self.tail.forget();
                 self.first_number = self.departures.next_number();
                 self.beginning = Beginning::default();
                 self.received = self.first_number;
@@ -499,118 +503,6 @@ impl Hop {
         self.handles.content(handle)
     }
 
-    /// Adds a frame to the next control packet; without room it is dropped and counted.
-    pub(crate) fn queue_frame(&mut self, frame: Frame) {
-        match self.has_room_for_frames() {
-            true => self.frames.push_back(frame),
-            false => self.dropped_frames += 1,
-        }
-    }
-
-    /// Whether another frame may wait.
-    pub(crate) fn has_room_for_frames(&self) -> bool {
-        self.frames.len() < MOST_FRAMES
-    }
-
-    /// Frames that were dropped since the neighbour was added.
-    pub(crate) fn dropped_frames(&self) -> u64 {
-        self.dropped_frames
-    }
-
-    /// Whether a control packet is due.
-    pub(crate) fn is_control_due(&self, now: Instant) -> bool {
-        self.is_met()
-            && (!self.frames.is_empty() || self.control_due_at().is_some_and(|at| at <= now))
-    }
-
-    fn control_due_at(&self) -> Option<Instant> {
-        [self.control_at, self.tail_at].into_iter().flatten().min()
-    }
-
-    /// When a control packet leaves at the latest, if one is to.
-    pub(crate) fn sends_control_at(&self) -> Option<Instant> {
-        self.control_at
-    }
-
-    /// Sends a control packet at this time at the latest.
-    pub(crate) fn send_control_by(&mut self, at: Instant) {
-        self.control_at = Some(self.control_at.map_or(at, |known| known.min(at)));
-    }
-
-    /// When this rate should be reported to the neighbour, if it differs from the one reported last: not too often.
-    pub(crate) fn report_at(&self, now: Instant, rate: f64) -> Option<Instant> {
-        let Some((reported, at)) = self.reported else {
-            return Some(now);
-        };
-        let is_first = self.has_news && self.beginning.reports();
-        let wait = if is_first || (rate - reported).abs() > 0.02 * reported {
-            self.round() / 8
-        } else {
-            self.round() / 2
-        };
-        Some(now.max(at + wait)).filter(|_| is_first || rate != reported)
-    }
-
-    /// The report may not have arrived.
-    pub(crate) fn forget_reported(&mut self) {
-        self.reported = None;
-    }
-
-    /// The rate was reported.
-    pub(crate) fn note_reported(&mut self, now: Instant, rate: f64) {
-        self.reported = Some((rate, now));
-        self.has_news = false;
-    }
-
-    /// Whether a report may say more than the last one.
-    pub(crate) fn has_news(&self) -> bool {
-        self.has_news || self.reported.is_none()
-    }
-
-    /// Writes the control packet that is due; `rates` follow the frames that wait, which may name their contents first.
-    pub(crate) fn write_control(&mut self, now: Instant, rates: &[Frame], out: &mut Vec<u8>) {
-        let begin = out.len();
-        let (number, head) = self.head(now, self.scope == Scope::Hop);
-        head.write_control(out);
-        let mut again = Vec::new();
-        let mut write = |frame: &Frame, out: &mut Vec<u8>| {
-            frame.write(out);
-            if !matches!(frame, Frame::Rate { .. } | Frame::Flow { .. }) {
-                again.push(*frame);
-            }
-        };
-        let reserved = (1 + rates.len()) * Frame::MAX_BYTES + MAC_BYTES;
-        while out.len() - begin + reserved <= CONTROL_BYTES {
-            let Some(frame) = self.frames.pop_front() else {
-                break;
-            };
-            write(&frame, out);
-        }
-        rates.iter().for_each(|frame| write(frame, out));
-        // A requester repeats its Interests; a report of losses leaves again only when the loss of this packet shows.
-        let has_report = again
-            .iter()
-            .any(|frame| matches!(frame, Frame::Lost { .. }));
-        let has_want = again
-            .iter()
-            .any(|frame| matches!(frame, Frame::Want { .. }));
-        let carried = Carried::Frames(again.into());
-        self.control_at = None;
-        // It shows the loss of what was sent before. Its own must show as well, later than that of data.
-        self.tails = if has_report {
-            TAILS - 1
-        } else {
-            self.tails.saturating_sub(1)
-        };
-        self.set_tail(now);
-        self.owes_answer = false;
-        self.control_sent_at = Some(now);
-        self.finish(now, number, begin, carried, out);
-        if has_want {
-            self.expect_answer(now);
-        }
-    }
-
     /// Whether the pace lets data leave now.
     pub(crate) fn may_send_data(&mut self, now: Instant) -> bool {
         let (rate, slack) = (self.pace_rate(), self.queue.slack());
@@ -660,19 +552,6 @@ impl Hop {
             || !self.queue.is_empty()
     }
 
-    /// Answers a packet that asks nothing but whether this node is there, unless data leave soon.
-    pub(crate) fn answer(&mut self, now: Instant) {
-        if self.queue.is_empty() {
-            self.owes_answer = true;
-            self.send_control_by(now);
-        }
-    }
-
-    /// Whether the next control packet is an answer.
-    pub(crate) fn owes_answer(&self) -> bool {
-        self.owes_answer
-    }
-
     /// From when on late departures are made up for: longer ones would come as a burst.
     pub(crate) fn made_up_since(&self, now: Instant) -> Instant {
         if self.burst.is_zero() {
@@ -687,49 +566,6 @@ impl Hop {
         (self.rtt() / 4).max(MADE_UP)
     }
 
-    /// Writes a data packet, which could have left from `since` on, and lets it count for the pace. `left`: how it left its
-    /// responder, where that alone is paced.
-    pub(crate) fn write_data(
-        &mut self,
-        now: Instant,
-        since: Instant,
-        data: &crate::wire::Data<'_>,
-        carried: Carried,
-        left: Option<Left>,
-        out: &mut Vec<u8>,
-    ) {
-        let (begin, rate) = (out.len(), self.pace_rate());
-        let is_echo_due = self.is_echo_due(now, data.is_repair, left);
-        let (number, mut head) = self.head(now, is_echo_due);
-        if let Some(left) = left {
-            head.sent = left.stamp;
-            head.echo = head.echo.zip(left.beyond).map(stamps::further);
-        }
-        head.write_data(data, out);
-        self.beginning.sent(number);
-        self.finish(now, number, begin, carried, out);
-        // By the rate at which it takes them.
-        self.expect_answer(now);
-        if left.is_none() {
-            let bytes = f64::from(u32::try_from(out.len() - begin).unwrap_or(u32::MAX));
-            self.pace.sent(since, bytes, rate);
-        }
-        // After the last packet short ones show whether it arrived.
-        self.tails = if self.queue.is_empty() { TAILS } else { 0 };
-        self.set_tail(now);
-    }
-
-    /// The first of the packets that show a loss comes after a quarter of the round trip, another after a whole one: both are
-    /// hardly lost.
-    fn set_tail(&mut self, now: Instant) {
-        let wait = match TAILS - self.tails {
-            0 => self.rtt() / 4,
-            later => self.rtt() * later,
-        };
-        let wait = wait.max(Duration::from_millis(1));
-        self.tail_at = (self.tails > 0).then_some(now + wait);
-    }
-
     /// The next instant at which something is due, apart from data.
     pub(crate) fn timeout(&self) -> Option<Instant> {
         let holes = self.arrivals.next_confirmation();
@@ -742,37 +578,6 @@ impl Hop {
         .into_iter()
         .flatten()
         .min()
-    }
-
-    fn head(&mut self, now: Instant, with_echo: bool) -> (u64, Head) {
-        let number = self.departures.next_number();
-        let echo = with_echo.then(|| self.poll_echo(now)).flatten();
-        // 16 bits are enough while far fewer packets are in doubt.
-        let is_long = std::mem::take(&mut self.shows_number)
-            || number.saturating_sub(self.received) > 1 << 13;
-        let head = Head {
-            number: ShortNumber::of(number, is_long),
-            sent: self.stamp(now),
-            echo,
-        };
-        (number, head)
-    }
-
-    fn finish(
-        &mut self,
-        now: Instant,
-        number: u64,
-        begin: usize,
-        carried: Carried,
-        out: &mut Vec<u8>,
-    ) {
-        if let Some(session) = &self.session {
-            let mac = session.seal.mac(number, &out[begin..]);
-            out.extend_from_slice(&mac);
-        }
-        let horizon = self.rtt() * REPAIRED_ROUNDS + REPAIRED_FOR;
-        let horizon = horizon.min(REPAIRED_AT_MOST);
-        self.dropped_frames += self.departures.push(now, carried, horizon) as u64;
     }
 }
 

@@ -174,6 +174,8 @@ struct Flow {
     ready: Instant,
     /// When something was asked for or came last.
     asked: Instant,
+    /// When the neighbour itself asked for it last, or the first came that waits, if it is of a stream.
+    wanted: Option<Instant>,
     used: Instant,
     /// Bytes per second that leave, averaged over [`AVERAGED`], at `used`.
     leaving: f64,
@@ -541,6 +543,7 @@ impl Flow {
             pace: Pace::default(),
             ready: now,
             asked: now,
+            wanted: None,
             used: now,
             leaving: 0.0,
         }
@@ -646,3 +649,4 @@ impl Item {
 
 #[cfg(test)]
 mod tests;
+mod unwanted;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Carried, Hop};
+use super::{Carried, Hop, departures::Horizon};
 use crate::wire::STAMP_MASK;
 
 /// The bits of the first byte that say what the head holds.
@@ -35,8 +35,12 @@ impl Hop {
             return false;
         }
         for _ in 0..packet.skipped {
-            self.departures
-                .push(now, Carried::Nothing, Duration::from_secs(1));
+            let second = Duration::from_secs(1);
+            let horizon = Horizon {
+                all: second,
+                kept: second,
+            };
+            self.departures.push(now, Carried::Nothing, horizon);
         }
         let begin = out.len();
         let (number, mut head) = self.head(now, true);

@@ -77,6 +77,10 @@ impl Hop {
             let sample = Duration::from_micros(sample.into());
             self.sample = Some(sample);
             self.rtt.add(sample);
+            let stamped = self.micros(now) - i64::from(since);
+            if let Some(end) = self.tail.shown_by(stamped) {
+                self.note_received(end);
+            }
             self.expect_waits(self.wait);
             self.control.on_rtt(now, sample);
         }

@@ -3,7 +3,8 @@ use rand_chacha::rand_core::SeedableRng as _;
 use super::*;
 use crate::{
     keys::NeighbourKey,
-    wire::{Data, parse},
+    name::ContentId,
+    wire::{Body, Data, parse},
 };
 
 impl Hop {
@@ -208,4 +209,99 @@ fn data_of_a_short_hop_carry_few_echoes() {
     }
     // One in 2 ms of 100.
     assert!((40..=60).contains(&echoes), "{echoes}");
+}
+
+/// A segment of a stream leaves.
+fn send_data(now: Instant, from: &mut Hop) -> Vec<u8> {
+    let data = Data {
+        handle: 0,
+        offset: 0,
+        is_end: false,
+        is_repair: false,
+        is_limited: true,
+        sealed: &[0; 20],
+    };
+    let carried = Carried::Segment {
+        content: ContentId([1; 16]),
+        handle: 0,
+        start: 0,
+        end: 4,
+        is_live: true,
+    };
+    let mut packet = Vec::new();
+    from.write_data(now, now, &data, carried, None, &mut packet);
+    packet
+}
+
+/// Takes a packet, and what it says of the greatest number that came; how it was taken.
+fn take(now: Instant, packet: &[u8], to: &mut Hop) -> Checked {
+    let Ok(Packet::Numbered(packet)) = parse(packet) else {
+        panic!("a hello");
+    };
+    let taken = to.check(now, now, &packet);
+    if let (Checked::Authentic(_), Body::Control(mut frames)) = (&taken, packet.body) {
+        while !frames.is_empty() {
+            let frame = Frame::read(&mut frames).unwrap();
+            if let Frame::Rate { kbit, greatest } = frame {
+                to.handle_rate(kbit, greatest);
+            }
+        }
+    }
+    taken
+}
+
+/// A control packet, with the greatest number that came.
+fn report(now: Instant, from: &mut Hop) -> Vec<u8> {
+    let greatest = u32::try_from(from.arrivals.next().saturating_sub(1)).unwrap();
+    let rate = Frame::Rate {
+        kbit: 1000,
+        greatest,
+    };
+    let mut packet = Vec::new();
+    from.write_control(now, &[rate], &mut packet);
+    packet
+}
+
+/// What a stream's last packet carried is asked for by nobody for seconds, so its sender has to know that it came: from the present life of the neighbour.
+#[test]
+fn a_packet_is_confirmed_by_the_life_that_it_was_sent_to() {
+    let mut now = Instant::now();
+    let (mut sender, mut former) = (hop(now, 1), hop(now, 2));
+    meet(now, &mut former, &mut sender);
+    now += Duration::from_secs(2);
+    let (data, late) = (send_data(now, &mut sender), now + Duration::from_secs(1));
+    assert!(!sender.is_probe_due(now) && sender.is_probe_due(late));
+    assert!(matches!(
+        take(now, &data, &mut former),
+        Checked::Authentic(_)
+    ));
+    let (first, held) = (report(now, &mut former), report(now, &mut former));
+    let taken = take(now, &first, &mut sender);
+    assert!(matches!(taken, Checked::Authentic(_)), "{taken:?}");
+    assert!(!sender.is_probe_due(late), "it came");
+    // A report that is sent again is none.
+    send_data(now, &mut sender);
+    assert_eq!(take(now, &first, &mut sender), Checked::Replayed);
+    assert!(sender.is_probe_due(late));
+
+    let mut new = hop(now, 3);
+    meet(now, &mut new, &mut sender);
+    now += Duration::from_secs(2);
+    let late = now + Duration::from_secs(1);
+    assert!(!sender.is_probe_due(late), "a new life asks for all");
+    send_data(now, &mut sender);
+    assert_eq!(take(now, &held, &mut sender), Checked::Forged);
+    assert!(sender.is_probe_due(late));
+    // The probe shows what is missing; where no rate is told, its stamp comes back.
+    let probe = report(late, &mut sender);
+    let taken = take(late, &probe, &mut new);
+    assert_eq!(taken, Checked::Authentic(Arrival::Newest { missing: 1 }));
+    let mut answer = Vec::new();
+    new.write_control(late, &[], &mut answer);
+    let taken = take(late, &answer, &mut sender);
+    assert!(matches!(taken, Checked::Authentic(_)), "{taken:?}");
+    assert!(!sender.is_probe_due(late + Duration::from_secs(9)));
+    let lost = sender.departures.numbers().end - 2;
+    let carried = sender.departures.take(lost);
+    assert!(matches!(carried, Some(Carried::Segment { .. })), "{lost}");
 }

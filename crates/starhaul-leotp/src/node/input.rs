@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use super::{Again, MOST_LOOKS, Node};
+use super::{MOST_LOOKS, Node, routes::Again, streams::is_relayed_live};
 use crate::{
     config::{NeighbourId, Scope},
     event::{Event, Recognised},
@@ -111,18 +111,6 @@ impl Node {
             relayed.askers.retain(|asker| asker.id != id);
         }
         self.ask_all_again(now, id, Again::NewLife);
-    }
-
-    /// Asks a neighbour for all contents that come from it.
-    fn ask_all_again(&mut self, now: Instant, id: NeighbourId, why: Again) {
-        let contents: Vec<ContentId> = self
-            .pending
-            .contents()
-            .filter(|content| self.route_of(*content) == Some(id))
-            .collect();
-        for content in contents {
-            self.ask_again(now, content, why);
-        }
     }
 
     fn take(
@@ -347,7 +335,11 @@ impl Node {
                 }
                 self.ways.forget(content);
                 self.forget_relayed(content);
+                let is_live = self.pending.is_live(content);
                 for asker in self.pending.refuse(content) {
+                    if is_live {
+                        self.forget_queued(asker);
+                    }
                     self.refuse(now, asker);
                 }
             }
@@ -403,8 +395,9 @@ impl Node {
                     handle,
                     start,
                     end,
+                    ..
                 }) => self.repair_segment(now, to, content, handle, (start, end)),
-                Some(Carried::Frames(frames)) => {
+                Some(Carried::Frames { frames, .. }) => {
                     has_frames = true;
                     self.resend_frames(to, &frames);
                 }
@@ -429,10 +422,7 @@ impl Node {
         }
         let is_own = self.serves(content);
         let is_awaited = self.pending.knows(content);
-        let is_live = match is_awaited {
-            true => self.pending.is_live(content),
-            false => self.ways.holds(content),
-        };
+        let is_live = is_relayed_live(&self.pending, &self.ways, content);
         let since = self.there_since(now);
         let Some(hop) = self.hops.get_mut(&to) else {
             return;
@@ -512,6 +502,8 @@ impl Node {
                 continue;
             }
             self.stats.reported_lost += lost.end - lost.start;
+            let [_, streams] = self.pending.awaited_of(from);
+            hop.note_reports(streams > 0);
             hop.queue_frame(Frame::Lost {
                 first: u32::try_from(lost.start & u64::from(u32::MAX)).unwrap_or(0),
                 count: lost.end - lost.start,

@@ -4,6 +4,7 @@ mod input;
 mod output;
 mod raw;
 mod relay;
+mod routes;
 mod signal;
 mod streams;
 #[cfg(test)]
@@ -17,13 +18,13 @@ use std::{
 };
 
 use bytes::Bytes;
-use input::MOST_WANTED;
 use rand_chacha::{
     ChaCha20Rng,
     rand_core::{RngCore as _, SeedableRng as _},
 };
 use relay::{RateLooks, Relayed};
 use rustc_hash::FxHashMap;
+use streams::is_relayed_live;
 use waits::Waits;
 use ways::Ways;
 
@@ -54,24 +55,6 @@ const MOST_LOOKS: usize = 1 << 14;
 const MOST_AGAIN_BYTES: u64 = 128 << 10;
 /// Events that wait at most; beyond, notes of arrivals and of readable data are dropped.
 const MOST_EVENTS: usize = 1 << 14;
-
-/// Why what was asked for may not come any more.
-#[derive(Clone, Copy, Debug)]
-enum Again {
-    /// Another neighbour is asked now; what the former one has sent still comes.
-    OtherPath,
-    /// The neighbour began a new life, and knows of nothing.
-    NewLife,
-    /// The neighbour did not answer for a while: only what was asked for in vain since, for the rest is under way or repaired by the hop.
-    Outage,
-}
-
-/// A range in parts that one Interest may ask for.
-fn in_parts((start, end): (u64, u64)) -> impl Iterator<Item = (u64, u64)> {
-    let starts = std::iter::successors(Some(start), |at| Some(at + MOST_WANTED));
-    let starts = starts.take_while(move |at| *at < end);
-    starts.map(move |at| (at, end.min(at + MOST_WANTED)))
-}
 
 /// A node. After each call, drain [`Node::poll_transmit`] and [`Node::poll_event`], and come back at [`Node::poll_timeout`].
 #[derive(Debug)]
@@ -188,125 +171,6 @@ impl Node {
         Ok(())
     }
 
-    /// Sets the neighbour that is asked for contents without a route of their own, and asks it for all that was asked of the
-    /// former one. What the former one still sends is taken.
-    pub fn set_upstream(&mut self, now: Instant, upstream: Option<NeighbourId>) {
-        let before = std::mem::replace(&mut self.upstream, upstream);
-        if before == upstream {
-            return;
-        }
-        let contents: Vec<ContentId> = self
-            .pending
-            .contents()
-            .filter(|content| !self.routes.contains_key(content))
-            .filter(|content| self.ways.route(*content).is_none())
-            .collect();
-        for content in contents {
-            self.reroute(now, content);
-        }
-    }
-
-    /// Sets the neighbour that is asked for one content, as [`Node::set_upstream`] does for all; `None`: the upstream
-    /// neighbour.
-    pub fn set_route(&mut self, now: Instant, content: ContentId, to: Option<NeighbourId>) {
-        let before = match to {
-            Some(to) => self.routes.insert(content, to),
-            None => self.routes.remove(&content),
-        };
-        if before != to {
-            self.reroute(now, content);
-        }
-    }
-
-    fn route_of(&self, content: ContentId) -> Option<NeighbourId> {
-        let learned = || self.ways.route(content).unwrap_or(self.upstream);
-        self.routes.get(&content).copied().or_else(learned)
-    }
-
-    /// Asks the neighbour that a content comes from now for what is waited for: its path is another.
-    fn reroute(&mut self, now: Instant, content: ContentId) {
-        self.ask_again(now, content, Again::OtherPath);
-    }
-
-    /// Asks the neighbour that a content comes from for what is waited for and may not come any more.
-    fn ask_again(&mut self, now: Instant, content: ContentId, why: Again) {
-        if !matches!(why, Again::Outage) {
-            self.forget_relayed(content);
-        }
-        let route = self.route_of(content);
-        let Some((route, hop)) = route.and_then(|id| Some((id, self.hops.get_mut(&id)?))) else {
-            return;
-        };
-        let pending = &mut self.pending;
-        let askers = pending.askers(content, 0, u64::MAX);
-        if askers.is_empty() {
-            return;
-        }
-        let is_live = pending.is_live(content);
-        let Some(handle) = hop.handle_of((content, is_live), |kind| pending.is_idle(kind)) else {
-            return;
-        };
-        let mut ranges = Vec::new();
-        for asker in &askers {
-            match asker {
-                Asker::Local(id) => {
-                    let Some(fetch) = self.fetches.get_mut(id) else {
-                        continue;
-                    };
-                    match why {
-                        Again::OtherPath => ranges.extend(fetch.change_path(now)),
-                        Again::NewLife => fetch.begin_anew(now),
-                        Again::Outage => fetch.end_outage(now),
-                    }
-                }
-                Asker::Stream(id) => {
-                    let Some(streams) = self.streams.as_mut() else {
-                        continue;
-                    };
-                    match why {
-                        Again::OtherPath | Again::NewLife => {
-                            ranges.extend(streams.change_path(now, *id));
-                        }
-                        Again::Outage => streams.end_outage(now, *id),
-                    }
-                }
-                Asker::Neighbour(..) => {}
-            }
-        }
-        let mut is_relayed = askers.iter();
-        let is_relayed = is_relayed.any(|asker| matches!(asker, Asker::Neighbour(..)));
-        match why {
-            // Of what comes from the former neighbour, own requesters know how much is under way.
-            Again::OtherPath if !is_relayed => {
-                for range in &ranges {
-                    pending.note_asked(content, now, *range);
-                }
-            }
-            Again::OtherPath | Again::NewLife => ranges = pending.renew(content, now),
-            Again::Outage => ranges = pending.renew_repeated(content, now),
-        }
-        for (start, end) in ranges.into_iter().flat_map(in_parts) {
-            // Those who wait ask again.
-            if !hop.has_room_for_frames() {
-                break;
-            }
-            hop.queue_frame(Frame::Want {
-                content,
-                handle,
-                start,
-                end,
-                is_fresh: false,
-                is_live,
-            });
-        }
-        if matches!(why, Again::Outage) {
-            return;
-        }
-        for asker in askers {
-            self.note_relayed(now, content, (route, handle), asker, 0);
-        }
-    }
-
     /// Serves a content from now on. Its bytes must never change.
     pub fn serve(&mut self, content: ContentId, secret: &ContentSecret, source: Box<dyn Source>) {
         self.responder.serve(content, secret, source);
@@ -410,8 +274,8 @@ impl Node {
     pub fn handle_timeout(&mut self, now: Instant) {
         if self.sweep_at.is_some_and(|at| at <= now) {
             self.stats.expired += self.pending.expire(now);
-            self.forget_idle(now);
-            let is_idle = self.pending.is_empty() && self.ways.len() == 0;
+            let has_streams = self.forget_idle(now);
+            let is_idle = self.pending.is_empty() && !has_streams;
             self.sweep_at = (!is_idle).then_some(now + SWEEP);
         }
         let ids: Vec<NeighbourId> = self.hops.keys().copied().collect();
@@ -487,6 +351,9 @@ impl Node {
         if !is_live {
             self.take_for_whole(now, content);
         } else if let Asker::Neighbour(id, handle) = asker {
+            if let Some(hop) = self.hops.get_mut(&id) {
+                hop.queue.note_wanted(now, content, handle);
+            }
             // A refusal would reach all behind that neighbour who want it as what it is.
             if self.pending.knows_as(content, false) {
                 self.stats.refused.unknown += 1;
@@ -708,6 +575,7 @@ impl Node {
             }
             Asker::Neighbour(id, handle) => {
                 let since = self.there_since(now);
+                let is_live = is_relayed_live(&self.pending, &self.ways, content);
                 let hop = self.hops.get_mut(&id)?;
                 let item = crate::hop::queue::Item::Segment {
                     segment: segment.clone(),
@@ -722,6 +590,9 @@ impl Node {
                 let before = hop.queue.bytes();
                 let has_room = hop.queue.push(now, since, next);
                 self.stats.queue_drops += u64::from(!has_room);
+                if is_live {
+                    hop.queue.note_live(now, handle);
+                }
                 let is_added = hop.queue.bytes() > before;
                 has_room.then(|| if is_added { segment.length() } else { 0 })
             }

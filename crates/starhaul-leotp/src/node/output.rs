@@ -5,7 +5,7 @@ use std::{
     time::Instant,
 };
 
-use super::Node;
+use super::{Node, streams::is_relayed_live};
 use crate::{
     config::{NeighbourId, Scope},
     hop::{
@@ -56,7 +56,7 @@ impl Node {
         if hop.is_control_due(now) {
             let mut rates: Vec<Frame> = Vec::new();
             // An answer with rates would be answered in turn.
-            if !hop.owes_answer() && self.awaits_data_of(id) {
+            if hop.is_probe_due(now) || !hop.owes_answer() && self.awaits_data_of(id) {
                 self.rates_for(now, id, &mut rates);
             }
             if let Some(hop) = self.hops.get_mut(&id) {
@@ -97,18 +97,22 @@ impl Node {
                     return false;
                 }
             };
-            let (segment, is_repair, left) = match next.item {
+            let (segment, is_repair, left, is_live) = match next.item {
                 Item::Segment {
                     segment,
                     is_repair,
                     left,
-                } => (segment, is_repair, left),
+                } => {
+                    let is_live = is_relayed_live(&self.pending, &self.ways, next.content);
+                    (segment, is_repair, left, is_live)
+                }
                 Item::Own { start, .. } => {
                     let streams = self.streams.as_ref();
                     let live = streams.and_then(|it| it.segment(next.content, start));
                     let fixed = || self.responder.segment(next.content, start, segment_bytes);
+                    let is_live = live.is_some();
                     match live.or_else(fixed) {
-                        Some(segment) => (segment, false, None),
+                        Some(segment) => (segment, false, None, is_live),
                         None => {
                             self.fail_unreadable(id, next.handle);
                             continue;
@@ -130,6 +134,7 @@ impl Node {
                 handle: next.handle,
                 start: segment.offset,
                 end: segment.end().max(segment.offset + 1),
+                is_live,
             };
             hop.write_data(now, since, &data, carried, left, out);
             self.stats.data_sent += 1;

@@ -179,8 +179,13 @@ impl Node {
         }
     }
 
-    /// Forgets contents that are not asked for any more.
-    pub(super) fn forget_idle(&mut self, now: Instant) {
+    /// Forgets contents that are not asked for any more, and what waits of streams for neighbours that do not ask for it. Returns whether any of a
+    /// stream is left.
+    pub(super) fn forget_idle(&mut self, now: Instant) -> bool {
+        let mut has_streams = false;
+        for hop in self.hops.values_mut() {
+            has_streams |= hop.queue.forget_unwanted(now, IDLE);
+        }
         let pending = &mut self.pending;
         self.relayed.retain(|content, relayed| {
             let is_kept = now.saturating_duration_since(relayed.asked) < IDLE
@@ -191,6 +196,7 @@ impl Node {
             is_kept
         });
         self.ways.forget_idle(now, IDLE);
+        has_streams || self.ways.len() > 0
     }
 
     /// When the silence about a content is to be broken. Where the data may not exist yet, what came from the neighbour

@@ -5,18 +5,26 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use rand_chacha::rand_core::RngCore as _;
 
-use super::{Node, SWEEP};
+use super::{Node, SWEEP, ways::Ways};
 use crate::{
     config::NeighbourId,
     hop::queue,
     name::{ContentId, Segment},
-    pending::Asker,
+    pending::{Asker, Pending},
     requester::Taken,
     stream::{Asked, StreamConfig, StreamId, StreamRead, Streams, id},
 };
 
 /// Ranges of a content that wait for its opener at most; its requester asks for few at a time.
 const MOST_WAITING: usize = 128;
+
+/// Whether a content that comes from a neighbour is one of a stream: it is waited for as such, or was of late.
+pub(super) fn is_relayed_live(pending: &Pending, ways: &Ways, content: ContentId) -> bool {
+    match pending.knows(content) {
+        true => pending.is_live(content),
+        false => ways.holds(content),
+    }
+}
 
 impl Node {
     /// Lets this node open streams, and accept them if the configuration says so. Streams of before are forgotten.
@@ -206,6 +214,15 @@ impl Node {
         true
     }
 
+    /// A stream is over for one who asked for it: what waits for it leaves no more.
+    pub(super) fn forget_queued(&mut self, asker: Asker) {
+        if let Asker::Neighbour(id, handle) = asker
+            && let Some(hop) = self.hops.get_mut(&id)
+        {
+            hop.queue.forget(handle);
+        }
+    }
+
     /// A content is asked for that does not grow: it comes from upstream. A neighbour that had asked for it as one of a stream, by malice, had it sought at an
     /// opener, which any neighbour may be.
     pub(super) fn take_for_whole(&mut self, now: Instant, content: ContentId) {
@@ -343,5 +360,36 @@ mod tests {
             assert_eq!(nodes.each_ref().map(Node::streams), [fit, 0, fit]);
             assert_eq!(nodes[1].relayed_streams(), fit, "{contents:?}");
         }
+    }
+
+    /// What a requester had asked for left it at the rate that it had told last, and was kept for half a minute.
+    #[test]
+    fn a_relay_drops_what_waits_of_a_stream_whose_requester_is_gone() {
+        let mut now = Instant::now();
+        let mut nodes = chain(now, [8; 3]);
+        run(&mut nodes, &mut now, 500);
+        let id = nodes[0].open_stream(now, b"").unwrap();
+        let told = run(&mut nodes, &mut now, 100);
+        assert_eq!(told, [StreamEvent::Answered(id)]);
+        // The hop to the requester takes little, and then next to nothing.
+        let slow = |nodes: &mut [Node; 3], rate: f64| {
+            let hop = nodes[1].hops.get_mut(&NeighbourId(0)).unwrap();
+            hop.queue.set_rate(0, rate);
+        };
+        slow(&mut nodes, 1000.0);
+        let taken = nodes[2].write_stream(now, StreamId(1), &[7; 60_000]);
+        assert_eq!(taken, 60_000);
+        run(&mut nodes, &mut now, 12_000);
+        let held = nodes[1].memory().1;
+        assert!(held > 2500, "{held} bytes wait, as long as it asks");
+        slow(&mut nodes, 125.0);
+        nodes[0].enable_streams(StreamConfig::new(ContentSecret::new(&[8; 32])));
+        // Its node is heard: another stream goes on.
+        nodes[0].open_stream(now, b"").unwrap();
+        for _ in 0..15 {
+            run(&mut nodes, &mut now, 1000);
+            assert_eq!(nodes[2].write_stream(now, StreamId(2), b"on"), 2);
+        }
+        assert_eq!(nodes[1].memory().1, 0);
     }
 }

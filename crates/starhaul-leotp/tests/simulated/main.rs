@@ -6,6 +6,7 @@ mod acting;
 mod crowded_links;
 mod fast_hops;
 mod late_hosts;
+mod lost_tails;
 mod reconfigurations;
 mod restarts;
 mod shared_links;
