@@ -1,6 +1,8 @@
 //! What waits to be sent to a neighbour: repairs first, then the contents in turn, each at the rate that the neighbour
 //! takes of it.
 
+mod unwanted;
+
 use std::{
     cell::Cell,
     collections::{BTreeMap, VecDeque},
@@ -649,4 +651,3 @@ impl Item {
 
 #[cfg(test)]
 mod tests;
-mod unwanted;
