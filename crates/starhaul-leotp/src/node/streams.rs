@@ -361,35 +361,4 @@ mod tests {
             assert_eq!(nodes[1].relayed_streams(), fit, "{contents:?}");
         }
     }
-
-    /// What a requester had asked for left it at the rate that it had told last, and was kept for half a minute.
-    #[test]
-    fn a_relay_drops_what_waits_of_a_stream_whose_requester_is_gone() {
-        let mut now = Instant::now();
-        let mut nodes = chain(now, [8; 3]);
-        run(&mut nodes, &mut now, 500);
-        let id = nodes[0].open_stream(now, b"").unwrap();
-        let told = run(&mut nodes, &mut now, 100);
-        assert_eq!(told, [StreamEvent::Answered(id)]);
-        // The hop to the requester takes little, and then next to nothing.
-        let slow = |nodes: &mut [Node; 3], rate: f64| {
-            let hop = nodes[1].hops.get_mut(&NeighbourId(0)).unwrap();
-            hop.queue.set_rate(0, rate);
-        };
-        slow(&mut nodes, 1000.0);
-        let taken = nodes[2].write_stream(now, StreamId(1), &[7; 60_000]);
-        assert_eq!(taken, 60_000);
-        run(&mut nodes, &mut now, 12_000);
-        let held = nodes[1].memory().1;
-        assert!(held > 2500, "{held} bytes wait, as long as it asks");
-        slow(&mut nodes, 125.0);
-        nodes[0].enable_streams(StreamConfig::new(ContentSecret::new(&[8; 32])));
-        // Its node is heard: another stream goes on.
-        nodes[0].open_stream(now, b"").unwrap();
-        for _ in 0..15 {
-            run(&mut nodes, &mut now, 1000);
-            assert_eq!(nodes[2].write_stream(now, StreamId(2), b"on"), 2);
-        }
-        assert_eq!(nodes[1].memory().1, 0);
-    }
 }
