@@ -1,8 +1,8 @@
 //! The scheduler by a plan: what leaves where, what makes it plan again, and that no path waits for another for ever.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
-use crate::pair::{Pair, is_on_time, ms};
+use crate::pair::{Pair, SentFragment, is_on_time, ms};
 use starhaul_session::{
     BlockOptions, Mode, PathId, PathUpdate, SchedulerChoice, SessionConfig, StreamConfig, StreamId,
 };
@@ -79,6 +79,39 @@ fn losses_of_the_cheap_path_go_over_the_dear_one_and_nothing_else_does() {
             (way.path, way.again),
             (PathId(0), Some(PathId(1))),
             "{status:?}"
+        );
+    }
+}
+
+/// Twenty in a row may take a whole block. Blocks that begin too late for a retransmission over the path of the plan leave where nothing is lost,
+/// and what the other path loses asks for no redundancy beside them.
+#[test]
+fn losses_in_long_rows_ask_for_no_redundancy_beside_what_leaves_where_nothing_is_lost() {
+    for (seed, costs) in [(1, [0.0, 1.0]), (2, [0.0, 1.0]), (3, [1.0, 3.0])] {
+        let mut pair = planned();
+        pair.text_lane(0, "rate=15mbit,delay=60ms,loss=ge:1%:20", costs[0], seed);
+        pair.lane(1, 15.0, 60, 0.0, costs[1], seed);
+        pair.answer();
+        pair.run_for(ms(500));
+        let stream = open(&mut pair, Mode::FecRetransmit, 200, 0);
+        stream_for(&mut pair, stream, ms(20_000));
+        pair.run_for(ms(1_000));
+        let outcomes = pair.outcomes(0);
+        let late = outcomes.iter().filter(|(.., told)| !is_on_time(*told));
+        assert_eq!(outcomes.len(), 1_000, "seed {seed}");
+        assert!(late.count() <= 1, "seed {seed}");
+        let fragments = pair.fragments(0);
+        let is_data = |of: &&SentFragment| of.index < of.data_count;
+        let lossy = fragments.iter().filter(|of| of.path == PathId(0));
+        let touched: BTreeSet<u32> = lossy.filter(is_data).map(|of| of.block).collect();
+        let elsewhere = || fragments.iter().filter(|of| !touched.contains(&of.block));
+        let [data, redundancy] =
+            [true, false].map(|data| elsewhere().filter(|of| is_data(of) == data).count());
+        println!("seed {seed}: {redundancy} of redundancy beside {data} fragments");
+        assert!(data > 1_000, "seed {seed}: {data} fragments");
+        assert!(
+            redundancy < data / 100,
+            "seed {seed}: {redundancy} of redundancy"
         );
     }
 }
