@@ -148,6 +148,12 @@ pub trait Scheduler: Debug + Send {
     /// Whether a frame of a reliable stream should leave on this path.
     fn takes_frame(&self, view: &View<'_>, frame: Frame) -> bool;
 
+    /// Whether the path that may send now, which takes this first fragment of a block, is to carry all the others, too: what other paths lose
+    /// concerns the block no more.
+    fn takes_whole(&self, _view: &View<'_>, _load: Load, _limit: Limit) -> bool {
+        false
+    }
+
     /// The redundancy of a block of `class` of which the first fragment leaves on `path`; asked once for each block. `None` leaves it to
     /// the loss of the path.
     fn coding(&mut self, _class: Class, _path: PathId) -> Option<Coding> {

@@ -113,6 +113,11 @@ impl Scheduler for Thrifty {
             .is_some_and(|view| self.inner.takes_frame(&view, frame))
     }
 
+    fn takes_whole(&self, view: &View<'_>, load: Load, limit: Limit) -> bool {
+        self.for_block(view, limit)
+            .is_some_and(|view| self.inner.takes_whole(&view, load, limit))
+    }
+
     fn coding(&mut self, class: Class, path: PathId) -> Option<Coding> {
         self.inner.coding(class, path)
     }

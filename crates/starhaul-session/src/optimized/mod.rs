@@ -146,6 +146,17 @@ impl Scheduler for Optimized {
         Rules.takes_frame(view, frame)
     }
 
+    /// Blocks that begin too late for the paths of the plan leave where they are safest, and what follows of them is later still.
+    fn takes_whole(&self, view: &View<'_>, load: Load, limit: Limit) -> bool {
+        let planned = self
+            .planned(limit.class)
+            .filter(|_| limit.class.retransmits && !load.waits);
+        planned.is_some_and(|planned| {
+            planned.way(view.path()).is_none()
+                && planned.target(view, load, limit) == Some(view.path())
+        })
+    }
+
     fn coding(&mut self, class: Class, path: PathId) -> Option<Coding> {
         self.planned_mut(class)?.coding(path)
     }

@@ -20,10 +20,15 @@ pub(super) struct Cargo {
 pub(super) struct Carriers(Few<(PathId, f64)>);
 
 impl Carriers {
+    /// One path carries the whole block.
+    pub(super) fn alone(path: PathId) -> Self {
+        Self(Few::One((path, 1.0)))
+    }
+
     /// Of a block whose first fragment leaves over `first`. Others take a part as the rules have it (`rules::takes_data`): what arrives over
     /// them before the last of it would over `first`, but for the last resort, and for dearer ones while `first` brings all in time.
     pub(super) fn of(now: Instant, paths: &Paths, first: PathId, cargo: Cargo) -> Self {
-        let alone = Self(Few::One((first, 1.0)));
+        let alone = Self::alone(first);
         let Some(main) = paths.get(first) else {
             return alone;
         };

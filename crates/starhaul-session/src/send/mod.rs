@@ -30,7 +30,7 @@ use crate::{
     item::{BlockKey, FragmentId},
     paths::{Path, Paths},
     rules::LAST_CHANCE_MARGIN,
-    scheduler::{Class, Offer, Scheduler},
+    scheduler::{Class, Offer, Scheduler, View},
     types::{BlockId, ExpiredCause, Outcome},
     wire::{FRAGMENT_HEADER_BYTES, wrap},
 };
@@ -40,7 +40,7 @@ use carriers::{Cargo, Carriers};
 use demand::{Demand, QUIC_HEADER_BYTES};
 use leaving::Left;
 use outlook::Overload;
-use pick::{Choice, Order, Place};
+use pick::{Choice, Order, Place, asked_of};
 use queue::{BlockQueue, rank};
 use redundancy::{ROUNDS_TO_SPARE, has_time_for_rounds, redundancy_rule};
 
@@ -300,15 +300,14 @@ impl BlocksOut {
         !self.queries.is_empty()
     }
 
-    /// Cuts a block that is about to send its first fragment over `path`.
+    /// Cuts the block of which a first fragment is chosen for the path that may send now.
     pub(crate) fn split(
         &mut self,
-        now: Instant,
-        paths: &Paths,
-        path: PathId,
-        key: BlockKey,
+        view: &View<'_>,
+        choice: Choice,
         scheduler: &mut dyn Scheduler,
     ) -> bool {
+        let (now, paths, path, key) = (view.now(), view.paths(), view.path(), choice.block);
         let overload = self.order.overload();
         let Some(block) = self.blocks.get_mut(&key) else {
             return false;
@@ -330,8 +329,13 @@ impl BlocksOut {
         };
         let planned = scheduler.coding(class_of(block), path);
         // Without redundancy nothing depends on who carries the data.
-        let carriers =
-            (block.mode.codes() && any_loses(paths)).then(|| Carriers::of(now, paths, path, cargo));
+        let carriers = (block.mode.codes() && any_loses(paths)).then(|| {
+            let (load, limit) = asked_of(block, view, choice.place);
+            match scheduler.takes_whole(view, load, limit) {
+                true => Carriers::alone(path),
+                false => Carriers::of(now, paths, path, cargo),
+            }
+        });
         let rule = carriers.as_ref().map(|carriers| {
             // The paths that are left now may not carry a retransmission in time that a plan counts on.
             let may_repair = is_overloaded || has_time_for_rounds(1, block, now, paths, carriers);

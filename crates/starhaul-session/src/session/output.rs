@@ -370,8 +370,9 @@ impl Session {
     ) -> Option<()> {
         let (id, now, key) = (batch.path, self.clocks.now(), choice.block);
         let was_coded = self.observers.is_empty() || self.blocks_out.get(key)?.is_split();
+        let view = View::new(now, &self.paths, id, batch.overview);
         let scheduler = self.scheduler.as_mut();
-        if !self.blocks_out.split(now, &self.paths, id, key, scheduler) {
+        if !self.blocks_out.split(&view, choice, scheduler) {
             self.settle();
             return None;
         }

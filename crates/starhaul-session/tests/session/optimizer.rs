@@ -83,6 +83,33 @@ fn losses_of_the_cheap_path_go_over_the_dear_one_and_nothing_else_does() {
     }
 }
 
+/// Twenty in a row may take a whole block. Blocks that begin too late for a retransmission over the path of the plan leave where nothing is lost,
+/// and what the other path loses asks for no redundancy beside them.
+#[test]
+fn losses_in_long_rows_ask_for_no_redundancy_beside_what_leaves_where_nothing_is_lost() {
+    for (seed, costs) in [(1, [0.0, 1.0]), (2, [0.0, 1.0]), (3, [1.0, 3.0])] {
+        let mut pair = planned();
+        pair.text_lane(0, "rate=15mbit,delay=60ms,loss=ge:1%:20", costs[0], seed);
+        pair.lane(1, 15.0, 60, 0.0, costs[1], seed);
+        pair.answer();
+        pair.run_for(ms(500));
+        let stream = open(&mut pair, Mode::FecRetransmit, 200, 0);
+        stream_for(&mut pair, stream, ms(20_000));
+        pair.run_for(ms(1_000));
+        let outcomes = pair.outcomes(0);
+        let late = outcomes.iter().filter(|(.., told)| !is_on_time(*told));
+        assert_eq!(outcomes.len(), 1_000, "seed {seed}");
+        assert!(late.count() <= 1, "seed {seed}");
+        let fragments = pair.fragments(0);
+        let redundancy = fragments.iter().filter(|of| of.index >= of.data_count);
+        let redundancy = redundancy.count();
+        let lossy = fragments.iter().filter(|of| of.path == PathId(0)).count();
+        println!("seed {seed}: {redundancy} of redundancy, {lossy} over the lossy path");
+        // Of some 20 000 about 200 are lost. After a row a few blocks leave over the lossy path that have waited too long to be sent again.
+        assert!(redundancy < 400, "seed {seed}: {redundancy} of redundancy");
+    }
+}
+
 /// A plan would send again over the clean path what the other loses.
 #[test]
 fn a_last_resort_carries_nothing_that_another_path_brings_in_time() {
