@@ -29,12 +29,12 @@ fn explain(config: &Config) -> Vec<(NodeId, Vec<Explained>)> {
         let settings = settings::peer(peer, bundle_bytes, host);
         let mut rows = settings.explain();
         rows.extend(given(ltp, peer));
-        rows.push(row(
+        rows.push(Explained::new(
             "longest block",
             format!("{} bytes", settings.longest_block(engine.receive_memory)),
             "max_bundle_bytes and 1 MiB for the other blocks of a bundle; one that is longer is refused when that is known",
         ));
-        rows.push(row(
+        rows.push(Explained::new(
             "receive memory of all",
             format!("{} bytes", engine.receive_memory),
             reason_of_memory(host),
@@ -46,7 +46,7 @@ fn explain(config: &Config) -> Vec<(NodeId, Vec<Explained>)> {
 }
 
 /// What the configuration says beside what the engine tells of itself.
-fn given(ltp: &LtpConfig, peer: &LtpPeer) -> [Explained; 4] {
+fn given(ltp: &LtpConfig, peer: &LtpPeer) -> [Explained; 5] {
     let numbers = match ltp.numbers {
         NumberWidth::Bits32 => "32 bits",
         NumberWidth::Bits64 => "64 bits",
@@ -66,18 +66,23 @@ fn given(ltp: &LtpConfig, peer: &LtpPeer) -> [Explained; 4] {
         false => "none",
     };
     [
-        row(
+        Explained::new(
             "session numbers",
             numbers.to_owned(),
             "given, or 32 bits, which every engine knows; of what this node sends",
         ),
-        row(
+        Explained::new(
+            "system calls",
+            ltp.mode.name().to_owned(),
+            "given, or segmentation offload, which takes the least time",
+        ),
+        Explained::new(
             "repair segments",
             repair,
             "given; auto follows what reports show to be lost, and without any what is lost is sent again",
         ),
-        row("one way", way.to_owned(), "given, or both ways"),
-        row(
+        Explained::new("one way", way.to_owned(), "given, or both ways"),
+        Explained::new(
             "key",
             key.to_owned(),
             "given; segments without its signature are dropped (RFC 5327)",
@@ -88,7 +93,7 @@ fn given(ltp: &LtpConfig, peer: &LtpPeer) -> [Explained; 4] {
 /// How many bytes of bundles leave before the first of them is acknowledged.
 fn under_way(config: &Config, ltp: &LtpConfig, node: &NodeId) -> Vec<Explained> {
     let window = window_over(ltp);
-    let mut rows = vec![row(
+    let mut rows = vec![Explained::new(
         "bundles under way",
         format!("{window} bytes"),
         "what the link that carries most in three round trips carries in them, from 64 MiB to 1 GiB; those of all neighbours share as much, or 512 MiB",
@@ -99,7 +104,7 @@ fn under_way(config: &Config, ltp: &LtpConfig, node: &NodeId) -> Vec<Explained> 
         .any(|(_, class)| *class == Class::Urgent);
     let usual = usual_windows(ltp).remove(node).filter(|_| is_any_urgent);
     rows.extend(usual.map(|usual| {
-        row(
+        Explained::new(
             "not urgent",
             format!("{} bytes of them", usual.min(window)),
             "what the link carries in three round trips and a second, so that urgent bundles wait for few",
@@ -119,13 +124,5 @@ fn reason_of_memory(host: Option<HostMemory>) -> &'static str {
             "a quarter of this host's memory, from 64 MiB to 8 GiB, and room for two blocks in any case"
         }
         None => "8 GiB: this host does not tell how much memory it has",
-    }
-}
-
-fn row(name: &'static str, value: String, reason: &'static str) -> Explained {
-    Explained {
-        name,
-        value,
-        reason,
     }
 }

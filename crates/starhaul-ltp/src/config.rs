@@ -336,12 +336,8 @@ impl PeerConfig {
             ),
         ];
         let rows = rows.into_iter();
-        rows.map(|(name, value, reason)| Explained {
-            name,
-            value,
-            reason,
-        })
-        .collect()
+        rows.map(|(name, value, reason)| Explained::new(name, value, reason))
+            .collect()
     }
 }
 
@@ -363,6 +359,17 @@ pub struct Explained {
     pub value: String,
     /// Why it has this value: what it was set or computed from.
     pub reason: &'static str,
+}
+
+impl Explained {
+    /// A value and its reason.
+    pub const fn new(name: &'static str, value: String, reason: &'static str) -> Self {
+        Self {
+            name,
+            value,
+            reason,
+        }
+    }
 }
 
 #[cfg(test)]

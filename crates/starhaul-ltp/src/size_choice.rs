@@ -48,7 +48,7 @@ pub struct SegmentChoice {
     pub data_bytes: usize,
     /// IP packets that carry it; 1 if it is not fragmented.
     pub packets: u32,
-    /// The path's MTU in bytes, if sizes follow it.
+    /// The path's MTU in bytes, once it is known.
     pub path_mtu: Option<usize>,
     /// Why this size was chosen.
     pub reason: SizeReason,

@@ -16,6 +16,15 @@ const LEAST: u64 = 8 << 20;
 /// A report is asked for at each of so many parts of the window.
 const PARTS: u64 = 4;
 
+/// Red data in segments, and the packets that carry them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Load {
+    /// Bytes of data.
+    pub(crate) bytes: u64,
+    /// IP packets.
+    pub(crate) packets: u64,
+}
+
 /// Counts red bytes sent and reported on. The window is twice what was reported in the shortest time to a report.
 #[derive(Debug)]
 pub(crate) struct Window {
@@ -54,10 +63,10 @@ impl Window {
         }
     }
 
-    /// Whether more may be sent. With no checkpoint under way nothing would ever make room: then the next segment is one.
-    pub(crate) fn has_room(&self, now: Instant) -> bool {
+    /// Whether another segment like this may be sent. With no checkpoint under way nothing would ever make room: then the next one is one.
+    pub(crate) fn has_room(&self, now: Instant, next: Load) -> bool {
         let is_within = self.sent - self.reported < self.size || self.reported >= self.asked;
-        is_within && !self.room.is_full(now, self.shortest)
+        is_within && !self.room.is_full(now, self.shortest, next)
     }
 
     /// When there is room although nothing is reported, at the latest; `None` if only reports make it.
@@ -66,20 +75,21 @@ impl Window {
         self.room.opens_at().filter(|_| !is_heard)
     }
 
-    /// Whether the next segment should ask for a report.
-    pub(crate) fn wants_report(&self, now: Instant) -> bool {
+    /// Whether the next segment, which is like this, should ask for a report.
+    pub(crate) fn wants_report(&self, now: Instant, next: Load) -> bool {
         self.sent - self.asked_within >= self.size / PARTS
-            || self.room.wants_report(now, self.shortest)
+            || self.room.wants_report(now, self.shortest, next)
     }
 
-    /// How many segments of so many bytes and packets may leave before one has to ask for a report, or to wait for one.
-    pub(crate) fn run(&self, now: Instant, bytes: u64, packets: u64) -> u64 {
+    /// How many segments like this may leave before one has to ask for a report, or to wait for one.
+    pub(crate) fn run(&self, now: Instant, next: Load) -> u64 {
+        let bytes = next.bytes;
         let unasked = begin_below(self.size / PARTS, self.sent - self.asked_within, bytes);
         let within = match self.reported >= self.asked {
             true => u64::MAX,
             false => begin_below(self.size, self.sent - self.reported, bytes),
         };
-        let in_room = self.room.run(now, self.shortest, bytes, packets);
+        let in_room = self.room.run(now, self.shortest, next);
         unasked.min(within).min(in_room)
     }
 
@@ -106,10 +116,10 @@ impl Window {
         self.room.forget_way();
     }
 
-    /// So many bytes leave in so many packets.
-    pub(crate) fn sent(&mut self, bytes: u64, packets: u64) {
-        self.sent += bytes;
-        self.room.sent(bytes, packets);
+    /// Segments leave.
+    pub(crate) fn sent(&mut self, load: Load) {
+        self.sent += load.bytes;
+        self.room.sent(load);
     }
 
     /// A checkpoint leaves.
@@ -153,6 +163,11 @@ mod tests {
 
     use super::*;
 
+    /// So many bytes in a packet.
+    const fn load(bytes: u64) -> Load {
+        Load { bytes, packets: 1 }
+    }
+
     /// Segments of a run that a test sends, less one.
     const MOST_OF_RUN: u64 = 1000;
 
@@ -163,9 +178,9 @@ mod tests {
         let mut in_flight = Vec::new();
         let mut sent_before = 0;
         for _ in 0..12 {
-            while window.has_room(now) {
-                window.sent(100_000, 1);
-                if window.wants_report(now) {
+            while window.has_room(now, load(100_000)) {
+                window.sent(load(100_000));
+                if window.wants_report(now, load(100_000)) {
                     in_flight.push(window.mark(now));
                 }
             }
@@ -180,16 +195,16 @@ mod tests {
         assert!(window.size >= 100_000_000, "{window:?}");
         assert!(window.size <= 400_000_000, "{window:?}");
         // Checkpoints that are never answered give their room back.
-        while window.has_room(now) {
-            window.sent(1_000_000, 1);
-            if window.wants_report(now) {
+        while window.has_room(now, load(1_000_000)) {
+            window.sent(load(1_000_000));
+            if window.wants_report(now, load(1_000_000)) {
                 in_flight.push(window.mark(now));
             }
         }
         for mark in in_flight {
             window.settle(mark, None);
         }
-        assert!(window.has_room(now));
+        assert!(window.has_room(now, load(1000)));
     }
 
     /// It was near by, where its socket is the limit.
@@ -199,9 +214,9 @@ mod tests {
         window.guess_room(2 * 212_992);
         let fill = |window: &mut Window| {
             let (before, mut marks) = (window.sent, Vec::new());
-            while window.has_room(now) {
-                window.sent(1360, 1);
-                if window.wants_report(now) {
+            while window.has_room(now, load(1360)) {
+                window.sent(load(1360));
+                if window.wants_report(now, load(1360)) {
                     marks.push(window.mark(now));
                 }
             }
@@ -230,9 +245,13 @@ mod tests {
         let mut window = Window::new(Duration::ZERO);
         for block in 0..100 {
             for _ in 0..10 {
-                assert!(window.has_room(now), "{window:?} after {block} blocks");
-                let asks = window.wants_report(now);
-                window.sent(100_000, 1);
+                let next = load(100_000);
+                assert!(
+                    window.has_room(now, next),
+                    "{window:?} after {block} blocks"
+                );
+                let asks = window.wants_report(now, next);
+                window.sent(next);
                 if asks {
                     let mark = window.mark(now);
                     window.settle(mark, Some(Duration::from_millis(1)));
@@ -241,8 +260,8 @@ mod tests {
             late.push(window.mark_end(now));
         }
         // What nothing was heard of is bounded all the same.
-        while window.has_room(now) {
-            window.sent(100_000, 1);
+        while window.has_room(now, load(100_000)) {
+            window.sent(load(100_000));
         }
         assert!(window.sent - window.reported <= window.size + 100_000);
         for mark in late {
@@ -275,13 +294,20 @@ mod tests {
                         window.settle(marks.remove(0), Some(Duration::from_micros(1 + amount)));
                     }
                     3 if !marks.is_empty() => window.settle(marks.remove(0), None),
-                    _ => window.sent(amount * bytes / 1000, amount / 1000),
+                    _ => window.sent(Load {
+                        bytes: amount * bytes / 1000,
+                        packets: amount / 1000,
+                    }),
                 }
-                let run = window.run(now, bytes, packets);
+                let next = Load { bytes, packets };
+                let run = window.run(now, next);
                 let (sent, room_before) = (window.sent, window.room.clone());
                 let mut left = 0;
-                while left <= MOST_OF_RUN && window.has_room(now) && !window.wants_report(now) {
-                    window.sent(bytes, packets);
+                while left <= MOST_OF_RUN
+                    && window.has_room(now, next)
+                    && !window.wants_report(now, next)
+                {
+                    window.sent(next);
                     left += 1;
                 }
                 (window.sent, window.room) = (sent, room_before);
@@ -293,24 +319,25 @@ mod tests {
     #[test]
     fn a_window_that_shrinks_below_what_was_sent_since_the_last_checkpoint_asks_again() {
         let (now, mut window) = (Instant::now(), Window::new(Duration::ZERO));
-        window.sent(64 << 20, 1);
+        window.sent(load(64 << 20));
         let first = window.mark(now);
         window.settle(first, Some(Duration::from_millis(10)));
         assert!(window.size >= 100 << 20, "{window:?}");
         let second = window.mark(now);
-        window.sent(30 << 20, 1);
-        assert!(!window.wants_report(now), "{window:?}");
+        window.sent(load(30 << 20));
+        let next = load(1000);
+        assert!(!window.wants_report(now, next), "{window:?}");
         // A short time to a report makes it smaller, and no other report is to come.
         window.settle(second, Some(Duration::from_millis(1)));
         assert!(window.size < 30 << 20, "{window:?}");
         assert!(
-            window.has_room(now) && window.wants_report(now),
+            window.has_room(now, next) && window.wants_report(now, next),
             "{window:?}"
         );
-        window.sent(1000, 1);
+        window.sent(next);
         let last = window.mark(now);
-        assert!(!window.has_room(now), "one segment is enough");
+        assert!(!window.has_room(now, next), "one segment is enough");
         window.settle(last, None);
-        assert!(window.has_room(now));
+        assert!(window.has_room(now, next));
     }
 }

@@ -15,9 +15,15 @@ use pair::{
 };
 use starhaul_ltp::{Batch, Engine, EngineId, Event, Outgoing, PeerConfig};
 
-/// What Linux grants without a privilege by default, as it counts it, and what it counts for a packet beside its data.
+/// What Linux grants without a privilege by default, as it counts it.
 const BUFFER: usize = 2 * 212_992;
-const PACKET: usize = 2800;
+/// What it counts for a packet of Ethernet that comes over a link: a page, and what describes it.
+const PAGE: usize = 4096 + 256;
+/// What it counts for a packet over loopback beside a buffer of a power of two, in which its headers and further notes are, too.
+const DESCRIPTION: usize = 256;
+const HEADERS: usize = 28 + 64 + 320;
+/// Longer buffers are pages, beside a short one.
+const LONGEST_BUFFER: usize = 16 << 10;
 /// Datagrams that a receiver takes at a time, and how long that takes it.
 const AT_A_TIME: usize = 16;
 const TAKING: Duration = Duration::from_micros(30);
@@ -34,7 +40,11 @@ struct World {
     engines: [Engine; 2],
     flights: [VecDeque<(Instant, Vec<u8>)>; 2],
     buffer: VecDeque<Vec<u8>>,
+    /// Memory of what is there, and of what was taken but is still counted.
     filled: usize,
+    taken: usize,
+    /// The MTU of loopback; none over a link, over which all are packets of Ethernet.
+    loopback: Option<usize>,
     turns: usize,
     /// When the receiver has time.
     free: Instant,
@@ -44,10 +54,28 @@ struct World {
 
 impl World {
     fn new(delay: Duration, holds: usize, pause: Duration) -> Self {
-        let (now, config) = (Instant::now(), PeerConfig::new(Duration::ZERO, None));
+        let config = PeerConfig::new(Duration::ZERO, None);
+        Self::with(&config, delay, holds, pause)
+    }
+
+    /// Over loopback with this MTU, with segments of this size.
+    fn over_loopback(mtu: usize, segment: Option<usize>) -> Self {
+        let mut config = PeerConfig::new(Duration::ZERO, None);
+        if let Some(bytes) = segment {
+            (config.adapts_segments, config.segment_data) = (false, bytes);
+        }
+        let mut world = Self::with(&config, Duration::from_micros(10), BUFFER, PAUSE);
+        world.loopback = Some(mtu);
+        world.engines[0].set_on_this_host(RECEIVER, true);
+        world.engines[0].set_path_mtu(world.now, RECEIVER, mtu);
+        world
+    }
+
+    fn with(config: &PeerConfig, delay: Duration, holds: usize, pause: Duration) -> Self {
+        let now = Instant::now();
         let mut engines = [
-            engine(SENDER, 1, &[RECEIVER], &config, now),
-            engine(RECEIVER, 2, &[SENDER], &config, now),
+            engine(SENDER, 1, &[RECEIVER], config, now),
+            engine(RECEIVER, 2, &[SENDER], config, now),
         ];
         for engine in &mut engines {
             engine.set_receive_buffer(BUFFER);
@@ -61,6 +89,8 @@ impl World {
             flights: Default::default(),
             buffer: VecDeque::new(),
             filled: 0,
+            taken: 0,
+            loopback: None,
             turns: 0,
             free: now,
             lost: 0,
@@ -102,10 +132,11 @@ impl World {
         };
         while is_there(&self.flights[0]) {
             let (_, datagram) = self.flights[0].pop_front().unwrap();
-            // As the kernel does: one that begins below the limit is kept.
-            match self.filled < self.holds {
+            // As the kernel does: one that does not fit is lost.
+            let memory = self.memory(datagram.len());
+            match self.filled.saturating_add(memory) <= self.holds {
                 true => {
-                    self.filled += datagram.len() + PACKET;
+                    self.filled += memory;
                     self.buffer.push_back(datagram);
                 }
                 false => self.lost += 1,
@@ -138,10 +169,34 @@ impl World {
         self.now = next.map_or(least, |next| next.max(least));
     }
 
+    /// What the kernel counts for a datagram.
+    fn memory(&self, bytes: usize) -> usize {
+        let Some(mtu) = self.loopback else {
+            return PAGE;
+        };
+        let buffer = |bytes: usize| match bytes + HEADERS <= LONGEST_BUFFER {
+            true => DESCRIPTION + (bytes + HEADERS).next_power_of_two(),
+            false => DESCRIPTION + bytes + 1024,
+        };
+        // Fragments have a multiple of eight bytes behind their own header.
+        let most = (mtu - 20) / 8 * 8;
+        match bytes + 28 <= mtu {
+            true => buffer(bytes),
+            false => (bytes + 8) / most * buffer(most) + buffer((bytes + 8) % most),
+        }
+    }
+
     /// The receiver takes some of what waits.
     fn take(&mut self) {
-        for datagram in self.buffer.drain(..AT_A_TIME.min(self.buffer.len())) {
-            self.filled -= datagram.len() + PACKET;
+        for _ in 0..AT_A_TIME {
+            let Some(datagram) = self.buffer.pop_front() else {
+                break;
+            };
+            self.taken += self.memory(datagram.len());
+            // The kernel counts it as there until a quarter of the limit was taken, or nothing is left.
+            if self.taken >= self.holds / 4 || self.buffer.is_empty() {
+                self.filled -= std::mem::take(&mut self.taken);
+            }
             self.engines[1].handle_datagrams(self.now, SENDER, &datagram, datagram.len());
         }
         self.turns += 1;
@@ -163,6 +218,37 @@ fn over_a_short_way_no_datagram_is_lost_to_a_small_buffer() {
             // The receiver's own work is some 11 ms, and some pauses.
             let most = Duration::from_secs(1);
             assert!(took < most, "{micros} µs: {bytes} bytes took {took:?}");
+        }
+    }
+}
+
+/// Segments of a size that is told fill several packets, or one of a long MTU, and the kernel counts more for them than their data.
+#[test]
+fn over_loopback_no_segment_of_any_size_is_lost_to_a_small_buffer() {
+    for (mtu, segment) in [
+        (1500, Some(1360)),
+        (1500, Some(4400)),
+        (1500, Some(64_000)),
+        (4500, Some(4350)),
+        (4500, Some(64_000)),
+        (9000, Some(8860)),
+        (9702, Some(64_000)),
+        (65_536, Some(1360)),
+        (65_536, Some(16_000)),
+        (65_536, Some(64_000)),
+        (1500, None),
+        (9000, None),
+        (65_536, None),
+    ] {
+        let mut world = World::over_loopback(mtu, segment);
+        for bytes in [30_000, 8_000_000, 8_000_000] {
+            let took = world.send(bytes);
+            assert_eq!(world.lost, 0, "MTU {mtu}, {segment:?}: {bytes} bytes");
+            let most = Duration::from_secs(1);
+            assert!(
+                took < most,
+                "MTU {mtu}, {segment:?}: {bytes} bytes took {took:?}"
+            );
         }
     }
 }

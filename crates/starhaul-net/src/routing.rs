@@ -109,6 +109,14 @@ impl Routing {
         self.ask(Request::link(interface, IFF_UP))
     }
 
+    /// Sets an interface's MTU and brings it up.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn set_up_with_mtu(&self, interface: u32, mtu: u32) -> io::Result<()> {
+        self.ask(Request::link(interface, IFF_UP).with(IFLA_MTU, &mtu.to_ne_bytes()))
+    }
+
     /// Sets the interface's MTU and the length of its queue, disables automatic IPv6 addresses, and brings it up.
     ///
     /// # Errors

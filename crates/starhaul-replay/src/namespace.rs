@@ -9,6 +9,8 @@ use std::{
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 
+use starhaul_net::{Routing, interface_index};
+
 use crate::Error;
 
 /// A network namespace, kept alive by this value and by every process and thread in it.
@@ -27,7 +29,17 @@ impl NetworkNamespace {
         })
     }
 
-    /// The same with the rights that it needs: an ordinary user becomes root in a user namespace of this process, which is returned too.
+    /// Creates a namespace that has nothing but a loopback interface with this MTU, which is up.
+    ///
+    /// # Errors
+    /// As [`NetworkNamespace::create`].
+    pub fn with_loopback(mtu: u32) -> io::Result<Self> {
+        let namespace = Self::create()?;
+        namespace.inside(|| Routing::open()?.set_up_with_mtu(interface_index("lo")?, mtu))?;
+        Ok(namespace)
+    }
+
+    /// An empty namespace with the rights that it needs: an ordinary user becomes root in a user namespace of this process, which is returned too.
     pub(crate) fn create_as_root() -> Result<(Self, bool), Error> {
         let refused = |source| Error::Namespace { source };
         match Self::create() {

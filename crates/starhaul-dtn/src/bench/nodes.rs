@@ -12,7 +12,7 @@ use hardy_bpv7::{
 };
 use parking_lot::Mutex;
 use starhaul_ltp::{EngineId, NumberWidth, Profile, SegmentSize};
-use starhaul_net::PeerAddress;
+use starhaul_net::{IoMode, PeerAddress};
 use tokio::{
     sync::{Semaphore, mpsc},
     task::JoinSet,
@@ -225,6 +225,7 @@ fn config(
             engine: EngineId(number),
             listen: loopback(),
             numbers: NumberWidth::default(),
+            mode: IoMode::default(),
             peers: peers.collect::<Result<_, Error>>()?,
         }),
         tcp: None,

@@ -7,6 +7,7 @@ use starhaul_config::{
     definition::{Preset, names},
 };
 use starhaul_ltp::{NumberWidth, Profile};
+use starhaul_net::IoMode;
 
 use super::one_way::WAY_NAMES;
 use crate::{
@@ -32,6 +33,13 @@ pub(super) const KINDS: [(&str, Kept); 3] = [
 const KIND_NAMES: [&str; KINDS.len()] = names(&KINDS);
 const ON_DISK: &[(&str, &str)] = &[("kind", "\"disk\"")];
 const PROFILE_NAMES: [&str; Profile::ALL.len()] = names(&Profile::ALL);
+/// Which system calls carry segments.
+pub(super) const MODES: [(&str, IoMode); IoMode::ALL.len()] = [
+    (IoMode::Gso.name(), IoMode::Gso),
+    (IoMode::Mmsg.name(), IoMode::Mmsg),
+    (IoMode::Single.name(), IoMode::Single),
+];
+const MODE_NAMES: [&str; MODES.len()] = names(&MODES);
 const NUMBER_NAMES: [&str; NumberWidth::ALL.len()] = names(&NumberWidth::ALL);
 const ENGINES: RangeInclusive<u64> = 1..=u64::MAX;
 
@@ -147,6 +155,9 @@ static LTP: Definition = Definition {
         Key::words("numbers", &NUMBER_NAMES)
             .or(NUMBER_NAMES[0])
             .means("Bits of the numbers of sessions that our engine begins. Other engines may know no more than 32."),
+        Key::words("mode", &MODE_NAMES)
+            .or(MODE_NAMES[0])
+            .means("System calls that carry segments to the kernel. `gso`: one buffer that it cuts into datagrams. `mmsg`: many datagrams per call. `single`: one, for a driver that does not get on with the others."),
         Key::tables("peer", &LTP_PEER)
             .required()
             .means("The neighbours."),

@@ -16,7 +16,7 @@ use std::{
 use hardy_eid_patterns::EidPattern;
 use starhaul_config::{Definition, Document};
 use starhaul_ltp::{AuthKey, EngineId, NumberWidth, Profile, RepairRate, SegmentSize};
-use starhaul_net::{LocalSocketFile, PeerAddress};
+use starhaul_net::{IoMode, LocalSocketFile, PeerAddress};
 use starhaul_units::Bandwidth;
 
 pub use self::one_way::OneWay;
@@ -133,6 +133,8 @@ pub struct LtpConfig {
     pub listen: SocketAddr,
     /// The width of the numbers of its sessions.
     pub numbers: NumberWidth,
+    /// Which system calls carry segments.
+    pub mode: IoMode,
     /// The nodes that are reached by it.
     pub peers: Vec<LtpPeer>,
 }

@@ -13,7 +13,7 @@ use starhaul_net::{PeerAddress, ltp::reaches};
 
 use super::{
     Bucket, Config, DatabaseUrl, LtpConfig, LtpPeer, Storage, TcpConfig, TcpPeer,
-    definition::{KINDS, Kept, TOP},
+    definition::{KINDS, Kept, MODES, TOP},
     one_way::{self, WAYS},
 };
 use crate::{
@@ -184,6 +184,7 @@ fn read_ltp(
         engine: EngineId(engine),
         listen: table.text("listen", address)?,
         numbers: table.choice("numbers", &NumberWidth::ALL)?,
+        mode: table.choice("mode", &MODES)?,
         peers: Vec::new(),
     };
     let mut engines = BTreeSet::from([config.engine]);

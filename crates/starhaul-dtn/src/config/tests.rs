@@ -4,6 +4,7 @@ use std::{fs, path::Path};
 
 use starhaul_config::{Document, trials};
 use starhaul_ltp::{NumberWidth, Profile, RepairRate};
+use starhaul_net::IoMode;
 
 use super::{Config, OneWay, VARIABLES, definition::TOP, read};
 use crate::{
@@ -294,7 +295,18 @@ fn a_profile_is_told_and_has_what_is_asked_for() {
         assert_eq!(is_told, profile != Profile::default(), "{told}");
     }
     let wide = parsed("numbers = \"64\"", "").unwrap();
-    assert_eq!(wide.ltp.unwrap().numbers, NumberWidth::Bits64);
+    let wide = wide.ltp.unwrap();
+    assert_eq!(
+        (wide.numbers, wide.mode),
+        (NumberWidth::Bits64, IoMode::Gso)
+    );
+    for mode in IoMode::ALL {
+        let config = parsed(&format!("mode = \"{}\"", mode.name()), "").unwrap();
+        assert_eq!(config.ltp.as_ref().unwrap().mode, mode);
+        let rows = config.explain().swap_remove(0).1;
+        let told = rows.iter().find(|row| row.name == "system calls");
+        assert_eq!(told.map(|row| row.value.as_str()), Some(mode.name()));
+    }
     let ccsds = "profile = \"ccsds-734.1\"";
     for (ltp, more, lacking) in [
         ("", "repair = \"5%\"", "no repair segments"),

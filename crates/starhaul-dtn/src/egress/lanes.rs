@@ -101,19 +101,37 @@ impl Pool {
         Some([place, bytes, room])
     }
 
-    /// The same. If there is none, it is noted that a bundle awaits it: something is on its way to that neighbour then, whose end tells.
+    /// The same, or of what is kept for such bundles. If there is none, it is noted that a bundle awaits it: something is on its way to that
+    /// neighbour then, whose end tells.
     pub(super) fn take(&self, lane: &Lane, units: u32) -> Option<Room> {
-        self.free(lane, units).or_else(|| {
+        let kept = lane.turn().take(units);
+        kept.or_else(|| self.free(lane, units)).or_else(|| {
             lane.is_awaited.store(true, Ordering::SeqCst);
             // The last of it may have become free meanwhile, and nobody would tell.
             self.free(lane, units)
         })
     }
 
+    /// Waits for room among all that waits for it, for a bundle of so many units and others that are handed over: what has a queue of its own
+    /// would take each part of it as it becomes free, for as long as the queue lasts. `None` if that is done already, or the neighbour leaves.
+    pub(super) async fn keep(&self, lane: &Lane, units: u32) -> Option<u64> {
+        if !lane.turn().begin() {
+            return None;
+        }
+        let units = units.max(lane.units / KEPT_PART);
+        let room = self.wait_for(lane, KEPT_BUNDLES, units).await;
+        lane.turn().set(room)
+    }
+
     /// Waits until a bundle of so many units may leave; `None` if the agent does not know its neighbour any more. In memory it has room among
     /// those of all neighbours, or beyond them, for each class, where they have none.
     pub(super) async fn wait(&self, lane: &Lane, units: u32) -> Option<Room> {
-        let place = lane.bundles.clone().acquire_owned().await.ok()?;
+        self.wait_for(lane, 1, units).await
+    }
+
+    async fn wait_for(&self, lane: &Lane, bundles: u32, units: u32) -> Option<Room> {
+        let place = lane.bundles.clone().acquire_many_owned(bundles);
+        let place = place.await.ok()?;
         let bytes = lane.bytes.clone().acquire_many_owned(units).await.ok()?;
         let shared = self
             .shared
@@ -153,6 +171,53 @@ impl Pool {
     }
 }
 
+/// Of a lane's bytes, and how many bundles have a place in that: what is kept for those that are handed over.
+const KEPT_PART: u32 = 8;
+const KEPT_BUNDLES: u32 = 256;
+
+/// The turn of bundles that are handed over, whose own neighbour's queue the agent has.
+#[derive(Debug, Default)]
+pub(super) struct Turn {
+    /// Whether room is waited for or kept.
+    is_on: bool,
+    /// Which turn it is: the one before may still be looked after.
+    number: u64,
+    kept: Option<Room>,
+}
+
+impl Turn {
+    /// Begins one, unless there is one.
+    fn begin(&mut self) -> bool {
+        !std::mem::replace(&mut self.is_on, true)
+    }
+
+    /// Keeps room, if there is any; the number of the turn.
+    fn set(&mut self, room: Option<Room>) -> Option<u64> {
+        self.is_on = room.is_some();
+        self.number += 1;
+        self.kept = room;
+        self.is_on.then_some(self.number)
+    }
+
+    /// Room for a bundle, if so much is kept; it counts all that is left of memory if that is less.
+    fn take(&mut self, units: u32) -> Option<Room> {
+        let [place, bytes, memory] = self.kept.as_mut()?;
+        let units = units as usize;
+        if place.num_permits() == 0 || bytes.num_permits() < units || memory.num_permits() == 0 {
+            return None;
+        }
+        let counted = units.min(memory.num_permits());
+        Some([place.split(1)?, bytes.split(units)?, memory.split(counted)?])
+    }
+
+    /// Ends this turn; what is left of its room.
+    pub(super) fn end(&mut self, number: u64) -> Option<Room> {
+        let is_this = self.number == number;
+        self.is_on &= !is_this;
+        self.kept.take_if(|_| is_this)
+    }
+}
+
 /// So many bytes as a semaphore counts them.
 pub(super) fn units(bytes: u64) -> u32 {
     let units = u32::try_from(bytes / UNIT).unwrap_or(u32::MAX);
@@ -169,6 +234,8 @@ pub(super) struct Lane {
     own: Arc<Semaphore>,
     /// Whether a bundle found no room.
     is_awaited: Arc<AtomicBool>,
+    /// Of those that are handed over.
+    turn: Arc<Mutex<Turn>>,
 }
 
 impl Lane {
@@ -179,7 +246,12 @@ impl Lane {
             units,
             own: Arc::new(Semaphore::new(pool.own as usize)),
             is_awaited: Arc::default(),
+            turn: Arc::default(),
         }
+    }
+
+    pub(super) fn turn(&self) -> MutexGuard<'_, Turn> {
+        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// As how many units a bundle of so many bytes counts.

@@ -23,7 +23,7 @@ use hardy_bpa::{
 };
 use starhaul_log::Seldom;
 use starhaul_ltp::{Block, Engine, EngineId, LinkState, SegmentChoice, SessionId, Stats};
-use starhaul_net::{IoMode, PeerAddress, Waker, host_memory, ltp::LtpDriver};
+use starhaul_net::{PeerAddress, Waker, host_memory, ltp::LtpDriver};
 use tokio::{
     sync::{Semaphore, oneshot},
     task::JoinSet,
@@ -129,7 +129,7 @@ impl LtpLayer {
                 .add_peer(now, peer.engine, settings)
                 .map_err(|error| listen(error.to_string()))?;
         }
-        let driver = LtpDriver::bind(config.listen, IoMode::default(), engine);
+        let driver = LtpDriver::bind(config.listen, config.mode, engine);
         let mut driver = driver.map_err(|error| listen(error.to_string()))?;
         for peer in &config.peers {
             match &peer.address {

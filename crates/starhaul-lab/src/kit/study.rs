@@ -41,6 +41,8 @@ pub struct Part {
     systems: &'static [&'static str],
     /// Its runs have sessions, of which records can be left.
     has_sessions: bool,
+    /// Why this computer cannot run it, if it cannot.
+    missing: fn() -> Option<String>,
     jobs: Box<Jobs>,
 }
 
@@ -190,6 +192,7 @@ impl Part {
             plots: Vec::new(),
             targets: Vec::new(),
             systems: &[],
+            missing: || None,
             jobs: Box::new(move |quick, seed, _| {
                 setups(quick, seed).into_iter().map(job).collect()
             }),
@@ -268,6 +271,13 @@ impl Part {
             };
             jobs(quick, seed, chosen).into_iter().map(real).collect()
         });
+        self
+    }
+
+    /// With what tells why this computer cannot run it, if it cannot: it is left out then.
+    #[must_use]
+    pub fn unless(mut self, missing: fn() -> Option<String>) -> Self {
+        self.missing = missing;
         self
     }
 
@@ -379,8 +389,13 @@ impl Experiment for Study {
         let mut rows = Vec::new();
         let mut targets = Vec::new();
         let mut jobs: Vec<(usize, Job)> = Vec::new();
+        let mut notes = Vec::new();
         for part in &self.parts {
             if !only.is_empty() && !only.iter().any(|name| *name == part.name) {
+                continue;
+            }
+            if let Some(why) = (part.missing)() {
+                notes.push(format!("skipped: {}, because {why}", part.name));
                 continue;
             }
             let mut number = 0;
@@ -406,6 +421,9 @@ impl Experiment for Study {
                 plots: part.plots.clone(),
             });
         }
+        if jobs.is_empty() && !notes.is_empty() {
+            return Err(Error::Settings(notes.join("; ")));
+        }
         if jobs.is_empty() {
             return Err(Error::Settings(
                 "--systems and --only leave no run: these parts do not compare these systems"
@@ -422,9 +440,8 @@ impl Experiment for Study {
         }
         let has_run = |name: &&str| jobs.iter().any(|(_, job)| job.system == Some(*name));
         let without = chosen.iter().filter(|name| !has_run(name));
-        let notes: Vec<String> = without
-            .map(|name| format!("skipped: {name}, because no part that runs compares it"))
-            .collect();
+        let why = "because no part that runs compares it";
+        notes.extend(without.map(|name| format!("skipped: {name}, {why}")));
         let results = Results {
             experiment: self.name,
             title: self.title,

@@ -155,6 +155,7 @@ fn this_computer_is_measured() {
             let setup = Speed {
                 segment,
                 mode,
+                mtu: None,
                 block_bytes: 2_000_000,
                 repeats: 1,
                 seed: SEED,
@@ -179,6 +180,7 @@ fn this_computer_is_measured() {
         let setup = Speed {
             segment: SegmentSize::Bytes(8192),
             mode,
+            mtu: None,
             block_bytes: 2_000_000,
             repeats: 1,
             seed: SEED,
@@ -233,6 +235,51 @@ fn chosen_parts_have_rows_tables_and_pictures() {
     }
 }
 
+/// The goals are those of the rows that there are, and a contact of four seconds of light time meets them.
+#[test]
+fn a_contact_meets_its_goals() {
+    let study = ltp::study();
+    let asked = ["ltp", "--quick", "--only", "contact", "--check"];
+    let options = study.command().try_get_matches_from(asked).unwrap();
+    let context = Context {
+        command: "starhaul lab ltp",
+        bench: &|| Err(Error::Failed("it needs no links".into())),
+    };
+    let plan = study.plan(&options, SEED).unwrap();
+    let found = plan.run(&context, &mut |_| {}).unwrap();
+    assert_eq!(found.failure(), None, "seed {SEED}");
+    let json: Value = serde_json::from_str(&found.json().unwrap()).unwrap();
+    let judged = |figure: &str| {
+        let goals = json["goals"].as_array().unwrap().iter();
+        goals.filter(|goal| goal["figure"] == figure).count()
+    };
+    // Each row, and the one with repair segments for 5 %.
+    assert_eq!((judged("used"), judged("prompt")), (7, 1));
+}
+
+/// Where namespaces may be made, segments go over the MTU that the part names, as fragments if they are longer.
+#[test]
+fn a_loopback_of_its_own_has_the_mtu_that_is_asked_for() {
+    let setup = Speed {
+        segment: SegmentSize::Bytes(8192),
+        mode: IoMode::Gso,
+        mtu: Some(4500),
+        block_bytes: 2_000_000,
+        repeats: 1,
+        seed: SEED,
+    };
+    let study = ltp::study();
+    let asked = ["ltp", "--quick", "--only", "mtu-4500", "--check"];
+    let options = study.command().try_get_matches_from(asked).unwrap();
+    match setup.run() {
+        Ok(rates) => assert!(rates.iter().all(|rate| rate.mtu == Some(4500)), "{rates:?}"),
+        Err(_) => {
+            let refused = study.plan(&options, SEED).err().unwrap().to_string();
+            assert!(refused.contains("mtu-4500, because"), "{refused}");
+        }
+    }
+}
+
 /// All parts of the design are there, those in real time after the others.
 #[test]
 fn the_list_names_every_part() {
@@ -242,7 +289,8 @@ fn the_list_names_every_part() {
         .map(|about| about.command)
         .collect();
     let parts = [
-        "contact", "station", "one-way", "day", "course", "speed", "cpu",
+        "contact", "station", "one-way", "day", "course", "speed", "mtu-1500", "mtu-4500",
+        "mtu-9702", "cpu",
     ];
     let expected: Vec<String> = std::iter::once("ltp".to_owned())
         .chain(parts.map(|part| format!("ltp --only {part}")))

@@ -14,6 +14,7 @@ use crate::{
     path::Pacer,
     segment::{Body, Data, Encoding, Extensions, Segment},
     send::{Plan, SendSession, Source},
+    window::Load,
 };
 
 impl Peer {
@@ -201,13 +202,25 @@ impl Peer {
     /// Whether the next segment of red data should ask for a report.
     fn wants_report(&self, cx: &Context<'_>) -> bool {
         let window = self.window.as_ref();
-        let by_window = window.is_some_and(|window| window.wants_report(cx.now));
+        let next = self.next_load();
+        let by_window = window.is_some_and(|window| window.wants_report(cx.now, next));
         by_window || self.sizes.wants_report(cx.now)
     }
 
     pub(super) fn may_send_data(&self, now: Instant) -> bool {
         let window = self.window.as_ref();
-        window.is_none_or(|window| window.has_room(now))
+        window.is_none_or(|window| window.has_room(now, self.next_load()))
+    }
+
+    /// A segment of red data that fits into the next one's size.
+    fn next_load(&self) -> Load {
+        self.load(self.sizes.next(u64::MAX) as u64)
+    }
+
+    /// A segment with so many bytes of data.
+    fn load(&self, bytes: u64) -> Load {
+        let packets = self.sizes.packets(bytes);
+        Load { bytes, packets }
     }
 
     /// Writes the repair symbols of a code that is about to end, and the parities behind those of the last; returns whether all fitted.
@@ -271,7 +284,8 @@ impl Peer {
             .filter(|_| is_new && plan.kind.is_red());
         if let Some(window) = &mut window {
             let bytes = plan.end - plan.start;
-            window.sent(bytes, self.sizes.packets(bytes));
+            let packets = self.sizes.packets(bytes);
+            window.sent(Load { bytes, packets });
         }
         if is_new && plan.kind.is_red() {
             let bytes = plan.end - plan.start;

@@ -87,11 +87,13 @@ fn fragment_bytes(mtu: usize) -> usize {
     (mtu - PACKET_HEADERS) / 8 * 8
 }
 
-fn fragments(mtu: usize, data: usize) -> u32 {
+/// Packets that carry a segment with so many bytes of data, at most.
+pub(super) fn fragments(mtu: usize, data: usize) -> u32 {
+    let mtu = mtu.clamp(*MTUS.start(), *MTUS.end());
     if data <= single(mtu) {
         return 1;
     }
-    let datagram = data + SEGMENT_HEADERS + 8;
+    let datagram = data.saturating_add(SEGMENT_HEADERS + 8);
     u32::try_from(datagram.div_ceil(fragment_bytes(mtu))).unwrap_or(u32::MAX)
 }
 

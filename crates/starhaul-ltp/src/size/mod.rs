@@ -13,7 +13,7 @@ use starhaul_units::Bandwidth;
 
 use self::{
     epochs::Epochs,
-    ladder::{Class, fitted_cost, ladder, note, packet_loss, single},
+    ladder::{Class, fitted_cost, fragments, ladder, note, packet_loss, single},
     tries::{Probe, Stage, Trial},
 };
 use crate::{
@@ -47,7 +47,7 @@ const FRAGMENT_OVERHEAD: u16 = 20;
 /// The machine that chooses the size.
 #[derive(Debug)]
 pub(crate) struct SegmentSizes {
-    /// The path's MTU, if sizes follow it.
+    /// The path's MTU, once it is known.
     mtu: Option<usize>,
     is_adaptive: bool,
     /// Whether reports tell what becomes of segments.
@@ -132,6 +132,11 @@ impl SegmentSizes {
             return;
         }
         self.mtu = Some(mtu);
+        if !self.is_adaptive {
+            // How many packets carry a segment matters all the same: to the peer's socket, and to a link of a stated rate.
+            self.classes = vec![Class::new(self.data, fragments(mtu, self.data))];
+            return;
+        }
         self.classes = ladder(mtu);
         self.safe = self.first(mtu);
         self.present = self.safe;
@@ -154,7 +159,8 @@ impl SegmentSizes {
     /// tried nor compared; behind them that begins anew, with the first report.
     pub(crate) fn set_coded(&mut self, is_coded: bool) {
         let was_coded = std::mem::replace(&mut self.is_coded, is_coded);
-        let Some(mtu) = self.mtu.filter(|_| was_coded != is_coded) else {
+        let follows = self.is_adaptive && was_coded != is_coded;
+        let Some(mtu) = self.mtu.filter(|_| follows) else {
             return;
         };
         (self.probe, self.trial) = (None, None);
@@ -172,8 +178,12 @@ impl SegmentSizes {
     }
 
     /// What reports told of packets, where that is not the same as of segments: how many were sent, and how many of these were lost. Of
-    /// a segment of several packets one was lost, and those that try a size out tell of no other.
+    /// a segment of several packets one was lost, and those that try a size out tell of no other. A size that stays as it is has repair
+    /// segments of that size: there the losses of segments are what counts.
     pub(crate) fn packets_of(&self, fates: &[Fate]) -> Option<(u64, u64)> {
+        if !self.is_adaptive {
+            return None;
+        }
         let is_tried = |fate: &Fate| {
             let class = self.index(fate.data).filter(|at| *at > self.safe);
             let class = class.and_then(|at| self.classes.get(at));
@@ -193,9 +203,9 @@ impl SegmentSizes {
         }
     }
 
-    /// Whether an MTU is that which sizes follow, or they follow none.
+    /// Whether an MTU is that which is known.
     pub(crate) fn knows_mtu(&self, mtu: usize) -> bool {
-        !self.is_adaptive || self.mtu == Some(mtu)
+        self.mtu == Some(mtu)
     }
 
     /// What is chosen, and why.
@@ -244,7 +254,7 @@ impl SegmentSizes {
     /// Packets that carry so many bytes of data.
     pub(crate) fn packets(&self, bytes: u64) -> u64 {
         match self.mtu {
-            Some(mtu) => bytes.div_ceil(mtu.max(1) as u64).max(1),
+            Some(mtu) => fragments(mtu, usize::try_from(bytes).unwrap_or(usize::MAX)).into(),
             None => 1,
         }
     }
@@ -400,7 +410,7 @@ impl SegmentSizes {
     }
 
     fn is_learning(&self) -> bool {
-        self.mtu.is_some() && self.can_probe && !self.is_coded
+        self.is_adaptive && self.mtu.is_some() && self.can_probe && !self.is_coded
     }
 
     /// The class that fills a packet of a path with this MTU, of Ethernet at most, as an index: the first that is in use.

@@ -162,6 +162,16 @@ fn a_configured_size_stays_and_a_slow_link_has_short_segments() {
         (5000, 5000, 5000)
     );
     assert_eq!(fixed.choice().reason, SizeReason::Fixed);
+    assert_eq!(fixed.packets(5000), 1);
+    fixed.set_mtu(now, 1500);
+    assert_eq!((fixed.again(), fixed.packets(5000)), (5000, 4));
+    let choice = fixed.choice();
+    assert_eq!((choice.packets, choice.path_mtu), (4, Some(1500)));
+    assert_eq!(fixed.packets_of(&[fate(5000, 10, 2)]), None);
+    assert!(
+        !fixed.counts(5000) && !fixed.wants_report(now),
+        "nothing is compared"
+    );
     let slow = PeerConfig::new(Duration::ZERO, Some(Bandwidth::from_kbit(64)));
     let mut slow = SegmentSizes::new(&slow);
     slow.set_mtu(now, 65_536);
@@ -206,7 +216,7 @@ fn losses_are_told_of_packets() {
     assert_eq!(sizes.packets_of(&tried), Some((0, 0)));
     sizes.take(now, &[fate(64_000, 4, 1)]);
     let told = sizes.packets_of(&[fate(1360, 100, 1), fate(64_000, 10, 2)]);
-    assert_eq!(told, Some((100 + 10 * 43, 3)));
+    assert_eq!(told, Some((100 + 10 * 45, 3)));
 }
 
 /// Whatever a peer claims, sizes are those of the ladder.

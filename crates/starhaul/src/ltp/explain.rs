@@ -13,43 +13,43 @@ pub(super) fn sender(link: &Link, config: &PeerConfig, sending: Sending) -> anyh
         Some(number) => number.to_string(),
         None => format!("random, {FIRST_RANDOM} at least"),
     };
-    let mut rows = vec![row(
+    let mut rows = vec![Explained::new(
         "engine",
         engine,
         "given, or another one each time: by it the receiver tells senders apart",
     )];
     rows.extend(of_link(link, config));
-    rows.push(row(
+    rows.push(Explained::new(
         "block",
         format!("{CHUNK_BYTES} bytes of the file"),
         "small beside the memory of either end, large beside a report",
     ));
     if link.one_way {
-        rows.push(row(
+        rows.push(Explained::new(
             "times sent",
             config.passes.to_string(),
             "given, or once; each block of the file at once again: what one pass lost, the others bring",
         ));
     }
     rows.push(match link.one_way {
-        true => row(
+        true => Explained::new(
             "under way",
             "two blocks".to_owned(),
             "one leaves while the next is read; what has left is forgotten",
         ),
-        false => row(
+        false => Explained::new(
             "under way",
             format!("{} bytes", sending.under_way),
             "what leaves in four light times and the margin, 64 MiB at least, a quarter at most of the memory that this host or its control group allows",
         ),
     });
     rows.push(match link.one_way {
-        true => row(
+        true => Explained::new(
             "far side's hash",
             "not awaited".to_owned(),
             "nobody tells whether the file has arrived: exit code 3",
         ),
-        false => row(
+        false => Explained::new(
             "far side's hash",
             format!(
                 "awaited for {:?}, and 1 s for each 20 MB",
@@ -67,30 +67,30 @@ pub(super) fn receiver(
     config: &PeerConfig,
     engine: &EngineConfig,
 ) -> anyhow::Result<()> {
-    let mut rows = vec![row(
+    let mut rows = vec![Explained::new(
         "engine",
         engine.id.to_string(),
         "given, or 2, to which senders send",
     )];
     rows.extend(of_link(link, config));
     rows.extend([
-        row(
+        Explained::new(
             "senders at a time",
             MOST_PEERS.to_string(),
             "each with its own limits; a further one takes the place of one that is done, or was silent for some timeouts",
         ),
-        row(
+        Explained::new(
             "receive memory of all",
             format!("{} bytes", engine.receive_memory),
             reason_of_memory(host_memory()),
         ),
         match link.one_way {
-            true => row(
+            true => Explained::new(
                 "answers",
                 "none".to_owned(),
                 "given: nothing is reported, and no sender is told what became of its file",
             ),
-            false => row(
+            false => Explained::new(
                 "answers",
                 "reports, and the SHA-256 of each file".to_owned(),
                 "so that its sender repairs what is lost, and knows whether it is stored",
@@ -121,38 +121,38 @@ fn of_link(link: &Link, config: &PeerConfig) -> Vec<Explained> {
         false => "none",
     };
     vec![
-        row(
+        Explained::new(
             "session numbers",
             numbers.to_owned(),
             "given, or what CCSDS 734.1 asks for, and some engines know no more; of what this end sends",
         ),
-        row(
+        Explained::new(
             "system calls",
             starhaul_net::IoMode::from(link.mode).name().to_owned(),
             "given, or segmentation offload, which takes the least time",
         ),
-        row(
+        Explained::new(
             "lower layers",
             format!("{} bytes per segment", config.overhead),
             "IPv4 and UDP; they count in the rate",
         ),
-        row(
+        Explained::new(
             "one way",
             if config.is_one_way { "yes" } else { "no" }.to_owned(),
             "given; then nothing is acknowledged or sent again",
         ),
-        row("repair segments", repair, reason_of_repair),
-        row(
+        Explained::new("repair segments", repair, reason_of_repair),
+        Explained::new(
             "first answer",
             format!("the margin doubles {} times", config.blind_doublings),
             "while neither light time nor an answer tells how far the other end is: both try for six minutes",
         ),
-        row(
+        Explained::new(
             "longest block",
             format!("{} bytes", config.longest_block(config.receive_memory)),
             "from the other end, 1 GiB or what fits into the receive memory; one that is longer is refused when that is known",
         ),
-        row(
+        Explained::new(
             "key",
             key.to_owned(),
             "given; segments without its signature are dropped (RFC 5327)",
@@ -172,14 +172,6 @@ fn reason_of_memory(memory: Option<HostMemory>) -> &'static str {
             "a quarter of this host's memory, from 64 MiB to 8 GiB: whoever sends may begin blocks without end"
         }
         None => "8 GiB: this host does not tell how much memory it has",
-    }
-}
-
-fn row(name: &'static str, value: String, reason: &'static str) -> Explained {
-    Explained {
-        name,
-        value,
-        reason,
     }
 }
 

@@ -127,6 +127,8 @@ pub(super) fn columns() -> Vec<Column<Outcome>> {
             (row.delivered as f64 * 100.0 / row.blocks.max(1) as f64).into()
         })
         .median(),
+        Column::count("blocks", "blocks", |row: &Outcome| row.blocks.into()).total(),
+        Column::count("prompt", "at once", |row: &Outcome| row.prompt().into()).total(),
         Column::number("wait_p50_s", "waited p50", "s", 2, |row: &Outcome| {
             percentile(&row.waits, 0.5).into()
         })
@@ -211,6 +213,13 @@ impl Contact {
 }
 
 impl Outcome {
+    /// Blocks that waited for no round trip of light, and so for no segment that was sent again; none where light takes no time.
+    pub fn prompt(&self) -> Option<usize> {
+        let trip = self.setup.light * 2;
+        let prompt = self.waits.iter().filter(|wait| **wait < trip).count();
+        (!trip.is_zero()).then_some(prompt)
+    }
+
     /// The 99th percentile of how long blocks waited, in round trips of light; none where light takes no time.
     pub fn wait_p99_trips(&self) -> Option<f64> {
         let trip = self.setup.light.as_secs_f64() * 2.0;

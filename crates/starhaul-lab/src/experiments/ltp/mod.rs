@@ -2,6 +2,7 @@
 
 mod contact;
 mod day;
+mod goals;
 mod one_way;
 mod pair;
 mod speed;
@@ -39,16 +40,21 @@ pub fn study() -> Study {
             log_from: None,
             y: ("wait_p99_trips", "round trips"),
             by: &["light_s", "coding"],
-        }),
+        })
+        .target(goals::USED)
+        .target(goals::AT_ONCE),
     )
-    .part(Part::new(
-        "station",
-        "",
-        "the same over a link that is eight times as fast one way as the other",
-        contact::columns,
-        station,
-        |setup: &Contact| Ok(vec![setup.run()?]),
-    ))
+    .part(
+        Part::new(
+            "station",
+            "",
+            "the same over a link that is eight times as fast one way as the other",
+            contact::columns,
+            station,
+            |setup: &Contact| Ok(vec![setup.run()?]),
+        )
+        .target(goals::USED),
+    )
     .part(
         Part::new("one-way", "", "files that arrive without a way back, and what that takes", one_way::columns, one_way::setups, |setup: &OneWay| {
             Ok(vec![setup.run()?])
@@ -59,7 +65,9 @@ pub fn study() -> Study {
             log_from: None,
             y: ("overhead", "%"),
             by: &["file_kb"],
-        }),
+        })
+        .target(goals::ARRIVED)
+        .target(goals::OVERHEAD),
     )
     .part(Part::new("day", "", "what a day of contacts delivers, and how old it is then", day::columns, days, |day: &Day| {
         Ok(vec![day.run()?])
@@ -73,17 +81,16 @@ pub fn study() -> Study {
             by: &["light_s", "what"],
         }),
     )
+    .part(throughput("speed", "throughput by the size of segments and the system calls, beside raw UDP", speeds))
     .part(
-        Part::new("speed", "", "throughput by the size of segments and the system calls, beside raw UDP", speed::columns, speeds, Speed::run)
-            .in_real_time()
-            .plot(Plot {
-                title: "throughput over loopback",
-                x: ("segment_bytes", "bytes of data per segment"),
-                log_from: Some(1000.0),
-                y: ("gbps", "Gbit/s"),
-                by: &["mode", "what"],
-            }),
+        over_mtu("mtu-1500", "the same at Ethernet's MTU, as in HDTN's figures", speed::speeds_at::<1500>)
+            .target(goals::RATE)
+            .target(goals::SHARE)
+            .target(goals::SEND_TIME)
+            .target(goals::RECEIVE_TIME),
     )
+    .part(over_mtu("mtu-4500", "the same at an MTU of 4500", speed::speeds_at::<4500>))
+    .part(over_mtu("mtu-9702", "the same at an MTU of 9702", speed::speeds_at::<9702>))
     .part(
         Part::new("cpu", "", "where the processor time of a segment goes", speed::cost_columns, costs, Speed::cost)
             .in_real_time()
@@ -95,4 +102,27 @@ pub fn study() -> Study {
                 by: &["end", "mode"],
             }),
     )
+}
+
+/// A part that measures how fast this computer is.
+fn throughput(
+    name: &'static str,
+    shows: &'static str,
+    setups: fn(bool, u64) -> Vec<Speed>,
+) -> Part {
+    Part::new(name, "", shows, speed::columns, setups, Speed::run)
+        .in_real_time()
+        .plot(Plot {
+            title: "throughput over loopback",
+            x: ("segment_bytes", "bytes of data per segment"),
+            log_from: Some(1000.0),
+            y: ("gbps", "Gbit/s"),
+            by: &["mode", "what"],
+        })
+        .target(goals::LOST)
+}
+
+/// The same over a loopback interface of its own.
+fn over_mtu(name: &'static str, shows: &'static str, setups: fn(bool, u64) -> Vec<Speed>) -> Part {
+    throughput(name, shows, setups).unless(speed::no_mtu)
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use starhaul_ltp::{Profile, SegmentSize};
 use starhaul_net::IoMode;
 use starhaul_plot::Column;
+use starhaul_replay::NetworkNamespace;
 use starhaul_transfer::bench::{self, Alone, Ceiling, Row, alone};
 
 use crate::Error;
@@ -26,6 +27,8 @@ pub struct Speed {
     pub segment: SegmentSize,
     /// The system calls.
     pub mode: IoMode,
+    /// The MTU of a loopback interface of its own; `None`: that of this computer as it is.
+    pub mtu: Option<u32>,
     /// Bytes of the block.
     pub block_bytes: usize,
     /// How often it is sent, after one transfer that is not counted; the median counts.
@@ -40,7 +43,8 @@ pub struct Rate {
     setup: Speed,
     /// LTP or raw datagrams.
     pub what: &'static str,
-    mtu: Option<usize>,
+    /// The MTU of loopback in bytes, if the system tells.
+    pub mtu: Option<usize>,
     /// Bytes of data per segment, at the end if they adapt.
     pub segment_bytes: usize,
     /// Data until their sender knew that all had arrived; of raw datagrams, those that arrived.
@@ -72,18 +76,36 @@ pub struct Cost {
 
 /// Each size by each kind of system calls, and the size that follows the path.
 pub fn speeds(quick: bool, seed: u64) -> Vec<Speed> {
+    speeds_over(None, quick, seed)
+}
+
+/// The same over loopback with an MTU of HDTN's figure.
+pub(super) fn speeds_at<const MTU: u32>(quick: bool, seed: u64) -> Vec<Speed> {
+    speeds_over(Some(MTU), quick, seed)
+}
+
+/// Why this computer cannot measure at another MTU than its own, if it cannot.
+pub(super) fn no_mtu() -> Option<String> {
+    let refused = NetworkNamespace::create().err()?;
+    Some(format!(
+        "it needs a network namespace ({refused}): run it as root, or by unshare -r"
+    ))
+}
+
+fn speeds_over(mtu: Option<u32>, quick: bool, seed: u64) -> Vec<Speed> {
     let sizes: &[usize] = if quick { &FEW_SIZES } else { &SIZES };
     let fixed = sizes.iter().map(|bytes| SegmentSize::Bytes(*bytes));
     let sizes = fixed.chain([SegmentSize::Auto]);
-    setups(sizes.collect(), quick, seed)
+    setups(sizes.collect(), mtu, quick, seed)
 }
 
 /// A small and a large size by each kind of system calls.
 pub fn costs(quick: bool, seed: u64) -> Vec<Speed> {
-    setups(COST_SIZES.map(SegmentSize::Bytes).to_vec(), quick, seed)
+    let sizes = COST_SIZES.map(SegmentSize::Bytes).to_vec();
+    setups(sizes, None, quick, seed)
 }
 
-fn setups(sizes: Vec<SegmentSize>, quick: bool, seed: u64) -> Vec<Speed> {
+fn setups(sizes: Vec<SegmentSize>, mtu: Option<u32>, quick: bool, seed: u64) -> Vec<Speed> {
     let (block_bytes, repeats) = match quick {
         true => (FEW_BLOCK_BYTES, 1),
         false => (BLOCK_BYTES, REPEATS),
@@ -92,6 +114,7 @@ fn setups(sizes: Vec<SegmentSize>, quick: bool, seed: u64) -> Vec<Speed> {
         let of = move |segment: &SegmentSize| Speed {
             segment: *segment,
             mode,
+            mtu,
             block_bytes,
             repeats,
             seed,
@@ -231,7 +254,17 @@ impl Speed {
             repeats: self.repeats,
             least_time: Duration::ZERO,
         };
-        let mut report = bench::run(&options, |_| {}).map_err(failed)?;
+        let mut report = match self.mtu {
+            None => bench::run(&options, |_| {}),
+            Some(mtu) => {
+                let namespace = NetworkNamespace::with_loopback(mtu)
+                    .map_err(|error| Error::Failed(format!("a loopback of its own: {error}")))?;
+                // All sockets are made by the thread inside, and by those that it starts.
+                let measured = namespace.inside(|| Ok(bench::run(&options, |_| {})));
+                measured.map_err(|error| Error::Failed(error.to_string()))?
+            }
+        }
+        .map_err(failed)?;
         let both = report.ceilings.pop().zip(report.rows.pop());
         let (raw, ltp) = both.ok_or_else(|| Error::Failed("nothing was measured".into()))?;
         Ok((report.mtu, raw, ltp))

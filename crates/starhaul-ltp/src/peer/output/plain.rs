@@ -9,6 +9,7 @@ use crate::{
     sdnv,
     segment::{Encoding, begin_plain},
     send::Run,
+    window::Load,
 };
 
 /// Bytes of the header of such a segment, at most: five numbers, and two bytes of types and extensions.
@@ -29,9 +30,12 @@ impl Peer {
         let mut header = Header::new(self.config.profile.encoding(), id, session.service);
         loop {
             let data = self.sizes.next(session.fresh_red());
-            let packets = self.sizes.packets(data as u64);
+            let bytes = data as u64;
+            let packets = self.sizes.packets(bytes);
             let window = self.window.as_ref();
-            let room = window.map_or(u64::MAX, |window| window.run(cx.now, data as u64, packets));
+            let room = window.map_or(u64::MAX, |window| {
+                window.run(cx.now, Load { bytes, packets })
+            });
             let most = room.min(self.sizes.run(cx.now));
             let sizes = (data, self.sizes.single_packet());
             let Some(run) = session.plan_run(sizes, every, most) else {
@@ -56,7 +60,10 @@ impl Peer {
             }
             cx.stats.data_segments_sent += segments;
             if let Some(window) = &mut self.window {
-                window.sent(run.length(), segments * self.sizes.packets(run.bytes));
+                window.sent(Load {
+                    bytes: run.length(),
+                    packets: segments * self.sizes.packets(run.bytes),
+                });
             }
             if self.sizes.counts(run.bytes) {
                 session.watch_run(&run);
