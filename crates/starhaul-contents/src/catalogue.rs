@@ -6,11 +6,9 @@
 //! sealed by itself, under a random nonce and for its slot: the seal of the content, whose nonce is the offset, must not be
 //! relied on where the bytes behind an offset may differ.
 
-use std::{
-    collections::VecDeque,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{collections::VecDeque, sync::Arc};
 
+use parking_lot::Mutex;
 use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use starhaul_leotp::{ContentId, ContentSecret, Source};
 
@@ -157,7 +155,7 @@ impl Catalogue {
 
     fn describe(&self, number: u64) -> Vec<u8> {
         let hash = hash_of(number);
-        let index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
+        let index = self.index.lock();
         let most = usize::try_from(SLOT_BYTES).unwrap_or(0) - PREFIX_BYTES - SEAL_BYTES;
         let mut entries: Vec<Entry> = index.named(hash).collect();
         loop {
@@ -181,7 +179,7 @@ impl Source for Catalogue {
 
     /// Of a file that is not read yet nothing is known but that it is there: it must not be told to be unknown.
     fn is_ready(&mut self, offset: u64) -> bool {
-        let index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
+        let index = self.index.lock();
         index.is_settled(hash_of(offset / SLOT_BYTES))
     }
 
@@ -271,12 +269,12 @@ mod tests {
             ends.map(|offset| catalogue.is_ready(offset))
         };
         for _ in 0..2 {
-            index.lock().unwrap().note_unread("a");
+            index.lock().note_unread("a");
         }
         assert_eq!([is_ready(a), is_ready(b)], [[false; 2], [true; 2]]);
-        index.lock().unwrap().settle("a");
+        index.lock().settle("a");
         assert_eq!(is_ready(a), [false; 2], "another name has its hash");
-        index.lock().unwrap().settle("a");
+        index.lock().settle("a");
         assert_eq!(is_ready(a), [true; 2]);
     }
 

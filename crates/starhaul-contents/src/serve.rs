@@ -4,11 +4,12 @@ use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     net::SocketAddr,
     path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc},
+    sync::{Arc, mpsc},
     thread,
     time::{Duration, Instant, SystemTime},
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use starhaul_leotp::{
     ContentSecret, Event, NeighbourConfig, NeighbourId, NeighbourKey, NodeConfig, RateRule,
 };
@@ -184,7 +185,7 @@ impl Server {
         let Some(entry) = self.served.remove(name) else {
             return;
         };
-        let index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
+        let index = self.index.lock();
         // Another file may have the same bytes.
         let same = index.same_as(&entry).cloned();
         drop(index);
@@ -370,7 +371,7 @@ impl Compared {
     }
 
     fn index(&self) -> MutexGuard<'_, Index> {
-        self.index.lock().unwrap_or_else(PoisonError::into_inner)
+        self.index.lock()
     }
 
     /// Forgets a file; returns as [`Compared::tell`].

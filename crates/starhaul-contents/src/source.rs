@@ -7,9 +7,10 @@ use std::{
     io,
     os::unix::fs::FileExt as _,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use rustix::{
     fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2},
     io::Errno,
@@ -80,7 +81,7 @@ struct Kept {
 
 impl Chunks {
     fn lock(&self) -> MutexGuard<'_, Kept> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -31,6 +31,6 @@ mod terminal;
 pub use error::Error;
 pub use options::{DemoOptions, MAX_SECONDS};
 pub use report::Report;
-pub use result::{Course, DemoResult, PathResult, Paths, Sample, SystemResult, Systems};
+pub use result::{DemoResult, PathResult, Paths, Sample, SystemResult, SystemSeries, Systems};
 pub use run::{DemoRun, Progress, SystemProgress, run};
 pub use table::{Live, final_table};

@@ -73,7 +73,7 @@ pub struct PathResult {
 
 /// Time series of one system's run.
 #[derive(Clone, Debug)]
-pub struct Course {
+pub struct SystemSeries {
     /// Every block of each class.
     pub logs: Classes<ClassLog>,
     /// Samples at even intervals.

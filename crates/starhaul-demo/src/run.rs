@@ -16,8 +16,8 @@ use tokio::{
 };
 
 use super::{
-    Course, DemoOptions, DemoResult, PathResult, Paths, Sample, SystemResult, Systems,
-    system::{Control, LinkCounters, Running},
+    DemoOptions, DemoResult, PathResult, Paths, Sample, SystemResult, SystemSeries, Systems,
+    system::{ControllerFigures, LinkCounters, Running},
 };
 use crate::{
     Error,
@@ -63,7 +63,7 @@ pub struct DemoRun {
     /// Figures of both systems.
     pub result: DemoResult,
     /// Time series of each system.
-    pub courses: Systems<Course>,
+    pub all_series: Systems<SystemSeries>,
 }
 
 /// Runs the demo and tells `watch` twice a second how far it is.
@@ -131,7 +131,7 @@ pub async fn run(
             systems: Systems { starhaul, mpquic },
             warnings,
         },
-        courses: Systems {
+        all_series: Systems {
             starhaul: starhaul_course,
             mpquic: mpquic_course,
         },
@@ -293,7 +293,7 @@ impl Act {
         mut self,
         name: &str,
         warnings: &mut Vec<String>,
-    ) -> Result<(SystemResult, Course), Error> {
+    ) -> Result<(SystemResult, SystemSeries), Error> {
         while let Some(sender) = self.senders.join_next().await {
             sender.map_err(ended_early)??;
         }
@@ -317,7 +317,7 @@ impl Act {
             ));
         }
         let controllers = self.running.controllers();
-        let carried = |now: u64, before: u64, by: Control| PathResult {
+        let carried = |now: u64, before: u64, by: ControllerFigures| PathResult {
             bytes: now.saturating_sub(before),
             controller: by.name,
             reconfigurations: by.reconfigurations,
@@ -343,7 +343,7 @@ impl Act {
         let logs = Classes::from_fn(|class| self.logs.of(class).lock().clone());
         Ok((
             result,
-            Course {
+            SystemSeries {
                 logs,
                 samples: self.samples,
             },

@@ -144,13 +144,13 @@ pub(super) struct LinkCounters {
 
 /// By what a path is controlled.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Control {
+pub(super) struct ControllerFigures {
     pub(super) name: String,
     /// Reconfigurations of which it was told; `None` without a prober.
     pub(super) reconfigurations: Option<u64>,
 }
 
-impl Control {
+impl ControllerFigures {
     /// As the sending gateway's status tells it; `prober` is the gateway that may have one.
     fn of(sender: &Gateway, prober: &Gateway, path: &str) -> Self {
         let known = |gateway: &Gateway| {
@@ -272,10 +272,10 @@ impl Running {
     }
 
     /// By what each path is controlled towards the field. The prober of the LEO path is the field's, which has the dish.
-    pub(super) fn controllers(&self) -> Paths<Control> {
+    pub(super) fn controllers(&self) -> Paths<ControllerFigures> {
         let of = |path| match &self.ends {
-            Ends::Starhaul { field, ground } => Control::of(ground, field, path),
-            Ends::MpQuic { controller, .. } => Control {
+            Ends::Starhaul { field, ground } => ControllerFigures::of(ground, field, path),
+            Ends::MpQuic { controller, .. } => ControllerFigures {
                 name: controller.name().to_owned(),
                 reconfigurations: None,
             },

@@ -100,11 +100,11 @@ async fn run_to_the_end() -> DemoRun {
         // Of the session and its two paths.
         assert_eq!(of.count(), 3, "{names:?}");
     }
-    for (name, course) in run.courses.named() {
+    for (name, series) in run.all_series.named() {
         assert!(
-            course.samples.len() >= 4,
+            series.samples.len() >= 4,
             "{name}: {} samples",
-            course.samples.len()
+            series.samples.len()
         );
     }
     run

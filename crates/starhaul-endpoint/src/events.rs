@@ -200,7 +200,7 @@ fn session_event(state: &mut State, session: SessionHandle, event: Event, now: I
             block,
             outcome,
         } => {
-            // Mostly nobody waits for any, and blocks are many.
+            // Mostly the application waits for none, and blocks are many.
             if !entry.outcomes.is_empty()
                 && let Some(waiting) = entry.outcomes.remove(&(stream, block))
             {

@@ -59,8 +59,8 @@ impl Limit {
         self.reached.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn snapshot(&self, rule: Option<&str>, most: usize) -> status::Limit {
-        status::Limit {
+    pub(crate) fn snapshot(&self, rule: Option<&str>, most: usize) -> status::LimitStatus {
+        status::LimitStatus {
             name: self.name.to_owned(),
             rule: rule.map(str::to_owned),
             count: self.count(),
@@ -178,7 +178,7 @@ impl Limits {
     pub(crate) fn snapshot(
         &self,
         egress: crate::egress_policy::EgressLimits,
-    ) -> Vec<status::Limit> {
+    ) -> Vec<status::LimitStatus> {
         vec![
             self.sessions.snapshot(None, self.max_sessions),
             self.handshakes.snapshot(None, self.max_handshakes),

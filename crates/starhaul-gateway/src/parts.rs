@@ -24,7 +24,7 @@ use crate::{
     peer::PeerState,
     quota::{Key, keeper::Quotas},
     session_paths::describe_changes,
-    tunnel::{Listening, Tunnels},
+    tunnel::{SessionPorts, Tunnels},
 };
 
 /// The parts as other tasks see them, in order of the configuration.
@@ -126,7 +126,7 @@ impl Parts {
         bundles: Option<Bundles>,
         seen: Arc<Seen>,
     ) -> Self {
-        let listening = Listening::at(&endpoint.listen_addresses());
+        let listening = SessionPorts::at(&endpoint.listen_addresses());
         Self {
             endpoint,
             chain,

@@ -20,7 +20,7 @@ pub(crate) use self::traffic::{INTERVAL, Rates};
 pub use self::{
     bundle::Bundle,
     check::Lack,
-    detector::Detector,
+    detector::DetectorStatus,
     known_paths::KnownPath,
     process::Process,
     service::{HoursStatus, PathService, QuotaStatus},
@@ -45,12 +45,12 @@ pub struct Status {
     #[serde(default)]
     pub process: Process,
     /// The peers in the order of the configuration.
-    pub peers: Vec<Peer>,
+    pub peers: Vec<PeerStatus>,
     /// The ingress rules, those for datagrams first, in the order of the configuration.
-    pub ingress: Vec<Ingress>,
+    pub ingress: Vec<IngressStatus>,
     /// The tunnels, in the order of the configuration.
     #[serde(default)]
-    pub tunnels: Vec<Tunnel>,
+    pub tunnels: Vec<TunnelStatus>,
     /// The open sessions.
     pub sessions: Vec<Session>,
     /// This gateway's end of a chain of LEOTP relays, if it has one.
@@ -64,12 +64,12 @@ pub struct Status {
     pub classes: Vec<Class>,
     /// Bounds that can be reached: those of the gateway, then those of each rule.
     #[serde(default)]
-    pub limits: Vec<Limit>,
+    pub limits: Vec<LimitStatus>,
 }
 
 /// A `[[tun]]` rule and its device; counters since the device was first created.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Tunnel {
+pub struct TunnelStatus {
     /// Name of the rule.
     pub rule: String,
     /// Name of the device; absent while it is gone.
@@ -113,7 +113,7 @@ pub struct Leotp {
     /// Its UDP address, with the port that the kernel chose.
     pub listen: SocketAddr,
     /// The nodes beside this one.
-    pub neighbours: Vec<Neighbour>,
+    pub neighbours: Vec<LeotpNeighbourStatus>,
     /// Number of open streams.
     pub streams: u64,
     /// Number of streams since the start.
@@ -133,7 +133,7 @@ pub struct Leotp {
 
 /// A neighbour in a chain.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Neighbour {
+pub struct LeotpNeighbourStatus {
     /// Its name in the configuration.
     pub name: String,
     /// Whether it has been heard since the start.
@@ -142,7 +142,7 @@ pub struct Neighbour {
 
 /// A bound, and how often it was reached.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Limit {
+pub struct LimitStatus {
     /// The bounded quantity.
     pub name: String,
     /// The ingress rule; absent for a bound of the whole gateway.
@@ -158,7 +158,7 @@ pub struct Limit {
 
 /// A configured peer.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Peer {
+pub struct PeerStatus {
     /// Its name in the configuration.
     pub name: String,
     /// Its public key.
@@ -183,7 +183,7 @@ pub struct Peer {
     pub traffic: Traffic,
     /// The streams with it by rule and priority.
     #[serde(default)]
-    pub flows: Vec<Flow>,
+    pub flows: Vec<FlowStatus>,
     /// The paths to it since the start, those of ended sessions included; bytes of a session's last half second may be missed.
     #[serde(default)]
     pub paths: Vec<PathTotals>,
@@ -250,7 +250,7 @@ pub struct ClassOnPath {
 
 /// The streams with a peer that belong to one rule.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Flow {
+pub struct FlowStatus {
     /// The rule's name; absent for streams that no gateway opened.
     pub rule: Option<String>,
     /// The side that has the rule: `us` or `peer`.
@@ -285,7 +285,7 @@ pub struct FlowTotals {
 
 /// An ingress rule.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Ingress {
+pub struct IngressStatus {
     /// Name of the rule.
     pub rule: String,
     /// `udp`, `rtp`, `tcp` or `socks5`.
@@ -306,12 +306,12 @@ pub struct Ingress {
     #[serde(default)]
     pub displaced_clients: u64,
     /// Datagrams from applications that were dropped.
-    pub dropped: Dropped,
+    pub dropped: DropCounts,
     /// Number of connections that failed or broke off.
     pub failed_connections: u64,
     /// Those of them that the far side did not make.
     #[serde(default)]
-    pub refusals: Refusals,
+    pub refusals: RefusalCounts,
     /// Bytes of its streams.
     #[serde(default)]
     pub traffic: Traffic,
@@ -319,7 +319,7 @@ pub struct Ingress {
 
 /// Connections that the far side did not make, by cause.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
-pub struct Refusals {
+pub struct RefusalCounts {
     /// Its `[egress]` does not allow the target.
     pub not_allowed: u64,
     /// Nothing listens there.
@@ -330,7 +330,7 @@ pub struct Refusals {
 
 /// Dropped datagrams by cause.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Dropped {
+pub struct DropCounts {
     /// No session with the peer was open.
     pub no_session: u64,
     /// More clients than the rule allows, and none that could give way.
@@ -368,7 +368,7 @@ pub struct Session {
     /// The paths that the session has now.
     pub paths: Vec<Path>,
     /// Its open streams, and the last few that have ended.
-    pub streams: Vec<Stream>,
+    pub streams: Vec<StreamStatus>,
 }
 
 /// Who chooses the paths of a session, and the plan in force.
@@ -386,12 +386,12 @@ pub struct Scheduler {
     pub classes: Vec<PlannedClass>,
     /// What the paths with a cost may carry, and do; absent without a budget.
     #[serde(default)]
-    pub spending: Option<Spending>,
+    pub spending: Option<BudgetStatus>,
 }
 
 /// What a session spends of its budget: rates over a path of cost 1.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub struct Spending {
+pub struct BudgetStatus {
     /// The budget.
     pub budget_bit_per_s: u64,
     /// What was spent in the last ten seconds.
@@ -412,12 +412,12 @@ pub struct PlannedClass {
     /// Share of the data that the plan brings in time.
     pub quality: Option<f64>,
     /// The paths on which they leave, and the share of each.
-    pub ways: Vec<PlannedWay>,
+    pub ways: Vec<PlannedWayStatus>,
 }
 
 /// A path in a plan.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct PlannedWay {
+pub struct PlannedWayStatus {
     /// Name of the path on which data leave first.
     pub path: String,
     /// The part of the class's data.
@@ -468,7 +468,7 @@ pub struct Path {
     pub shares_bottleneck_with: Vec<String>,
     /// The prober that detects reconfigurations on this side, if there is one.
     #[serde(default)]
-    pub detector: Option<Detector>,
+    pub detector: Option<DetectorStatus>,
     /// Cause if it cannot be used.
     #[serde(default)]
     pub last_error: Option<String>,
@@ -499,12 +499,12 @@ pub struct Reconfigurations {
     /// Number of reconfigurations.
     pub count: u64,
     /// The last one.
-    pub last: Option<Reconfiguration>,
+    pub last: Option<ReconfigurationStatus>,
 }
 
 /// A reconfiguration of a satellite path.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Reconfiguration {
+pub struct ReconfigurationStatus {
     /// Seconds since packets passed again.
     pub ago_s: f64,
     /// Length of the outage; absent when unknown.
@@ -552,7 +552,7 @@ pub struct PathFigures {
 
 /// A stream of a session.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Stream {
+pub struct StreamStatus {
     /// Number of the stream in its session.
     pub stream: u32,
     /// The ingress rule behind it, on either side.

@@ -15,7 +15,7 @@ pub struct Goal {
     #[serde(flatten)]
     bound: Bound,
     met: bool,
-    /// Nobody promised it of this row: it is told, and missed without consequence.
+    /// The documentation promises it of other rows only: it is told, and missed without consequence.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     told_only: bool,
 }
@@ -104,7 +104,7 @@ impl Goal {
         }
     }
 
-    /// The same where nobody promised it.
+    /// The same where the documentation does not promise it.
     #[must_use]
     pub fn told_only(self) -> Self {
         Self {
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_promised_is_told_and_never_missed() {
+    fn what_is_not_promised_is_told_and_never_missed() {
         let goal = |measured| Goal::new("disk", "share", measured, Bound::AtLeast(0.9));
         let goals = [goal(0.5).told_only(), goal(0.95).told_only(), goal(0.9)];
         assert_eq!(Goal::missed(&goals), None);

@@ -1,24 +1,15 @@
 //! The sending side of one path: its congestion controller and pacer, and the fate of each datagram.
 //!
-//! The QUIC stack uses this as its own `Controller`. It gets the window and never paces, because the node decides when a
-//! datagram may leave before the session selects it.
+//! The QUIC stack sees it as its own `Controller` ([`stack`]).
 
 use std::{
-    any::Any,
     collections::VecDeque,
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use noq_proto::{
-    RttEstimator,
-    congestion::{self, ControllerMetrics},
-};
 use parking_lot::{Mutex, MutexGuard};
-use starhaul_cc::{
-    AckedPacket, CongestionEvent, ControllerConfig, LostPacket, Pacer, PathController, PathSignal,
-    QueueWish,
-};
+use starhaul_cc::{AckedPacket, ControllerConfig, Pacer, PathController, PathSignal, QueueWish};
 use starhaul_session::PathUpdate;
 use starhaul_units::Bandwidth;
 
@@ -29,6 +20,7 @@ use crate::{
 
 mod fate;
 mod outstanding;
+mod stack;
 mod train;
 
 pub(crate) use fate::DatagramFate;
@@ -107,12 +99,12 @@ pub(crate) struct PathControl {
 /// A datagram in the stack.
 #[derive(Clone, Copy, Debug)]
 struct Given {
-    cargo: Cargo,
+    carried: Carried,
     size: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Cargo {
+enum Carried {
     /// The session's, by its sequence number.
     Datagram(u32),
     /// A probe of the packet size.
@@ -121,7 +113,7 @@ enum Cargo {
     Train,
 }
 
-impl Cargo {
+impl Carried {
     /// The number of the session's datagram.
     const fn datagram(self) -> Option<u32> {
         match self {
@@ -259,10 +251,10 @@ impl PathControl {
 
     /// A datagram was given to the stack, by the pace or beside it.
     pub(crate) fn give(&mut self, now: Instant, sequence: u32, size: usize, is_paced: bool) {
-        let cargo = Cargo::Datagram(sequence);
+        let carried = Carried::Datagram(sequence);
         match is_paced {
-            true => self.push_given(now, cargo, size),
-            false => self.push_unpaced(cargo, size),
+            true => self.push_given(now, carried, size),
+            false => self.push_unpaced(carried, size),
         }
     }
 
@@ -277,7 +269,7 @@ impl PathControl {
     /// A probe of the packet size was given to the stack.
     pub(crate) fn give_probe(&mut self, now: Instant, size: usize) {
         self.packet_size.on_given();
-        self.push_given(now, Cargo::Probe, size);
+        self.push_given(now, Carried::Probe, size);
     }
 
     /// The train leaves.
@@ -287,7 +279,7 @@ impl PathControl {
 
     /// A packet of a train was given to the stack; nothing paces it.
     pub(crate) fn give_train(&mut self, size: usize) {
-        self.push_unpaced(Cargo::Train, size);
+        self.push_unpaced(Carried::Train, size);
     }
 
     /// Whether a train is to leave now, to measure the path: once for each network.
@@ -297,13 +289,13 @@ impl PathControl {
         self.train.is_due(rtt, is_limited)
     }
 
-    fn push_given(&mut self, now: Instant, cargo: Cargo, size: usize) {
-        self.push_unpaced(cargo, size);
+    fn push_given(&mut self, now: Instant, carried: Carried, size: usize) {
+        self.push_unpaced(carried, size);
         self.pacer.on_sent(now, (size + PACKET_OVERHEAD) as u64);
     }
 
-    fn push_unpaced(&mut self, cargo: Cargo, size: usize) {
-        self.given.push_back(Given { cargo, size });
+    fn push_unpaced(&mut self, carried: Carried, size: usize) {
+        self.given.push_back(Given { carried, size });
         self.given_bytes += size;
     }
 
@@ -357,12 +349,12 @@ impl PathControl {
         if self.surplus || waiting_bytes != self.given_bytes {
             let now = self.now;
             for given in self.given.drain(..) {
-                match given.cargo {
-                    Cargo::Datagram(sequence) => {
+                match given.carried {
+                    Carried::Datagram(sequence) => {
                         self.fates.push(DatagramFate::Lost { at: now, sequence })
                     }
-                    Cargo::Probe => self.packet_size.on_probe_dropped(now),
-                    Cargo::Train => {}
+                    Carried::Probe => self.packet_size.on_probe_dropped(now),
+                    Carried::Train => {}
                 }
             }
             self.given_bytes = 0;
@@ -371,9 +363,9 @@ impl PathControl {
     }
 
     /// A packet left: the datagram that it carries, if it is one given to the stack.
-    fn match_datagram(&mut self, number: u64, sent_bytes: u64) -> Option<Cargo> {
+    fn match_datagram(&mut self, number: u64, sent_bytes: u64) -> Option<Carried> {
         let bytes = usize::try_from(sent_bytes).unwrap_or(usize::MAX);
-        let Some(&Given { cargo, size }) = self.given.front() else {
+        let Some(&Given { carried, size }) = self.given.front() else {
             self.surplus |= self.matched.is_some_and(|size| bytes >= size);
             return None;
         };
@@ -384,19 +376,19 @@ impl PathControl {
         self.given_bytes -= size;
         self.matched = Some(size);
         let (now, fates) = (self.now, &mut self.fates);
-        match cargo {
-            Cargo::Datagram(sequence) => {
+        match carried {
+            Carried::Datagram(sequence) => {
                 self.outstanding.insert(number, now, sequence, |sequence| {
                     fates.push(DatagramFate::Lost { at: now, sequence });
                 });
             }
-            Cargo::Probe => {
+            Carried::Probe => {
                 self.packet_size.on_probe_sent(now, number);
                 self.probe_left = true;
             }
-            Cargo::Train => self.train.on_sent(number, sent_bytes),
+            Carried::Train => self.train.on_sent(number, sent_bytes),
         }
-        Some(cargo)
+        Some(carried)
     }
 
     fn acked(&mut self, now: Instant, sent: Instant, bytes: u64, number: u64) {
@@ -503,224 +495,6 @@ impl PathControl {
         self.outstanding.drain(|sequence| {
             fates.push(DatagramFate::Lost { at: now, sequence });
         });
-    }
-}
-
-impl congestion::ControllerFactory for PathControlHandle {
-    fn build(self: Arc<Self>, now: Instant, current_mtu: u16) -> Box<dyn congestion::Controller> {
-        let mut control = self.lock();
-        control.now = now;
-        control.mtu = current_mtu;
-        if control.built {
-            // Migrated to an address that looks like another network, where nothing is known.
-            control.abandon_outstanding();
-            control.bytes_in_flight = 0;
-            control.elsewhere = 0;
-            control.train = TrainFlight::default();
-            control.begin(now);
-        }
-        control.built = true;
-        drop(control);
-        Box::new(PathControlHandle::clone(&self))
-    }
-}
-
-impl congestion::Controller for PathControlHandle {
-    fn on_packet_sent(&mut self, now: Instant, bytes: u16, pn: u64) {
-        let control = &mut *self.lock();
-        let bytes = u64::from(bytes);
-        control.now = now;
-        if control.confirmed && control.shown_from.is_none() {
-            control.shown_from = Some(pn);
-        }
-        control.told_bytes += bytes;
-        let in_flight = control.bytes_in_flight;
-        let cargo = control.match_datagram(pn, bytes);
-        if let Some(record) = &mut control.record {
-            let datagram = cargo.and_then(Cargo::datagram);
-            record.on_sent(now, pn, bytes, datagram);
-        }
-        match cargo {
-            // Paced when it was given to the stack.
-            Some(Cargo::Datagram(_)) => {}
-            // Its fate depends on its size, not on the path's capacity: the controller does not see it.
-            Some(Cargo::Probe) => {
-                control.bytes_in_flight = in_flight.saturating_add(bytes);
-                return;
-            }
-            Some(Cargo::Train) => return,
-            None => control.pacer.on_sent(now, bytes),
-        }
-        control.packet_size.on_sent(bytes);
-        if in_flight.saturating_add(bytes) > control.path.controller().full_window() / 2 {
-            // A sender that fills more than half the window is not app-limited.
-            control.idle = false;
-        }
-        let flight = in_flight.saturating_add(bytes);
-        let is_limited = control.idle || control.path.is_rate_limited(flight, control.smoothed_rtt);
-        control.path.on_sent(now, is_limited);
-        if control.is_shown(pn) {
-            control
-                .path
-                .controller_mut()
-                .on_packet_sent(now, pn, bytes, in_flight, is_limited);
-        }
-        // Until this packet is acknowledged, what the path delivers still shows the pause before it.
-        control.idle &= control.drained;
-        control.bytes_in_flight = in_flight.saturating_add(bytes);
-    }
-
-    fn on_ack(
-        &mut self,
-        now: Instant,
-        sent: Instant,
-        bytes: u64,
-        pn: u64,
-        _app_limited: bool,
-        _rtt: &RttEstimator,
-    ) {
-        self.lock().acked(now, sent, bytes, pn);
-    }
-
-    fn on_end_acks(
-        &mut self,
-        now: Instant,
-        in_flight: u64,
-        _app_limited: bool,
-        _largest_packet_num_acked: Option<u64>,
-    ) {
-        let control = &mut *self.lock();
-        control.now = now;
-        let unseen = control.train.bytes() + control.elsewhere;
-        let in_flight = in_flight.saturating_sub(unseen);
-        control.bytes_in_flight = in_flight;
-        if control.shown_from.is_some() {
-            control.path.controller_mut().on_end_of_acks(now, in_flight);
-        }
-        if let Some(record) = &mut control.record {
-            record.on_end_of_acks(now, &control.path, in_flight, control.smoothed_rtt);
-        }
-    }
-
-    fn on_packet_lost(&mut self, lost_bytes: u16, pn: u64, now: Instant) {
-        let control = &mut *self.lock();
-        let bytes = u64::from(lost_bytes);
-        control.now = now;
-        if let Some(record) = &mut control.record {
-            record.on_lost(now, pn, bytes);
-        }
-        if control.train.take(pn, bytes) {
-            control.lost_unseen += bytes;
-            return;
-        }
-        control.leaves_flight(pn, bytes);
-        let is_probe = control.packet_size.is_probe(pn);
-        // The stack added an acknowledgement, or the path became narrower: size is the reason, not congestion.
-        let is_too_large = bytes > u64::from(control.packet_size.bytes());
-        if control.packet_size.on_lost(now, pn, bytes) {
-            control.on_packet_size();
-        }
-        if is_probe {
-            control.lost_unseen += bytes;
-            return;
-        }
-        if let Some(sequence) = control.outstanding.remove(pn, None) {
-            control.fates.push(DatagramFate::Lost { at: now, sequence });
-        }
-        if is_too_large {
-            control.lost_unseen += bytes;
-        } else if control.is_shown(pn) {
-            control.path.controller_mut().on_packet_lost(LostPacket {
-                now,
-                packet_number: pn,
-                bytes,
-            });
-        }
-    }
-
-    fn on_congestion_event(
-        &mut self,
-        now: Instant,
-        sent: Instant,
-        is_persistent_congestion: bool,
-        is_ecn: bool,
-        lost_bytes: u64,
-        largest_lost_pn: u64,
-    ) {
-        let control = &mut *self.lock();
-        control.now = now;
-        let unseen = std::mem::take(&mut control.lost_unseen);
-        let lost_bytes = lost_bytes.saturating_sub(unseen);
-        if unseen > 0 && lost_bytes == 0 && !is_ecn {
-            return;
-        }
-        if is_ecn && control.train.spans(largest_lost_pn) {
-            return;
-        }
-        if is_persistent_congestion {
-            control.train.give_up();
-        }
-        if control.is_shown(largest_lost_pn) {
-            control
-                .path
-                .controller_mut()
-                .on_congestion_event(CongestionEvent {
-                    now,
-                    sent,
-                    persistent: is_persistent_congestion,
-                    ecn: is_ecn,
-                    lost_bytes,
-                });
-        }
-    }
-
-    fn on_spurious_congestion_event(&mut self) {
-        let control = &mut *self.lock();
-        let now = control.now;
-        control
-            .path
-            .controller_mut()
-            .on_spurious_congestion_event(now);
-    }
-
-    fn on_mtu_update(&mut self, new_mtu: u16) {
-        let control = &mut *self.lock();
-        control.mtu = new_mtu;
-        control.pacer.on_mtu_update(new_mtu);
-        control.path.controller_mut().on_mtu_update(new_mtu);
-    }
-
-    /// The node gives datagrams to the stack only within [`PathControl::permit`].
-    fn window(&self) -> u64 {
-        u64::MAX
-    }
-
-    fn metrics(&self) -> ControllerMetrics {
-        let mut metrics = ControllerMetrics::default();
-        // The stack does not pace a window so large; we pace.
-        metrics.congestion_window = u64::MAX;
-        metrics
-    }
-
-    fn clone_box(&self) -> Box<dyn congestion::Controller> {
-        // Only done when the peer's port changed: the network behind it is the same.
-        let mut control = self.lock();
-        control.abandon_outstanding();
-        (control.bytes_in_flight, control.elsewhere) = (0, 0);
-        control.train.abandon();
-        // The stack reports no fate of older packets.
-        let now = control.now;
-        control.packet_size.abandon_sent(now);
-        drop(control);
-        Box::new(self.clone())
-    }
-
-    fn initial_window(&self) -> u64 {
-        self.lock().path.controller().cwnd().max(1)
-    }
-
-    fn into_any(self: Box<Self>) -> Box<dyn Any> {
-        self
     }
 }
 

@@ -112,7 +112,7 @@ fn foreign(text: &str) -> &'static str {
     if begins("OPENSSH PRIVATE KEY") {
         "it is an OpenSSH key, whose format is another one"
     } else if begins("ENCRYPTED PRIVATE KEY") {
-        "it is locked with a password, for which nobody can be asked"
+        "it is locked with a password, and a program that starts by itself cannot ask for one"
     } else if ["RSA ", "EC ", "DSA "].into_iter().any(begins) {
         "it is a key of another kind (RSA, EC or DSA)"
     } else if begins("CERTIFICATE") {

@@ -20,18 +20,18 @@ const FIRST_DELAY_BIN: Duration = Duration::from_millis(100);
 
 /// Time series of the packets of one direction.
 #[derive(Clone, Debug)]
-pub struct Course {
+pub struct TimeSeries {
     /// Time covered by each bin.
     pub bin: Duration,
     /// Bins from the start of the run.
     pub bins: Vec<Bin>,
-    /// Time covered by each delay distribution: a multiple of [`Course::bin`].
+    /// Time covered by each delay distribution: a multiple of [`TimeSeries::bin`].
     pub delay_bin: Duration,
     /// Delays of the packets that arrived, from the start of the run.
     pub delays: Vec<Histogram>,
 }
 
-/// An interval of a [`Course`].
+/// An interval of a [`TimeSeries`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bin {
     /// Packets that arrived at the far end.
@@ -55,7 +55,7 @@ pub struct Bin {
 /// The collected data of one direction.
 #[derive(Clone, Debug)]
 pub(crate) struct Collected {
-    pub(crate) course: Course,
+    pub(crate) series: TimeSeries,
     pub(crate) delay: Histogram,
     pub(crate) queueing: Histogram,
     /// The packets that arrived, if they are kept.
@@ -149,7 +149,7 @@ fn line(text: &mut String, label: &Label, record: &Record) {
 impl Collected {
     fn new(keep_passages: bool) -> Self {
         Self {
-            course: Course {
+            series: TimeSeries {
                 bin: FIRST_BIN,
                 bins: Vec::new(),
                 delay_bin: FIRST_DELAY_BIN,
@@ -166,13 +166,13 @@ impl Collected {
         match record.fate {
             PacketFate::Unfinished => {}
             PacketFate::Dropped(cause) => {
-                if let Some(bin) = self.course.at(record.left) {
+                if let Some(bin) = self.series.at(record.left) {
                     bin.dropped += 1;
                     bin.dropped_queue += u64::from(matches!(cause, Cause::Queue | Cause::Codel));
                     bin.dropped_outage += u64::from(cause == Cause::Outage);
                 }
                 // Both series cover the same time: one's bins are a multiple of the other's.
-                _ = self.course.delays_at(record.left);
+                _ = self.series.delays_at(record.left);
             }
             PacketFate::Delivered | PacketFate::Copy => {
                 let took = record.left.saturating_sub(record.arrived);
@@ -191,14 +191,14 @@ impl Collected {
                         });
                     }
                 }
-                if let Some(bin) = self.course.at(due) {
+                if let Some(bin) = self.series.at(due) {
                     bin.delivered += 1;
                     bin.delivered_bytes += bytes;
                     bin.delay_sum += took;
                     bin.delay_min = Some(bin.delay_min.map_or(took, |least| least.min(took)));
                     bin.delay_max = bin.delay_max.max(took);
                 }
-                if let Some(delays) = self.course.delays_at(due) {
+                if let Some(delays) = self.series.delays_at(due) {
                     delays.record(took);
                 }
             }
@@ -206,7 +206,7 @@ impl Collected {
     }
 }
 
-impl Course {
+impl TimeSeries {
     /// The bin at `offset`, which may widen the bins.
     fn at(&mut self, offset: Duration) -> Option<&mut Bin> {
         place(&mut self.bin, &mut self.bins, MAX_BINS, Bin::join, offset)
@@ -292,12 +292,12 @@ mod tests {
         for cause in [Cause::Queue, Cause::Codel, Cause::Loss, Cause::Outage] {
             collected.add(&record(step, Duration::ZERO, PacketFate::Dropped(cause)));
         }
-        let course = collected.course;
-        assert!(course.bins.len() <= MAX_BINS && course.delays.len() <= MAX_DELAY_BINS);
-        let delivered: u64 = course.bins.iter().map(|bin| bin.delivered).sum();
-        let delays: u64 = course.delays.iter().map(Histogram::count).sum();
+        let series = collected.series;
+        assert!(series.bins.len() <= MAX_BINS && series.delays.len() <= MAX_DELAY_BINS);
+        let delivered: u64 = series.bins.iter().map(|bin| bin.delivered).sum();
+        let delays: u64 = series.delays.iter().map(Histogram::count).sum();
         assert_eq!((delivered, delays), (100_000, 100_000));
-        let dropped = course.bins[0];
+        let dropped = series.bins[0];
         let dropped = (
             dropped.dropped,
             dropped.dropped_queue,
@@ -305,8 +305,8 @@ mod tests {
         );
         assert_eq!(dropped, (4, 2, 1));
         // In whole bins of both kinds, so that their charts align.
-        assert_eq!(course.delay_bin.as_nanos() % course.bin.as_nanos(), 0);
-        let median = course.delays[100].quantile(0.5).as_secs_f64();
+        assert_eq!(series.delay_bin.as_nanos() % series.bin.as_nanos(), 0);
+        let median = series.delays[100].quantile(0.5).as_secs_f64();
         assert!((0.020..0.021).contains(&median), "{median}");
     }
 
@@ -321,7 +321,7 @@ mod tests {
         ));
         let dropped = PacketFate::Dropped(Cause::Outage);
         collected.add(&record(Duration::from_secs(90), Duration::ZERO, dropped));
-        let course = collected.course;
-        assert_eq!(course.delay_bin.as_nanos() % course.bin.as_nanos(), 0);
+        let series = collected.series;
+        assert_eq!(series.delay_bin.as_nanos() % series.bin.as_nanos(), 0);
     }
 }

@@ -175,7 +175,7 @@ fn report((forwarded, collected): (Forwarded, Collected)) -> DirectionReport {
         queueing: collected.queueing,
         lateness: forwarded.lateness,
         cpu: forwarded.cpu,
-        course: collected.course,
+        series: collected.series,
         passages: collected.passages.unwrap_or_default(),
     }
 }

@@ -21,7 +21,7 @@ mod run;
 mod supervisor;
 
 pub use chain::Chain;
-pub use collect::{Bin, Course};
+pub use collect::{Bin, TimeSeries};
 pub use conveyor::Second;
 pub use emulator::{DirectionStats, Emulator, Relay, RelaySpec, RelayStats};
 pub use error::Error;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use starhaul_link::{Histogram, LinkStats, Passage};
 
-use crate::{Course, Second};
+use crate::{Second, TimeSeries};
 
 /// A run is invalid when one packet in a hundred left later than this.
 pub const LATENESS_BOUND: Duration = Duration::from_millis(1);
@@ -47,7 +47,7 @@ pub struct DirectionReport {
     /// Processor time of the forwarding thread, including system calls.
     pub cpu: Duration,
     /// Throughput, delay and drops over time.
-    pub course: Course,
+    pub series: TimeSeries,
     /// Every packet that arrived, without ICMP, if [`ReplaySpec::keep_passages`](crate::ReplaySpec::keep_passages) is set.
     pub passages: Vec<Passage>,
 }

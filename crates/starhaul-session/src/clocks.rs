@@ -12,6 +12,8 @@ pub(crate) struct Clocks {
     epoch: Instant,
     /// The time of the input that is handled.
     now: Instant,
+    /// The same in microseconds of our clock: each datagram says it.
+    now_micros: u64,
     offset: ClockOffset,
     /// The latest time heard from the peer, to unwrap the next by.
     peer_latest: u64,
@@ -22,6 +24,7 @@ impl Clocks {
         Self {
             epoch: now,
             now,
+            now_micros: 0,
             offset: ClockOffset::new(),
             peer_latest: 0,
         }
@@ -29,7 +32,10 @@ impl Clocks {
 
     /// An input of this time. Time never runs backwards inside.
     pub(crate) fn advance(&mut self, now: Instant) {
-        self.now = self.now.max(now);
+        if now > self.now {
+            self.now = now;
+            self.now_micros = self.micros(now);
+        }
     }
 
     /// The time of the latest input.
@@ -46,7 +52,7 @@ impl Clocks {
     pub(crate) fn header(&self, sequence: u64) -> Header {
         Header {
             sequence: wrap(sequence),
-            sent_micros: wrap(self.micros(self.now)),
+            sent_micros: wrap(self.now_micros),
         }
     }
 
@@ -81,7 +87,7 @@ impl Clocks {
     /// From the peer's `sent` until now.
     pub(crate) fn since_peer(&self, sent: u64) -> Option<Duration> {
         let offset = i128::from(self.offset.offset_micros()?);
-        let elapsed = i128::from(self.micros(self.now)) + offset - i128::from(sent);
+        let elapsed = i128::from(self.now_micros) + offset - i128::from(sent);
         Some(Duration::from_micros(u64::try_from(elapsed).unwrap_or(0)))
     }
 

@@ -42,17 +42,6 @@ pub(crate) enum Body {
     Unknown,
 }
 
-impl Body {
-    /// The stream of which it carries data.
-    pub(crate) fn stream(&self) -> Option<StreamId> {
-        match self {
-            Self::Fragment(fragment) => Some(fragment.stream),
-            Self::StreamFrame(frame) => Some(frame.stream),
-            Self::Ack(_) | Self::Probe | Self::Unknown => None,
-        }
-    }
-}
-
 /// A part of a block, or redundancy for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Fragment<P = Bytes> {

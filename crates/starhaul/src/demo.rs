@@ -163,7 +163,7 @@ async fn show(args: Arguments) -> anyhow::Result<()> {
 fn write_report(file: &Path, kind: Picture, run: &DemoRun, links: &str) -> anyhow::Result<()> {
     let report = Report {
         result: &run.result,
-        courses: &run.courses,
+        all_series: &run.all_series,
         command: &command_line(),
         links,
     };

@@ -8,7 +8,7 @@ use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 use starhaul_gateway::{
     PathChange, ask_status, find_status, order_path,
-    status::{self, Peer, Status},
+    status::{self, PeerStatus, Status},
 };
 use starhaul_units::Bandwidth;
 
@@ -190,7 +190,7 @@ impl<'s> List<'s> {
     }
 }
 
-fn listed<'s>(peer: &'s Peer, name: &'s str, path: Option<&'s status::Path>) -> Listed<'s> {
+fn listed<'s>(peer: &'s PeerStatus, name: &'s str, path: Option<&'s status::Path>) -> Listed<'s> {
     let service = peer.service.iter().find(|service| service.path == name);
     Listed {
         name,
@@ -207,7 +207,7 @@ fn listed<'s>(peer: &'s Peer, name: &'s str, path: Option<&'s status::Path>) -> 
     }
 }
 
-fn meant<'s>(status: &'s Status, peer: Option<&str>) -> impl Iterator<Item = &'s Peer> {
+fn meant<'s>(status: &'s Status, peer: Option<&str>) -> impl Iterator<Item = &'s PeerStatus> {
     let peers = status.peers.iter();
     peers.filter(move |other| peer.is_none_or(|name| other.name == name))
 }
@@ -239,7 +239,7 @@ fn table(status: &Status, peer: Option<&str>) -> String {
 }
 
 /// The paths to a peer: those of its sessions, then those that have none.
-fn known<'s>(status: &'s Status, peer: &'s Peer) -> Vec<(&'s str, Option<&'s status::Path>)> {
+fn known<'s>(status: &'s Status, peer: &'s PeerStatus) -> Vec<(&'s str, Option<&'s status::Path>)> {
     let sessions = status.sessions.iter();
     let sessions = sessions.filter(|session| session.peer == peer.name);
     let present = sessions.flat_map(|session| &session.paths);
@@ -260,7 +260,7 @@ fn known<'s>(status: &'s Status, peer: &'s Peer) -> Vec<(&'s str, Option<&'s sta
 }
 
 fn row(
-    peer: &Peer,
+    peer: &PeerStatus,
     name: &str,
     path: Option<&status::Path>,
     order: Option<&status::PathOrder>,

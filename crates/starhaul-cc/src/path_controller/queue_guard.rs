@@ -1,6 +1,7 @@
 //! Bounds the queue that a flow's own packets make before the bottleneck while deadlines are to be kept. A controller in
 //! startup may fill a deep queue for seconds before it reacts, and everything sent then arrives late.
 
+mod recent;
 mod unanswered;
 
 #[cfg(test)]
@@ -13,6 +14,7 @@ use std::{
 
 use starhaul_units::Bandwidth;
 
+use recent::Recent;
 use unanswered::Unanswered;
 
 /// A queue is recognized by the least of this many RTTs: one late acknowledgement is no queue.
@@ -80,8 +82,8 @@ pub(super) struct Verdict {
 pub(super) struct QueueGuard {
     /// The longest that packets may wait in the queue; `None` while nothing sent has a deadline.
     pub(super) bound: Option<Duration>,
-    /// The last round trips, and when they ended.
-    recent: VecDeque<(Instant, Duration)>,
+    /// The last round trips.
+    recent: Recent,
     /// The path's RTT without a queue, once it has become longer than the least RTT.
     floor: Option<Duration>,
     /// It was long whatever was in flight.
@@ -289,10 +291,7 @@ impl QueueGuard {
 
     fn add_recent(&mut self, now: Instant, rtt: Duration) {
         if !self.is_resuming {
-            self.recent.push_back((now, rtt));
-        }
-        if self.recent.len() > SAMPLES {
-            self.recent.pop_front();
+            self.recent.push(now, rtt, SAMPLES);
         }
     }
 
@@ -386,7 +385,7 @@ impl QueueGuard {
             };
             self.limited_since.is_none()
                 && self.recent.len() == SAMPLES
-                && self.least_recent() > floor.saturating_add(most)
+                && self.recent.least() > floor.saturating_add(most)
         })
     }
 
@@ -534,7 +533,7 @@ impl QueueGuard {
         if self.recent.len() < SAMPLES {
             return;
         }
-        let rtt = self.least_recent();
+        let rtt = self.recent.least();
         let floor = self.floor.unwrap_or(least_rtt);
         if let Some(draining) = &mut self.draining {
             draining.least = draining.least.min(sample);
@@ -568,7 +567,7 @@ impl QueueGuard {
 
     /// The controller empties the path to measure it.
     pub(super) fn on_emptying(&mut self, now: Instant) {
-        let before = self.least_recent();
+        let before = self.recent.least();
         let until = now + PATIENCE.max(before.saturating_mul(PATIENCE_ROUNDS));
         self.measuring = Some(Measuring::starting(before, until));
         self.end_run();
@@ -598,7 +597,7 @@ impl QueueGuard {
         if self.bound.is_some() && self.recent.len() < SAMPLES {
             return false;
         }
-        let rtt = self.least_recent();
+        let rtt = self.recent.least();
         let is_long = self.bound.is_some() && rtt > floor.saturating_mul(LONGER);
         if !is_long {
             self.longer_since = None;
@@ -613,13 +612,6 @@ impl QueueGuard {
 
     /// Whether the recent packets came so seldom that the peer may have waited for a second one with each answer.
     fn are_answered_alone(&self) -> bool {
-        let ends = self.recent.front().zip(self.recent.back());
-        let took = ends.map(|((first, _), (last, _))| last.saturating_duration_since(*first));
-        took.is_some_and(|took| took > SELDOM)
-    }
-
-    fn least_recent(&self) -> Duration {
-        let rtts = self.recent.iter().map(|(_, rtt)| *rtt);
-        rtts.min().unwrap_or_default()
+        self.recent.spans().is_some_and(|took| took > SELDOM)
     }
 }

@@ -102,7 +102,7 @@ pub enum ReadOutcome {
 pub struct MpQuicNode {
     endpoint: Endpoint,
     client: ClientConfig,
-    connections: BTreeMap<usize, Link>,
+    connections: BTreeMap<usize, PeerConnection>,
     cursor: usize,
     /// Answers that belong to no connection.
     answers: VecDeque<Batch>,
@@ -112,7 +112,7 @@ pub struct MpQuicNode {
 
 /// A connection with what the baseline keeps beside it.
 #[derive(Debug)]
-struct Link {
+struct PeerConnection {
     quic: Connection,
     label: Option<String>,
     connected: bool,
@@ -242,8 +242,10 @@ impl MpQuicNode {
                 retry_at: None,
             })
             .collect();
-        self.connections
-            .insert(handle.0, Link::new(quic, Some(label.to_owned()), paths));
+        self.connections.insert(
+            handle.0,
+            PeerConnection::new(quic, Some(label.to_owned()), paths),
+        );
         Ok(ConnectionId(handle.0))
     }
 
@@ -268,7 +270,7 @@ impl MpQuicNode {
                 match self.endpoint.accept(incoming, now, &mut self.buffer, None) {
                     Ok((handle, quic)) => {
                         self.connections
-                            .insert(handle.0, Link::new(quic, None, Vec::new()));
+                            .insert(handle.0, PeerConnection::new(quic, None, Vec::new()));
                         self.drive(now, handle.0);
                     }
                     Err(error) => {
@@ -289,7 +291,7 @@ impl MpQuicNode {
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.connections
             .values()
-            .filter_map(Link::next_timeout)
+            .filter_map(PeerConnection::next_timeout)
             .min()
     }
 
@@ -440,7 +442,7 @@ impl MpQuicNode {
     }
 }
 
-impl Link {
+impl PeerConnection {
     fn new(quic: Connection, label: Option<String>, paths: Vec<ExtraPath>) -> Self {
         Self {
             quic,

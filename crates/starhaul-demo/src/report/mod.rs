@@ -8,7 +8,9 @@ pub(crate) use tables::{classes, paths, percent};
 use maud::html;
 use starhaul_plot::{Tiles, card, figures, keys, made_by, page};
 
-use crate::{Course, DemoResult, SystemResult, Systems, baseline, load::Class, score::lost_means};
+use crate::{
+    DemoResult, SystemResult, SystemSeries, Systems, baseline, load::Class, score::lost_means,
+};
 
 /// What a report is made of.
 #[derive(Clone, Debug)]
@@ -16,7 +18,7 @@ pub struct Report<'a> {
     /// Figures of both systems.
     pub result: &'a DemoResult,
     /// Both runs over time.
-    pub courses: &'a Systems<Course>,
+    pub all_series: &'a Systems<SystemSeries>,
     /// The command line that repeats the run.
     pub command: &'a str,
     /// What the links were, for people.
@@ -56,19 +58,19 @@ impl Report<'_> {
             (tables::classes(self.result).html())
             h2 { "On time, second by second" }
             p { "Share of the blocks sent in each second that arrived whole within their deadline." }
-            (figures(Class::ALL.map(|class| plots::on_time_share(self.courses, class))))
+            (figures(Class::ALL.map(|class| plots::on_time_share(self.all_series, class))))
             h2 { "Latency of every block" }
             p {
                 "From the sending to the receiving application, on a logarithmic scale. Strokes above a plot are blocks that are \
                  lost."
             }
-            (figures(Class::ALL.map(|class| plots::latency(self.courses, class))))
+            (figures(Class::ALL.map(|class| plots::latency(self.all_series, class))))
             h2 { "Rate of each path" }
             p {
                 "What each link delivered towards the receiving applications, the download and all headers included, below what it \
                  could carry."
             }
-            (figures(plots::rates(self.courses)))
+            (figures(plots::rates(self.all_series)))
             h2 { "Paths and download" }
             (tables::paths(self.result).html())
             footer {
@@ -91,10 +93,10 @@ impl Report<'_> {
     pub fn svg(&self) -> String {
         let DemoResult { seed, seconds, .. } = self.result;
         let mut charts = Class::ALL
-            .map(|class| plots::latency(self.courses, class))
+            .map(|class| plots::latency(self.all_series, class))
             .to_vec();
-        charts.push(plots::on_time_share(self.courses, Class::Video));
-        charts.extend(plots::rates(self.courses));
+        charts.push(plots::on_time_share(self.all_series, Class::Video));
+        charts.extend(plots::rates(self.all_series));
         let named = self.result.systems.named();
         let figures = named.map(|(name, system)| (name, summary(system)));
         let warnings = self.result.warnings.iter();

@@ -4,18 +4,18 @@ use std::time::Duration;
 
 use starhaul_plot::{Chart, Scale};
 
-use crate::{Course, Paths, Sample, Systems, load::Class};
+use crate::{Paths, Sample, SystemSeries, Systems, load::Class};
 
 /// Share of the blocks of each second that came on time.
-pub(super) fn on_time_share(courses: &Systems<Course>, class: Class) -> String {
+pub(super) fn on_time_share(all_series: &Systems<SystemSeries>, class: Class) -> String {
     let mut chart = Chart::new(
         class.name(),
         "% on time",
-        seconds(courses),
+        seconds(all_series),
         Scale::Linear(0.0, 100.0),
     );
-    for (name, course) in backwards(courses) {
-        chart.line(name, &share_by_second(course, class));
+    for (name, series) in backwards(all_series) {
+        chart.line(name, &share_by_second(series, class));
     }
     chart.svg(&format!(
         "share of {} blocks on time over time, both systems",
@@ -24,16 +24,16 @@ pub(super) fn on_time_share(courses: &Systems<Course>, class: Class) -> String {
 }
 
 /// Latency of each block, and the blocks that never came.
-pub(super) fn latency(courses: &Systems<Course>, class: Class) -> String {
+pub(super) fn latency(all_series: &Systems<SystemSeries>, class: Class) -> String {
     let mut chart = Chart::new(
         class.name(),
         "latency, ms",
-        seconds(courses),
+        seconds(all_series),
         Scale::Log(5.0, 20_000.0),
     );
     chart.rule(class.deadline().as_secs_f64() * 1e3, "deadline");
-    for (row, (name, course)) in (0..).zip(backwards(courses)) {
-        let blocks = course.logs.of(class).blocks();
+    for (row, (name, series)) in (0..).zip(backwards(all_series)) {
+        let blocks = series.logs.of(class).blocks();
         let arrived = blocks.iter().filter_map(|block| {
             Some((
                 block.sent_at.as_secs_f64(),
@@ -51,24 +51,24 @@ pub(super) fn latency(courses: &Systems<Course>, class: Class) -> String {
 }
 
 /// Delivered rate of each path under its capacity.
-pub(super) fn rates(courses: &Systems<Course>) -> [String; 2] {
+pub(super) fn rates(all_series: &Systems<SystemSeries>) -> [String; 2] {
     type Pick = fn(&Paths<u64>) -> u64;
     let leo: Pick = |paths| paths.leo;
     let geo: Pick = |paths| paths.geo;
     [("LEO", leo), ("GEO", geo)].map(|(name, path)| {
-        let end = sending_seconds(courses);
-        let rate_of = |course: &Course, counter: &dyn Fn(&Sample) -> u64| {
-            let mut points = rate(&course.samples, counter);
+        let end = sending_seconds(all_series);
+        let rate_of = |series: &SystemSeries, counter: &dyn Fn(&Sample) -> u64| {
+            let mut points = rate(&series.samples, counter);
             points.retain(|(at, _)| *at <= end);
             points
         };
-        let capacity = rate_of(&courses.starhaul, &|sample| path(&sample.capacity));
+        let capacity = rate_of(&all_series.starhaul, &|sample| path(&sample.capacity));
         let most = capacity.iter().map(|(_, rate)| *rate).fold(0.0, f64::max);
-        let mut chart = Chart::new(name, "Mbit/s", seconds(courses), Scale::up_to(most));
+        let mut chart = Chart::new(name, "Mbit/s", seconds(all_series), Scale::up_to(most));
         chart.area("capacity", &capacity);
         chart.line("capacity", &capacity);
-        for (system, course) in backwards(courses) {
-            chart.line(system, &rate_of(course, &|sample| path(&sample.delivered)));
+        for (system, series) in backwards(all_series) {
+            chart.line(system, &rate_of(series, &|sample| path(&sample.delivered)));
         }
         chart.svg(&format!(
             "rate of the {name} path over time, both systems, with its capacity"
@@ -77,33 +77,35 @@ pub(super) fn rates(courses: &Systems<Course>) -> [String; 2] {
 }
 
 /// The baseline first, so that our own curve lies on top.
-fn backwards(courses: &Systems<Course>) -> impl Iterator<Item = (&'static str, &Course)> {
-    courses.named().into_iter().rev()
+fn backwards(
+    all_series: &Systems<SystemSeries>,
+) -> impl Iterator<Item = (&'static str, &SystemSeries)> {
+    all_series.named().into_iter().rev()
 }
 
-fn seconds(courses: &Systems<Course>) -> Scale {
-    Scale::Linear(0.0, sending_seconds(courses))
+fn seconds(all_series: &Systems<SystemSeries>) -> Scale {
+    Scale::Linear(0.0, sending_seconds(all_series))
 }
 
 /// For how long the applications sent.
-fn sending_seconds(courses: &Systems<Course>) -> f64 {
-    let sent = |course: &Course| {
+fn sending_seconds(all_series: &Systems<SystemSeries>) -> f64 {
+    let sent = |series: &SystemSeries| {
         Class::ALL
             .iter()
-            .filter_map(|class| course.logs.of(*class).blocks().last())
+            .filter_map(|class| series.logs.of(*class).blocks().last())
             .map(|block| block.sent_at)
             .max()
             .unwrap_or_default()
     };
-    let last = sent(&courses.starhaul)
-        .max(sent(&courses.mpquic))
+    let last = sent(&all_series.starhaul)
+        .max(sent(&all_series.mpquic))
         .max(Duration::from_secs(1));
     last.as_secs_f64().ceil()
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a display value")]
-fn share_by_second(course: &Course, class: Class) -> Vec<(f64, f64)> {
-    let log = course.logs.of(class);
+fn share_by_second(series: &SystemSeries, class: Class) -> Vec<(f64, f64)> {
+    let log = series.logs.of(class);
     let mut bins: Vec<(u32, u32)> = Vec::new();
     for block in log.blocks() {
         let second = usize::try_from(block.sent_at.as_secs())

@@ -12,8 +12,8 @@ use crate::{
 };
 
 /// A made-up run: ours delivers all after 40 ms, the baseline loses every fourth block and is slow.
-fn courses(seconds: u64) -> Systems<Course> {
-    let course = |ours: bool| Course {
+fn all_series(seconds: u64) -> Systems<SystemSeries> {
+    let series = |ours: bool| SystemSeries {
         logs: Classes::from_fn(|class| {
             let mut log = ClassLog::new(class);
             for block in class.blocks(Duration::from_secs(seconds)) {
@@ -48,14 +48,14 @@ fn courses(seconds: u64) -> Systems<Course> {
             .collect(),
     };
     Systems {
-        starhaul: course(true),
-        mpquic: course(false),
+        starhaul: series(true),
+        mpquic: series(false),
     }
 }
 
-fn result(courses: &Systems<Course>, seconds: u64) -> DemoResult {
-    let system = |course: &Course| {
-        let classes = Classes::from_fn(|class| course.logs.of(class).score());
+fn result(all_series: &Systems<SystemSeries>, seconds: u64) -> DemoResult {
+    let system = |series: &SystemSeries| {
+        let classes = Classes::from_fn(|class| series.logs.of(class).score());
         SystemResult {
             qoe: classes.qoe(),
             classes,
@@ -85,8 +85,8 @@ fn result(courses: &Systems<Course>, seconds: u64) -> DemoResult {
         baseline: Controller::default(),
         applications: Applications::default(),
         systems: Systems {
-            starhaul: system(&courses.starhaul),
-            mpquic: system(&courses.mpquic),
+            starhaul: system(&all_series.starhaul),
+            mpquic: system(&all_series.mpquic),
         },
         warnings: Vec::new(),
     }
@@ -95,12 +95,12 @@ fn result(courses: &Systems<Course>, seconds: u64) -> DemoResult {
 /// A reader of the file has not seen what the run wrote to the terminal.
 #[test]
 fn page_and_picture_say_what_makes_the_figures_doubtful() {
-    let courses = courses(3);
-    let mut result = result(&courses, 3);
+    let all_series = all_series(3);
+    let mut result = result(&all_series, 3);
     let made = |result: &DemoResult| {
         let report = Report {
             result,
-            courses: &courses,
+            all_series: &all_series,
             command: "starhaul demo",
             links: "",
         };
@@ -117,11 +117,11 @@ fn page_and_picture_say_what_makes_the_figures_doubtful() {
 
 #[test]
 fn the_page_shows_both_systems_and_needs_no_network() {
-    let courses = courses(10);
-    let result = result(&courses, 10);
+    let all_series = all_series(10);
+    let result = result(&all_series, 10);
     let html = Report {
         result: &result,
-        courses: &courses,
+        all_series: &all_series,
         command: "starhaul demo --leo-loss <2%>",
         links: "a & b",
     }
@@ -147,8 +147,8 @@ fn the_page_shows_both_systems_and_needs_no_network() {
 
 #[test]
 fn the_final_table_has_the_applications_that_ran() {
-    let courses = courses(3);
-    let mut result = result(&courses, 3);
+    let all_series = all_series(3);
+    let mut result = result(&all_series, 3);
     let mut table = |applications| {
         result.applications = applications;
         crate::final_table(&result)
@@ -166,19 +166,19 @@ fn the_final_table_has_the_applications_that_ran() {
 /// A queue may hold them still.
 #[test]
 fn the_final_table_says_until_when_a_block_may_come() {
-    let courses = courses(3);
-    let table = crate::final_table(&result(&courses, 3));
+    let all_series = all_series(3);
+    let table = crate::final_table(&result(&all_series, 3));
     let said = "Lost: not whole when the demo stopped listening, 4 s or more after the last block.";
     assert!(table.contains(said), "{table}");
 }
 
 #[test]
 fn the_picture_holds_six_charts_and_both_summaries() {
-    let courses = courses(10);
-    let result = result(&courses, 10);
+    let all_series = all_series(10);
+    let result = result(&all_series, 10);
     let svg = Report {
         result: &result,
-        courses: &courses,
+        all_series: &all_series,
         command: "starhaul demo",
         links: "a & b",
     }
@@ -198,18 +198,18 @@ fn the_picture_holds_six_charts_and_both_summaries() {
 
 #[test]
 fn a_run_without_anything_still_makes_a_page() {
-    let empty = || Course {
+    let empty = || SystemSeries {
         logs: Classes::from_fn(ClassLog::new),
         samples: Vec::new(),
     };
-    let courses = Systems {
+    let all_series = Systems {
         starhaul: empty(),
         mpquic: empty(),
     };
-    let result = result(&courses, 0);
+    let result = result(&all_series, 0);
     let html = Report {
         result: &result,
-        courses: &courses,
+        all_series: &all_series,
         command: "starhaul demo",
         links: "",
     }

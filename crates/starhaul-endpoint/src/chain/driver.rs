@@ -11,7 +11,7 @@ use starhaul_leotp::{Event, NeighbourId, Outcome, StreamEvent, StreamId, StreamR
 use starhaul_net::leotp::LeotpDriver;
 use tokio::sync::mpsc;
 
-use super::{halves::pair, state::Shared};
+use super::{halves::pair, state::ChainShared};
 
 /// The code of a reset by an end that closes.
 const CODE_CLOSED: u64 = 3;
@@ -20,10 +20,10 @@ const CODE_CLOSED: u64 = 3;
 const LEAVE: Duration = Duration::from_secs(2);
 
 /// A node, and its streams by the numbers that applications know.
-pub(super) struct Driver {
+pub(super) struct ChainDriver {
     driver: LeotpDriver,
     names: Vec<(NeighbourId, String)>,
-    shared: Arc<Shared>,
+    shared: Arc<ChainShared>,
     accepted: mpsc::UnboundedSender<(Bytes, u64)>,
     ids: BTreeMap<u64, StreamId>,
     keys: HashMap<StreamId, u64>,
@@ -31,11 +31,11 @@ pub(super) struct Driver {
     shared_keys: starhaul_log::Seldom,
 }
 
-impl Driver {
+impl ChainDriver {
     pub(super) fn new(
         driver: LeotpDriver,
         names: Vec<(NeighbourId, String)>,
-        shared: Arc<Shared>,
+        shared: Arc<ChainShared>,
         accepted: mpsc::UnboundedSender<(Bytes, u64)>,
     ) -> Self {
         Self {

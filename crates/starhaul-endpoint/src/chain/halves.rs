@@ -14,7 +14,7 @@ use tokio::{
     sync::watch,
 };
 
-use super::state::{Entry, Shared};
+use super::state::{ChainShared, StreamState};
 use crate::bytes::CODE_DROPPED;
 
 /// Bytes copied at once.
@@ -30,13 +30,13 @@ pub struct ChainWriter {
 }
 
 struct Half {
-    shared: Arc<Shared>,
+    shared: Arc<ChainShared>,
     key: u64,
     ended: bool,
 }
 
 /// Both halves of a stream that the state has.
-pub(super) fn pair(shared: &Arc<Shared>, key: u64) -> (ChainReader, ChainWriter) {
+pub(super) fn pair(shared: &Arc<ChainShared>, key: u64) -> (ChainReader, ChainWriter) {
     let half = || Half {
         shared: shared.clone(),
         key,
@@ -56,7 +56,7 @@ pub(super) fn pair(shared: &Arc<Shared>, key: u64) -> (ChainReader, ChainWriter)
 }
 
 impl Half {
-    fn with<T>(&self, act: impl FnOnce(&mut Entry, usize) -> (T, bool)) -> io::Result<T> {
+    fn with<T>(&self, act: impl FnOnce(&mut StreamState, usize) -> (T, bool)) -> io::Result<T> {
         let done = self.shared.with(self.key, act);
         done.ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
@@ -89,7 +89,7 @@ impl ChainReader {
     fn poll_take<T: Default>(
         &mut self,
         context: &Context<'_>,
-        take: impl FnOnce(&mut Entry) -> T,
+        take: impl FnOnce(&mut StreamState) -> T,
     ) -> Poll<io::Result<T>> {
         if self.0.ended {
             return Poll::Ready(Ok(T::default()));
@@ -247,7 +247,7 @@ mod tests {
     #[test]
     fn where_each_may_have_little_a_long_write_does_not_wait_here_as_a_whole() {
         let poller = starhaul_net::Poller::new().unwrap();
-        let shared = Arc::new(Shared::new(poller.waker(), 0));
+        let shared = Arc::new(ChainShared::new(poller.waker(), 0));
         let key = shared.lock().add();
         let (_reader, mut writer) = pair(&shared, key);
         let mut context = Context::from_waker(std::task::Waker::noop());

@@ -18,7 +18,7 @@ use starhaul_net::{
 use tokio::sync::{Mutex, mpsc};
 
 pub use self::halves::{ChainReader, ChainWriter};
-use self::{driver::Driver, state::Shared};
+use self::{driver::ChainDriver, state::ChainShared};
 
 /// Data may leave this much early, so that a system call carries several datagrams at high rates.
 const BURST: std::time::Duration = std::time::Duration::from_micros(500);
@@ -85,7 +85,7 @@ pub struct ChainStatus {
 /// An end of a chain; it ends with the last clone and the last stream, or with [`Chain::close`].
 #[derive(Clone)]
 pub struct Chain {
-    shared: Arc<Shared>,
+    shared: Arc<ChainShared>,
     alive: Arc<Alive>,
     address: SocketAddr,
     names: Arc<[String]>,
@@ -95,7 +95,7 @@ type Accepted = mpsc::UnboundedReceiver<(Bytes, u64)>;
 
 /// What goes with the last clone.
 struct Alive {
-    shared: Arc<Shared>,
+    shared: Arc<ChainShared>,
     accepted: Mutex<Accepted>,
 }
 
@@ -167,9 +167,9 @@ impl Chain {
             .map(|(_, name): &(_, String)| name.clone())
             .collect();
         let waiting_bytes = config.memory_bytes / WAITING_SHARE;
-        let shared = Arc::new(Shared::new(driver.waker(), waiting_bytes));
+        let shared = Arc::new(ChainShared::new(driver.waker(), waiting_bytes));
         let (sender, accepted) = mpsc::unbounded_channel();
-        let driver = Driver::new(driver, names, shared.clone(), sender);
+        let driver = ChainDriver::new(driver, names, shared.clone(), sender);
         thread::Builder::new()
             .name("leotp".into())
             .spawn(move || driver.run())?;

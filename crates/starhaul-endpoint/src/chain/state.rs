@@ -16,16 +16,16 @@ const MOST_WAITING: usize = 256 << 10;
 const LEAST_WAITING: usize = 16 << 10;
 
 /// The state, and how the driver learns of changes.
-pub(super) struct Shared {
-    state: Mutex<State>,
+pub(super) struct ChainShared {
+    state: Mutex<ChainState>,
     driver: starhaul_net::Waker,
     has_ended: watch::Sender<bool>,
 }
 
 /// State of all streams, which the driver and the applications share.
 #[derive(Default)]
-pub(super) struct State {
-    pub(super) entries: BTreeMap<u64, Entry>,
+pub(super) struct ChainState {
+    pub(super) entries: BTreeMap<u64, StreamState>,
     next: u64,
     /// Streams to open, with their headers.
     pub(super) opening: Vec<(u64, Bytes)>,
@@ -47,7 +47,7 @@ pub(super) struct State {
 }
 
 /// State of one stream.
-pub(super) struct Entry {
+pub(super) struct StreamState {
     pub(super) inbound: VecDeque<Bytes>,
     pub(super) inbound_bytes: usize,
     /// The driver waits for room in `inbound`.
@@ -68,12 +68,12 @@ pub(super) struct Entry {
     halves: u8,
 }
 
-impl Shared {
+impl ChainShared {
     /// `waiting_bytes`: what may wait here in each direction of all streams.
     pub(super) fn new(driver: starhaul_net::Waker, waiting_bytes: usize) -> Self {
-        let state = State {
+        let state = ChainState {
             waiting_bytes,
-            ..State::default()
+            ..ChainState::default()
         };
         Self {
             state: Mutex::new(state),
@@ -82,7 +82,7 @@ impl Shared {
         }
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, ChainState> {
         self.state.lock()
     }
 
@@ -136,7 +136,7 @@ impl Shared {
     pub(super) fn with<T>(
         &self,
         key: u64,
-        act: impl FnOnce(&mut Entry, usize) -> (T, bool),
+        act: impl FnOnce(&mut StreamState, usize) -> (T, bool),
     ) -> Option<T> {
         let mut state = self.lock();
         let most = state.most_waiting();
@@ -162,7 +162,7 @@ impl Shared {
     }
 }
 
-impl State {
+impl ChainState {
     /// Bytes of a stream that may wait here in each direction: less where there are many.
     pub(super) fn most_waiting(&self) -> usize {
         let part = self.waiting_bytes / self.entries.len().max(1);
@@ -172,7 +172,7 @@ impl State {
     /// A stream that nothing has happened to.
     pub(super) fn add(&mut self) -> u64 {
         self.next += 1;
-        self.entries.insert(self.next, Entry::new());
+        self.entries.insert(self.next, StreamState::new());
         self.next
     }
 
@@ -197,7 +197,7 @@ impl State {
     }
 }
 
-impl Entry {
+impl StreamState {
     fn new() -> Self {
         Self {
             inbound: VecDeque::new(),

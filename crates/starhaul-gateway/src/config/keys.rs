@@ -132,7 +132,7 @@ static IDENTITY: Definition = Definition {
 };
 
 static PEERS: Definition = Definition {
-    introduction: "The gateways we talk to, known by their keys; nobody else can connect.",
+    introduction: "The gateways we talk to, known by their keys; no others can connect.",
     keys: &[&[
         Key::text("name", "name")
             .such_as("\"ground\"")

@@ -84,7 +84,7 @@ impl Service for DatagramService {
         }
     }
 
-    fn limits(rule: &Rule<Self>) -> Vec<status::Limit> {
+    fn limits(rule: &Rule<Self>) -> Vec<status::LimitStatus> {
         let (limits, name) = (&rule.limits, Some(rule.config.name.as_str()));
         let clients = &rule.config.service.clients;
         vec![

@@ -20,21 +20,21 @@ pub(crate) type Wanted<S> = (IngressRule<S>, <S as Service>::Way);
 /// The rules of one kind of service; all end with it.
 #[derive(Debug)]
 pub(crate) struct Listeners<S: Service> {
-    listening: Vec<Listening<S>>,
+    listening: Vec<ServedSocket<S>>,
     /// Bounds that all rules share.
     limits: Arc<Limits>,
 }
 
 /// A socket, and the rule that it serves now.
 #[derive(Debug)]
-struct Listening<S: Service> {
+struct ServedSocket<S: Service> {
     rule: watch::Sender<Arc<Rule<S>>>,
     // Ends its task when dropped.
     task: JoinSet<()>,
 }
 
 /// A prepared change: all sockets are bound that can be bound before the rules of now have ended.
-pub(crate) struct Next<S: Service> {
+pub(crate) struct ListenerChange<S: Service> {
     order: Vec<String>,
     /// For each socket of now, the rule that it serves next; `None` closes it.
     heirs: Vec<Option<Wanted<S>>>,
@@ -56,7 +56,7 @@ impl<S: Service> Listeners<S> {
     ///
     /// # Errors
     /// An address cannot be listened on; nothing has changed.
-    pub(crate) async fn prepare(&self, wanted: Vec<Wanted<S>>) -> Result<Next<S>, Error> {
+    pub(crate) async fn prepare(&self, wanted: Vec<Wanted<S>>) -> Result<ListenerChange<S>, Error> {
         let order = wanted.iter().map(|(rule, _)| rule.name.clone()).collect();
         let (heirs, new) = self.heirs(wanted);
         let (mut bound, mut in_the_way) = (Vec::new(), Vec::new());
@@ -72,7 +72,7 @@ impl<S: Service> Listeners<S> {
                 bound.push(self.bind(rule, way).await?);
             }
         }
-        Ok(Next {
+        Ok(ListenerChange {
             order,
             heirs,
             bound,
@@ -84,7 +84,7 @@ impl<S: Service> Listeners<S> {
     fn heirs(&self, mut wanted: Vec<Wanted<S>>) -> (Vec<Option<Wanted<S>>>, Vec<Wanted<S>>) {
         let mut heirs: Vec<Option<Wanted<S>>> = self.listening.iter().map(|_| None).collect();
         // A rule that is exactly the same comes before one that only has the same address.
-        for fits in [Listening::serves, Listening::can_serve] {
+        for fits in [ServedSocket::serves, ServedSocket::can_serve] {
             for (old, heir) in self
                 .listening
                 .iter()
@@ -99,7 +99,7 @@ impl<S: Service> Listeners<S> {
     }
 
     /// Goes on to what was prepared; says what changed, and what could not be bound after all.
-    pub(crate) async fn change(&mut self, next: Next<S>) -> (Vec<String>, Vec<Error>) {
+    pub(crate) async fn change(&mut self, next: ListenerChange<S>) -> (Vec<String>, Vec<Error>) {
         let (mut done, mut failed) = (Vec::new(), Vec::new());
         let mut kept = Vec::new();
         for (mut old, heir) in self.listening.drain(..).zip(next.heirs) {
@@ -136,9 +136,9 @@ impl<S: Service> Listeners<S> {
         }
         for (rule, socket) in bound {
             done.push(rule.describe());
-            self.listening.push(Listening::start(rule, socket));
+            self.listening.push(ServedSocket::start(rule, socket));
         }
-        let place = |old: &Listening<S>| {
+        let place = |old: &ServedSocket<S>| {
             let rule = old.rule.borrow();
             next.order.iter().position(|name| *name == rule.config.name)
         };
@@ -178,7 +178,7 @@ impl<S: Service> Listeners<S> {
     }
 }
 
-impl<S: Service> Listening<S> {
+impl<S: Service> ServedSocket<S> {
     fn start(rule: Arc<Rule<S>>, socket: S::Socket) -> Self {
         let (rule, current) = watch::channel(rule);
         let mut task = JoinSet::new();

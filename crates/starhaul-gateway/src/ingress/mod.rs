@@ -59,7 +59,7 @@ pub(crate) trait Service: Clone + PartialEq + Send + Sync + Sized + 'static {
     ) -> impl Future<Output = ()> + Send + 'static;
 
     /// The bounds of a rule with this service, for the status.
-    fn limits(rule: &Rule<Self>) -> Vec<status::Limit>;
+    fn limits(rule: &Rule<Self>) -> Vec<status::LimitStatus>;
 }
 
 /// A rule that is served.
@@ -70,7 +70,7 @@ pub(crate) struct Rule<S: Service> {
     /// Where it listens, with the port that the kernel chose.
     pub(crate) address: SocketAddr,
     /// They belong to the socket, as do the bounds and the log: they go on when another rule takes it over.
-    pub(crate) counters: Arc<Counters>,
+    pub(crate) counters: Arc<RuleCounters>,
     limits: Arc<RuleLimits>,
     log: Arc<RuleLog>,
     shared_limits: Arc<Limits>,
@@ -145,7 +145,7 @@ impl<S: Service> Rule<S> {
 
 /// The counters of a rule.
 #[derive(Debug, Default)]
-pub(crate) struct Counters {
+pub(crate) struct RuleCounters {
     /// Present client addresses or connections.
     pub(crate) clients: AtomicU64,
     /// Client addresses or connections since the start.
@@ -167,10 +167,10 @@ pub(crate) struct Counters {
 }
 
 /// Counts one client of a rule for as long as it lives.
-struct CountedClient<'r>(&'r Counters);
+struct CountedClient<'r>(&'r RuleCounters);
 
 impl<'r> CountedClient<'r> {
-    fn new(counters: &'r Counters) -> Self {
+    fn new(counters: &'r RuleCounters) -> Self {
         count(&counters.clients);
         count(&counters.clients_total);
         Self(counters)

@@ -30,9 +30,9 @@ impl Refusals {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn snapshot(&self) -> status::Refusals {
+    pub(crate) fn snapshot(&self) -> status::RefusalCounts {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        status::Refusals {
+        status::RefusalCounts {
             not_allowed: read(&self.not_allowed),
             connection_refused: read(&self.connection_refused),
             unreachable: read(&self.unreachable),

@@ -76,7 +76,7 @@ impl Service for ConnectionService {
         }
     }
 
-    fn limits(rule: &Rule<Self>) -> Vec<status::Limit> {
+    fn limits(rule: &Rule<Self>) -> Vec<status::LimitStatus> {
         let most = rule.config.service.limits.max_connections;
         let connections = &rule.limits.connections;
         vec![connections.snapshot(Some(&rule.config.name), most)]

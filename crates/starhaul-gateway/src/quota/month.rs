@@ -53,7 +53,7 @@ struct Trouble {
     steps: bool,
 }
 
-struct World {
+struct Month {
     random: Random,
     trouble: Trouble,
     quota: Quota,
@@ -91,7 +91,7 @@ fn key() -> Key {
     }
 }
 
-impl World {
+impl Month {
     fn new(seed: u64, trouble: Trouble) -> Self {
         let mut random = Random(seed | 1);
         let scheme = Scheme {
@@ -327,7 +327,7 @@ fn runs(trouble: Trouble, days: u64) -> (u64, u64, u64) {
     let (mut kills, mut turns, mut reached) = (0, 0, 0);
     for seed in 1..=SEEDS {
         let tell = TellSeed(seed);
-        let mut world = World::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15), trouble);
+        let mut world = Month::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15), trouble);
         world.run(days);
         world.settle();
         kills += world.kills;
@@ -352,7 +352,7 @@ impl Drop for TellSeed {
 fn without_kills_and_steps_every_byte_is_counted_and_none_twice() {
     for seed in 1..=4 {
         let _tell = TellSeed(seed);
-        let mut world = World::new(seed * 0x2545_f491_4f6c_dd1d, Trouble::default());
+        let mut world = Month::new(seed * 0x2545_f491_4f6c_dd1d, Trouble::default());
         while world.now_ms < 33 * DAY_MS {
             world.step();
             let month = world.true_month();

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use starhaul_dtn_client::flows::Counters;
 
-use super::Limit;
+use super::LimitStatus;
 use crate::bundles::Bundles;
 
 /// The flows over bundles; counters since the start.
@@ -32,8 +32,8 @@ impl Bundle {
     }
 
     /// The bound of flows that a far gateway may have here.
-    pub(super) fn limit(bundles: &Bundles) -> Limit {
-        Limit {
+    pub(super) fn limit(bundles: &Bundles) -> LimitStatus {
+        LimitStatus {
             name: "flows of a far gateway over bundles".to_owned(),
             rule: None,
             count: bundles.flows.status().counters.limited,

@@ -1,6 +1,6 @@
 //! Differences between a gateway's state and its configuration.
 
-use super::{Peer, Session, Status};
+use super::{PeerStatus, Session, Status};
 
 /// Something that a configured peer lacks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,12 +31,13 @@ impl Status {
     /// There are peers, all of them are to open the sessions, and none has. Without peers all goes over LEOTP or bundles, and
     /// paths that are out of service are ours to open.
     pub fn waits_in_vain(&self) -> bool {
-        let opens = |peer: &Peer| !(peer.configured_paths.is_empty() && peer.service.is_empty());
+        let opens =
+            |peer: &PeerStatus| !(peer.configured_paths.is_empty() && peer.service.is_empty());
         !self.peers.is_empty() && !self.peers.iter().any(opens) && self.sessions.is_empty()
     }
 
     /// The same of one peer; nothing where this side opens no session to it.
-    pub fn lacks_of(&self, peer: &Peer) -> Vec<Lack> {
+    pub fn lacks_of(&self, peer: &PeerStatus) -> Vec<Lack> {
         if peer.configured_paths.is_empty() {
             return Vec::new();
         }
@@ -66,7 +67,7 @@ impl Status {
 }
 
 /// Tells of a peer whose last path a quota has put out of service; hours and orders are as they are meant to be.
-fn all_out_of_service(peer: &Peer) -> Option<String> {
+fn all_out_of_service(peer: &PeerStatus) -> Option<String> {
     let mut out = peer.service.iter();
     let by_quota = out.any(|path| matches!(path.out.as_deref(), Some("quota" | "uncounted")));
     (peer.configured_paths.is_empty() && by_quota).then(|| {
@@ -76,7 +77,7 @@ fn all_out_of_service(peer: &Peer) -> Option<String> {
 }
 
 /// Why a configured path carries nothing; `None` while it does.
-fn path_problem(peer: &Peer, sessions: &[&Session], name: &str) -> Option<String> {
+fn path_problem(peer: &PeerStatus, sessions: &[&Session], name: &str) -> Option<String> {
     let paths = sessions.iter().flat_map(|session| &session.paths);
     let mut same: Vec<_> = paths.filter(|path| path.name == name).collect();
     let Some(newest) = same.pop() else {

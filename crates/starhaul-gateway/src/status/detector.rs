@@ -9,7 +9,7 @@ use super::numbers::millis;
 
 /// A prober at work for a path. Its counters hold for all paths that share it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Detector {
+pub struct DetectorStatus {
     /// `searching`, `probing`, `resting` (nothing flows over its paths) or `waiting`.
     pub state: String,
     /// The probed address.
@@ -34,8 +34,8 @@ pub struct Detector {
     pub real_time_priority: bool,
 }
 
-pub(super) fn detector(status: &ProberStatus) -> Detector {
-    let mut detector = Detector {
+pub(super) fn detector(status: &ProberStatus) -> DetectorStatus {
+    let mut detector = DetectorStatus {
         state: "searching".to_owned(),
         target: None,
         hops: None,

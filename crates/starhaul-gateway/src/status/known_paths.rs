@@ -1,12 +1,12 @@
 //! The paths of a status, each once: by peer, side and name.
 
-use super::{Path, PathTotals, Peer, Status};
+use super::{Path, PathTotals, PeerStatus, Status};
 
 /// A path name at a peer: its totals since the start, and the path of the newest open session that has it.
 #[derive(Clone, Copy, Debug)]
 pub struct KnownPath<'s> {
     /// The peer that the path leads to.
-    pub peer: &'s Peer,
+    pub peer: &'s PeerStatus,
     /// Totals over all sessions.
     pub totals: &'s PathTotals,
     /// The path in the newest open session that has one of this name.
@@ -24,7 +24,7 @@ impl Status {
         })
     }
 
-    fn known_path<'s>(&'s self, peer: &'s Peer, totals: &'s PathTotals) -> KnownPath<'s> {
+    fn known_path<'s>(&'s self, peer: &'s PeerStatus, totals: &'s PathTotals) -> KnownPath<'s> {
         let sessions = self.sessions.iter().rev();
         let mut sessions = sessions
             .filter(|session| session.peer == peer.name && session.opened_by == totals.opened_by);

@@ -13,14 +13,14 @@ use starhaul_endpoint::{Chain, ClassBytes, PathId, PathModel, PathStatus, Stream
 use starhaul_units::Bandwidth;
 
 use super::{
-    Blocks, Bundle, Class, ClassOnPath, Dropped, DroppedPackets, Expired, Flow, FlowTotals,
-    Ingress, Leotp, Limit, Model, Neighbour, Path, PathFigures, PathTotals, Peer, PlannedClass,
-    PlannedWay, Reconfiguration, Reconfigurations, Recovered, Scheduler, Session, Spending, Status,
-    Stream, Traffic, detector,
+    Blocks, BudgetStatus, Bundle, Class, ClassOnPath, DropCounts, DroppedPackets, Expired,
+    FlowStatus, FlowTotals, IngressStatus, Leotp, LeotpNeighbourStatus, LimitStatus, Model, Path,
+    PathFigures, PathTotals, PeerStatus, PlannedClass, PlannedWayStatus, ReconfigurationStatus,
+    Reconfigurations, Recovered, Scheduler, Session, Status, StreamStatus, Traffic, detector,
     numbers::{finite, millis, rounded},
     process::process,
     service,
-    traffic::{Counted, Counters, Meter, Volume},
+    traffic::{Counted, Meter, Volume, Volumes},
 };
 use crate::{
     ingress::{Rule, Service, Way as _},
@@ -48,7 +48,7 @@ impl Shared {
     }
 
     /// The present counters of everything with a rate in the status.
-    pub(crate) fn counters(&self) -> Counters {
+    pub(crate) fn counters(&self) -> Volumes {
         count(&peers_and_streams(self))
     }
 }
@@ -116,7 +116,7 @@ fn chain(chain: &Chain) -> Leotp {
     Leotp {
         listen: chain.local_addr(),
         neighbours: neighbours
-            .map(|(name, has_been_heard)| Neighbour {
+            .map(|(name, has_been_heard)| LeotpNeighbourStatus {
                 name,
                 has_been_heard,
             })
@@ -143,8 +143,8 @@ fn peers_and_streams(shared: &Shared) -> Vec<Known> {
         .collect()
 }
 
-fn count(known: &[Known]) -> Counters {
-    let mut counters = Counters::default();
+fn count(known: &[Known]) -> Volumes {
+    let mut counters = Volumes::default();
     for (peer, streams) in known {
         for (group, totals) in &streams.groups {
             let counted = Counted::Group(peer.name.clone(), group.clone());
@@ -177,7 +177,12 @@ fn stream_bytes(stats: &StreamStats) -> Volume {
     }
 }
 
-fn peer_status(peer: &PeerState, streams: &Streams, meter: &Meter<'_>, uptime: Duration) -> Peer {
+fn peer_status(
+    peer: &PeerState,
+    streams: &Streams,
+    meter: &Meter<'_>,
+    uptime: Duration,
+) -> PeerStatus {
     let mut attempts = peer.attempts.lock().clone();
     if attempts.last_error.is_none() && streams.open.is_empty() {
         // No attempt was made yet for lack of an address.
@@ -192,7 +197,7 @@ fn peer_status(peer: &PeerState, streams: &Streams, meter: &Meter<'_>, uptime: D
         .map(|(group, totals)| flow(&peer.name, group, totals, meter, uptime))
         .collect();
     let paths = path_totals(peer);
-    Peer {
+    PeerStatus {
         name: peer.name.clone(),
         public_key: peer.public_key.to_string(),
         sessions: streams.open.len(),
@@ -245,9 +250,15 @@ fn by_class(sent: &ClassBytes, received: &ClassBytes) -> Vec<ClassOnPath> {
     .collect()
 }
 
-fn flow(peer: &str, group: &Group, totals: &Totals, meter: &Meter<'_>, uptime: Duration) -> Flow {
+fn flow(
+    peer: &str,
+    group: &Group,
+    totals: &Totals,
+    meter: &Meter<'_>,
+    uptime: Duration,
+) -> FlowStatus {
     let counted = Counted::Group(peer.to_owned(), group.clone());
-    Flow {
+    FlowStatus {
         rule: group.rule.clone(),
         rule_of: side(group.ours).to_owned(),
         totals: FlowTotals {
@@ -260,7 +271,7 @@ fn flow(peer: &str, group: &Group, totals: &Totals, meter: &Meter<'_>, uptime: D
     }
 }
 
-fn classes(peers: &[Peer]) -> Vec<Class> {
+fn classes(peers: &[PeerStatus]) -> Vec<Class> {
     let mut classes: BTreeMap<u8, FlowTotals> = BTreeMap::new();
     for flow in peers.iter().flat_map(|peer| &peer.flows) {
         let priority = flow.totals.priority;
@@ -276,19 +287,19 @@ fn side(ours: bool) -> &'static str {
     if ours { US } else { PEER }
 }
 
-fn limits_of<S: Service>(rules: &[Arc<Rule<S>>]) -> Vec<Limit> {
+fn limits_of<S: Service>(rules: &[Arc<Rule<S>>]) -> Vec<LimitStatus> {
     rules.iter().flat_map(|rule| S::limits(rule)).collect()
 }
 
-fn ingress<S: Service>(rules: &[Arc<Rule<S>>], peers: &[Peer]) -> Vec<Ingress> {
+fn ingress<S: Service>(rules: &[Arc<Rule<S>>], peers: &[PeerStatus]) -> Vec<IngressStatus> {
     let rules = rules.iter();
     rules.map(|rule| ingress_status(rule, peers)).collect()
 }
 
-fn ingress_status<S: Service>(rule: &Rule<S>, peers: &[Peer]) -> Ingress {
+fn ingress_status<S: Service>(rule: &Rule<S>, peers: &[PeerStatus]) -> IngressStatus {
     let counters = &rule.counters;
     let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-    Ingress {
+    IngressStatus {
         rule: rule.config.name.clone(),
         kind: rule.config.kind.to_owned(),
         listen: rule.address,
@@ -298,7 +309,7 @@ fn ingress_status<S: Service>(rule: &Rule<S>, peers: &[Peer]) -> Ingress {
         datagrams_in: read(&counters.datagrams_in),
         datagrams_out: read(&counters.datagrams_out),
         displaced_clients: read(&counters.displaced_clients),
-        dropped: Dropped {
+        dropped: DropCounts {
             no_session: read(&counters.dropped_no_session),
             too_many_clients: read(&counters.dropped_too_many_clients),
             refused: read(&counters.dropped_refused),
@@ -309,11 +320,11 @@ fn ingress_status<S: Service>(rule: &Rule<S>, peers: &[Peer]) -> Ingress {
     }
 }
 
-fn tunnel_status(tunnel: &Tunnel, peers: &[Peer]) -> super::Tunnel {
+fn tunnel_status(tunnel: &Tunnel, peers: &[PeerStatus]) -> super::TunnelStatus {
     let counters = &tunnel.counters;
     let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     let rule = &tunnel.rule;
-    super::Tunnel {
+    super::TunnelStatus {
         rule: rule.name.clone(),
         device: tunnel.device_name(),
         peer: rule.peer.clone(),
@@ -334,7 +345,7 @@ fn tunnel_status(tunnel: &Tunnel, peers: &[Peer]) -> super::Tunnel {
 }
 
 /// Bytes of the streams with a peer that belong to the rule of this name on these sides.
-fn traffic_of(peers: &[Peer], peer: &str, rule: &str, sides: &[&str]) -> Traffic {
+fn traffic_of(peers: &[PeerStatus], peer: &str, rule: &str, sides: &[&str]) -> Traffic {
     let flows = peers.iter().filter(|known| known.name == peer);
     let flows = flows.flat_map(|peer| &peer.flows).filter(|flow| {
         sides.contains(&flow.rule_of.as_str()) && flow.rule.as_deref() == Some(rule)
@@ -384,7 +395,7 @@ fn session_status(
         paths,
         streams: streams
             .iter()
-            .map(|stats| Stream {
+            .map(|stats| StreamStatus {
                 traffic: meter.traffic(
                     &Counted::Stream(id, stats.stream),
                     stream_bytes(stats),
@@ -413,7 +424,7 @@ fn scheduler(session: &PeerSession) -> Scheduler {
         ways: planned
             .ways
             .iter()
-            .map(|way| PlannedWay {
+            .map(|way| PlannedWayStatus {
                 path: name(way.path),
                 share: finite(way.share),
                 again: way.again.map(name),
@@ -427,7 +438,7 @@ fn scheduler(session: &PeerSession) -> Scheduler {
         plans: status.plans,
         reason: status.reason.clone(),
         classes: classes.collect(),
-        spending: status.spending.map(|spending| Spending {
+        spending: status.spending.map(|spending| BudgetStatus {
             budget_bit_per_s: spending.budget.bits_per_second(),
             spent_bit_per_s: spending.spent.bits_per_second(),
             left: finite(spending.left),
@@ -488,12 +499,15 @@ fn path(path: &PathStatus, now: Instant) -> Path {
         model: path.model.as_ref().map(|known| model(known, now)),
         reconfigurations: Reconfigurations {
             count: path.reconfigurations.count,
-            last: path.reconfigurations.last.map(|last| Reconfiguration {
-                ago_s: ago(last.at, now),
-                outage_ms: millis(last.outage).filter(|_| !last.outage.is_zero()),
-                source: last.source.name().to_owned(),
-                confidence: finite(last.confidence),
-            }),
+            last: path
+                .reconfigurations
+                .last
+                .map(|last| ReconfigurationStatus {
+                    ago_s: ago(last.at, now),
+                    outage_ms: millis(last.outage).filter(|_| !last.outage.is_zero()),
+                    source: last.source.name().to_owned(),
+                    confidence: finite(last.confidence),
+                }),
         },
         limit_bit_per_s: path.rate_limit.map(Bandwidth::bits_per_second),
         segment_rtt_ms: path.segment_rtt.and_then(millis),
@@ -535,11 +549,11 @@ fn ago(at: Instant, now: Instant) -> f64 {
     rounded(now.saturating_duration_since(at).as_secs_f64())
 }
 
-fn stream(stats: &StreamStats) -> Stream {
+fn stream(stats: &StreamStats) -> StreamStatus {
     // A stream that was refused may have any label.
     let label = Label::parse(&stats.label).ok();
     let flow = label.as_ref().map(|label| &label.flow);
-    Stream {
+    StreamStatus {
         stream: stats.stream.0,
         rule: label.as_ref().map(|label| label.rule.clone()),
         kind: flow.map(|flow| flow.kind().to_owned()),

@@ -70,22 +70,22 @@ pub(crate) struct Volume {
 }
 
 /// All counters at one instant.
-pub(crate) type Counters = HashMap<Counted, Volume>;
+pub(crate) type Volumes = HashMap<Counted, Volume>;
 
 /// The counters of the last second or so.
 #[derive(Debug, Default)]
-pub(crate) struct Rates(Mutex<VecDeque<(Instant, Counters)>>);
+pub(crate) struct Rates(Mutex<VecDeque<(Instant, Volumes)>>);
 
 /// The counters of an earlier instant, to which the present ones are compared.
 pub(crate) struct Meter<'r> {
-    rates: MutexGuard<'r, VecDeque<(Instant, Counters)>>,
+    rates: MutexGuard<'r, VecDeque<(Instant, Volumes)>>,
     at: usize,
     elapsed: Option<Duration>,
 }
 
 impl Rates {
     /// Stores the counters of `now`.
-    pub(crate) fn sample(&self, now: Instant, counters: Counters) {
+    pub(crate) fn sample(&self, now: Instant, counters: Volumes) {
         let mut samples = self.0.lock();
         samples.push_back((now, counters));
         // The newest one that is a window old is enough.
@@ -175,7 +175,7 @@ mod tests {
     #[test]
     fn what_began_a_moment_ago_has_a_rate_too() {
         let (rates, start) = (Rates::default(), Instant::now());
-        rates.sample(start, Counters::new());
+        rates.sample(start, Volumes::new());
         assert_eq!(after(&rates, start + WINDOW, 125_000), Some(1_000_000));
     }
 }

@@ -7,9 +7,9 @@ use crate::peer::PeerState;
 
 /// The ports at which this gateway accepts sessions.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Listening(Arc<[u16]>);
+pub(crate) struct SessionPorts(Arc<[u16]>);
 
-impl Listening {
+impl SessionPorts {
     pub(crate) fn at(addresses: &[SocketAddr]) -> Self {
         Self(addresses.iter().map(SocketAddr::port).collect())
     }

@@ -34,7 +34,7 @@ use parking_lot::Mutex;
 use tokio::task::JoinSet;
 
 pub(crate) use self::{
-    captured::Listening,
+    captured::SessionPorts,
     packet::{TCP, UDP},
     tunnels::{Registry, Tunnels},
 };
@@ -65,7 +65,7 @@ pub(crate) struct Tunnel {
     pub(crate) peer: Arc<PeerState>,
     /// `None` while it is gone.
     device: Mutex<Option<Arc<Device>>>,
-    pub(crate) counters: Arc<Counters>,
+    pub(crate) counters: Arc<TunnelCounters>,
     /// Since when packets have found no session.
     alone_since: Mutex<Option<Instant>>,
     last_icmp: Mutex<Option<Instant>>,
@@ -74,14 +74,14 @@ pub(crate) struct Tunnel {
     /// Source and destination of the peer's last packets for addresses of the tunnel's own network that are not this end's, each pair once,
     /// and when the last of it came; the newest at the end.
     strays: Mutex<VecDeque<(Instant, [IpAddr; 2])>>,
-    listening: Listening,
+    listening: SessionPorts,
     log: Seldom,
     captured: Seldom,
 }
 
 /// Counters of a tunnel since its device was first created.
 #[derive(Debug, Default)]
-pub(crate) struct Counters {
+pub(crate) struct TunnelCounters {
     /// From the device, whatever became of them.
     pub(crate) packets_in: AtomicU64,
     pub(crate) bytes_in: AtomicU64,
@@ -107,7 +107,7 @@ impl Tunnel {
     fn new(
         (rule, peer): (TunnelRule, Arc<PeerState>),
         device: Option<Arc<Device>>,
-        listening: Listening,
+        listening: SessionPorts,
     ) -> Self {
         Self {
             rule,
@@ -248,7 +248,7 @@ impl Tunnel {
         };
         if self.circles(now, &headers) {
             count(&counters.forbidden, 1);
-            self.answer(now, device, &headers, packet, Unreachable::Nobody);
+            self.answer(now, device, &headers, packet, Unreachable::NoHost);
             return;
         }
         if !self.rule.device.sends(&headers) {

@@ -43,7 +43,7 @@ pub enum Unreachable {
     /// There is no session with the peer.
     NoRoute,
     /// The destination is of the tunnel's own network, and neither end has it (RFC 4443 §3.1).
-    Nobody,
+    NoHost,
     /// The destination is in none of the networks behind the peer.
     Prohibited,
 }
@@ -137,7 +137,7 @@ impl Headers {
         let written = match (self.destination, self.source) {
             (IpAddr::V4(from), IpAddr::V4(to)) => {
                 let reason = match why {
-                    Unreachable::NoRoute | Unreachable::Nobody => {
+                    Unreachable::NoRoute | Unreachable::NoHost => {
                         icmpv4::DestUnreachableHeader::Host
                     }
                     Unreachable::Prohibited => icmpv4::DestUnreachableHeader::FilterProhibited,
@@ -150,7 +150,7 @@ impl Headers {
             (IpAddr::V6(from), IpAddr::V6(to)) => {
                 let reason = match why {
                     Unreachable::NoRoute => icmpv6::DestUnreachableCode::NoRoute,
-                    Unreachable::Nobody => icmpv6::DestUnreachableCode::Address,
+                    Unreachable::NoHost => icmpv6::DestUnreachableCode::Address,
                     Unreachable::Prohibited => icmpv6::DestUnreachableCode::Prohibited,
                 };
                 let quoted = packet.get(..MAX_ICMP6_BYTES - IPV6_ICMP_HEADERS);
@@ -299,7 +299,7 @@ mod tests {
             let headers = Headers::read(&packet).unwrap();
             for why in [
                 Unreachable::NoRoute,
-                Unreachable::Nobody,
+                Unreachable::NoHost,
                 Unreachable::Prohibited,
             ] {
                 let answer = headers.unreachable(&packet, why).unwrap();

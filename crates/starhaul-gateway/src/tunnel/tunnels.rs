@@ -5,7 +5,7 @@ use std::{io::ErrorKind, sync::Arc, time::Duration};
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
 
-use super::{Device, Listening, Tunnel};
+use super::{Device, SessionPorts, Tunnel};
 use crate::{Error, config::TunnelRule, peer::PeerState};
 
 /// How often a name or route that a former device may still have is tried, and the pause between.
@@ -23,7 +23,7 @@ pub(crate) struct Registry(Mutex<Vec<Arc<Tunnel>>>);
 #[derive(Debug, Default)]
 pub(crate) struct Tunnels {
     running: Vec<Running>,
-    listening: Listening,
+    listening: SessionPorts,
 }
 
 #[derive(Debug)]
@@ -33,7 +33,7 @@ struct Running {
 }
 
 /// A prepared change: the devices are there whose names are free.
-pub(crate) struct Next {
+pub(crate) struct TunnelChange {
     wanted: Vec<(Wanted, Option<Arc<Device>>)>,
 }
 
@@ -66,7 +66,7 @@ impl Running {
 
 impl Tunnels {
     /// None yet, of a gateway that accepts sessions at these ports.
-    pub(crate) fn new(listening: Listening) -> Self {
+    pub(crate) fn new(listening: SessionPorts) -> Self {
         Self {
             running: Vec::new(),
             listening,
@@ -77,7 +77,7 @@ impl Tunnels {
     ///
     /// # Errors
     /// One cannot be created; nothing has changed.
-    pub(crate) fn prepare(&self, wanted: Vec<Wanted>) -> Result<Next, Error> {
+    pub(crate) fn prepare(&self, wanted: Vec<Wanted>) -> Result<TunnelChange, Error> {
         let mut next = Vec::new();
         for (rule, peer) in wanted {
             let device = &rule.device;
@@ -97,13 +97,13 @@ impl Tunnels {
             };
             next.push(((rule, peer), created));
         }
-        Ok(Next { wanted: next })
+        Ok(TunnelChange { wanted: next })
     }
 
     /// Goes on to what was prepared; says what changed, and which devices could not be created after all: their tunnels go on trying.
     pub(crate) async fn change(
         &mut self,
-        next: Next,
+        next: TunnelChange,
         registry: &Registry,
     ) -> (Vec<String>, Vec<Error>) {
         let (mut done, mut failed) = (Vec::new(), Vec::new());

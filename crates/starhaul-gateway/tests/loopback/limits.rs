@@ -11,7 +11,7 @@ use fast_socks5::{
     client::{Config, Socks5Stream},
 };
 use starhaul_endpoint::{BlockOptions, Endpoint, EndpointConfig, PathSpec, StreamConfig};
-use starhaul_gateway::{Gateway, Resolver, status::Limit};
+use starhaul_gateway::{Gateway, Resolver, status::LimitStatus};
 use starhaul_quic::Identity;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -24,7 +24,7 @@ use super::gateways::{
 
 const SOCKS: &str = "[[socks5]]\nname = \"proxy\"\nlisten = \"127.0.0.1:0\"\n";
 
-fn limit(gateway: &Gateway, key: &str) -> Limit {
+fn limit(gateway: &Gateway, key: &str) -> LimitStatus {
     let limits = gateway.report().limits;
     let mut found = limits.into_iter().filter(|limit| limit.key == key);
     found.next().unwrap_or_else(|| panic!("no limit {key}"))

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
 
-use starhaul_gateway::status::{Flow, Path, PathTotals, Status};
+use starhaul_gateway::status::{FlowStatus, Path, PathTotals, Status};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpStream, UdpSocket},
@@ -181,7 +181,7 @@ fn a_scrape_gives_the_figures_of_the_status() {
         }
         let flows = &status.peers[0].flows;
         for (rule, priority) in [("u", 1), ("t", 5)] {
-            let flow: &Flow = flows
+            let flow: &FlowStatus = flows
                 .iter()
                 .find(|flow| flow.rule.as_deref() == Some(rule))
                 .unwrap();

@@ -172,7 +172,7 @@ mod tests {
         assert_eq!(missed(&[met, ("theirs", 0.5, Some(0.1))]), None);
         // The median of what was measured at one point counts.
         assert_eq!(missed(&[met, met, ("ours", 0.5, Some(0.2))]), None);
-        // Of a run without a figure nobody knows whether it met its bound.
+        // A run without a figure does not show that it met its bound.
         assert!(missed(&[met, met, ("ours", 0.5, None)]).is_some_and(|told| told.contains("NaN")));
         let told = missed(&[met, ("ours", 0.25, Some(0.5)), ("ours", 0.75, None)]);
         let told = told.unwrap_or_default();

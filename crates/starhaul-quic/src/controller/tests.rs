@@ -1,6 +1,8 @@
 //! What the stack says of packets, and what becomes of the datagrams in them.
 
-use super::*;
+use noq_proto::congestion::Controller as _;
+
+use super::{stack::Stack, *};
 
 /// A control with datagrams 1 (1000 bytes) and 2 (900 bytes) given to the stack.
 fn given_two(now: Instant) -> PathControlHandle {
@@ -63,16 +65,17 @@ fn arrivals_of_one_time_are_told_as_ranges() {
 
 #[test]
 fn packets_are_matched_to_the_datagrams_in_them() {
-    use congestion::Controller as _;
     let now = Instant::now();
-    let mut handle = given_two(now);
+    let handle = given_two(now);
+    let mut stack = Stack::new(handle.clone());
     assert_eq!(handle.lock().bytes_committed(), 1900 + 2 * 38);
     // A small control packet goes first.
     for (number, size) in [(4, 60), (5, 1038), (6, 938)] {
-        handle.on_packet_sent(now, size, number);
+        stack.on_packet_sent(now, size, number);
     }
+    stack.on_sent(now, 2036, 6);
     handle.lock().settle(0);
-    handle.on_packet_lost(1038, 5, now);
+    stack.on_packet_lost(1038, 5, now);
     handle.lock().acked(now, now, 938, 6);
     assert_eq!(fates(&handle), [(1, false), (2, true)]);
     assert_eq!(handle.lock().bytes_committed(), 60);
@@ -81,7 +84,6 @@ fn packets_are_matched_to_the_datagrams_in_them() {
 /// The stack does not report the arrival of packets that left before the peer's port changed.
 #[test]
 fn a_size_probe_under_way_when_the_port_changes_does_not_end_the_search() {
-    use congestion::Controller as _;
     let now = Instant::now();
     let bytes = PacketBytes {
         sure: 1200,
@@ -95,23 +97,26 @@ fn a_size_probe_under_way_when_the_port_changes_does_not_end_the_search() {
         control.packet_size.on_given();
         control.packet_size.on_probe_sent(later, 1);
     }
-    let _ = handle.clone_box();
+    let _ = Stack::new(handle.clone()).clone_box();
     let after = later + Duration::from_secs(1);
     assert!(handle.lock().packet_size.due(after).is_some());
 }
 
 #[test]
 fn no_fate_is_believed_when_packets_do_not_fit_the_datagrams() {
-    use congestion::Controller as _;
     let now = Instant::now();
     // Something as large as a datagram left, but the stack still has both.
-    let mut handle = given_two(now);
-    handle.on_packet_sent(now, 1200, 5);
+    let handle = given_two(now);
+    let mut stack = Stack::new(handle.clone());
+    stack.on_packet_sent(now, 1200, 5);
+    stack.on_sent(now, 1200, 5);
     handle.lock().settle(1900);
     assert_eq!(fates(&handle), [(2, false), (1, false)]);
     // Three large packets for two datagrams.
-    let mut handle = given_two(now);
-    (5..8).for_each(|number| handle.on_packet_sent(now, 1100, number));
+    let handle = given_two(now);
+    let mut stack = Stack::new(handle.clone());
+    (5..8).for_each(|number| stack.on_packet_sent(now, 1100, number));
+    stack.on_sent(now, 3300, 7);
     handle.lock().settle(0);
     assert_eq!(fates(&handle), [(1, false), (2, false)]);
     // The stack dropped both.

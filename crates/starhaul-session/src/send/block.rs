@@ -10,7 +10,6 @@ use starhaul_paths::PathId;
 
 use super::few::Few;
 use crate::{
-    clocks::Clocks,
     facts::Purpose,
     item::{BlockKey, FragmentId},
     types::{BlockId, Mode},
@@ -674,11 +673,11 @@ impl SendBlock {
         })
     }
 
-    /// A fragment as it is written, its payload without padding, and the length to pad that to.
+    /// A fragment as it is written, of a block born at `born_micros` of our clock, its payload without padding, and the length to pad that to.
     pub(crate) fn fragment(
         &self,
         id: FragmentId,
-        clocks: &Clocks,
+        born_micros: u32,
     ) -> Option<(Fragment<&[u8]>, usize)> {
         let code = self.codes.get(usize::from(id.code))?;
         let payload = if id.index < code.data_count {
@@ -692,7 +691,7 @@ impl SendBlock {
         let fragment = Fragment {
             stream,
             block: BlockId(wrap(number)),
-            born_micros: wrap(clocks.micros(self.born)),
+            born_micros,
             code: id.code,
             last_code: u8::try_from(self.codes.len().checked_sub(1)?).ok()?,
             index: id.index,

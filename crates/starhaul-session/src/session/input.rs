@@ -5,7 +5,10 @@ use std::time::Instant;
 use bytes::Bytes;
 use starhaul_paths::PathId;
 
-use super::{MAX_CONTROL_BYTES, Session, runs::FrameRun};
+use super::{
+    MAX_CONTROL_BYTES, Session,
+    runs::{Piece, StreamRun},
+};
 use crate::{
     control::Control,
     control_stream::CONTROL_WINDOW,
@@ -44,37 +47,51 @@ impl Session {
         Ok(())
     }
 
-    /// Takes datagrams in their order; those with frames of streams as runs.
+    /// Takes datagrams in their order; those with data of streams as runs.
     fn take_datagrams(
         &mut self,
         path: PathId,
         payloads: impl IntoIterator<Item = Bytes>,
-        run: &mut FrameRun,
+        run: &mut StreamRun,
     ) -> Result<(), ProtocolError> {
         for payload in payloads {
             if self.closed {
                 continue;
             }
             let bytes = payload.len();
-            let decoded = wire::decode(payload);
-            let continues = match &decoded {
-                Ok((header, Body::StreamFrame(frame))) => run.continues_with(*header, frame),
-                _ => false,
-            };
-            if !continues {
-                self.take_run(path, run)?;
-            }
-            match decoded? {
-                (header, Body::StreamFrame(frame)) if frame.stream != StreamId::CONTROL => {
-                    run.push(header, frame);
+            match wire::decode(payload) {
+                Ok((header, Body::StreamFrame(frame))) if frame.stream != StreamId::CONTROL => {
+                    self.extend_run(path, run, header, Piece::Frame(frame))?;
                 }
-                (header, body) => self.take_datagram(path, header, body, bytes)?,
+                Ok((header, Body::Fragment(fragment))) if fragment.stream != StreamId::CONTROL => {
+                    self.extend_run(path, run, header, Piece::Fragment(fragment))?;
+                }
+                other => {
+                    self.take_run(path, run)?;
+                    let (header, body) = other?;
+                    self.take_datagram(path, header, body, bytes)?;
+                }
             }
         }
         self.take_run(path, run)
     }
 
-    /// Takes a datagram of so many bytes in all, which carries no frame of a stream but the control stream.
+    /// Adds to a run what continues it, or takes the run and begins another one.
+    fn extend_run(
+        &mut self,
+        path: PathId,
+        run: &mut StreamRun,
+        header: Header,
+        piece: Piece,
+    ) -> Result<(), ProtocolError> {
+        if !run.continues_with(header, &piece) {
+            self.take_run(path, run)?;
+        }
+        run.push(header, piece);
+        Ok(())
+    }
+
+    /// Takes a datagram of so many bytes in all, which carries data of no stream but the control stream.
     fn take_datagram(
         &mut self,
         path: PathId,
@@ -87,13 +104,8 @@ impl Session {
         };
         entry.counters.bytes_received += bytes as u64;
         entry.monitor.on_heard(self.clocks.now());
-        if let Some(stream) = body.stream() {
+        if matches!(body, Body::Fragment(_) | Body::StreamFrame(_)) {
             entry.on_use(self.clocks.now());
-            if stream != StreamId::CONTROL {
-                entry.carried_at = Some(self.clocks.now());
-                let priority = self.streams.get(stream).map(|of| of.config.priority);
-                entry.received_by_class.add(priority, bytes as u64);
-            }
         }
         let arrival = entry.received.insert(self.clocks.now(), header.sequence);
         let wants_ack = !matches!(body, Body::Ack(_));

@@ -69,8 +69,8 @@ pub struct Session {
     poll_requests: u64,
     /// Empty between two calls: datagrams whose fate became known.
     fated: Vec<Fated<Item>>,
-    /// Empty between two calls: frames that arrived together.
-    run: runs::FrameRun,
+    /// Empty between two calls: datagrams that arrived together.
+    run: runs::StreamRun,
     slab: Slab,
 }
 
@@ -114,7 +114,7 @@ impl Session {
             observers: Observers::default(),
             poll_requests: 0,
             fated: Vec::new(),
-            run: runs::FrameRun::default(),
+            run: runs::StreamRun::default(),
             slab: Slab::default(),
         }
     }

@@ -390,9 +390,10 @@ impl Session {
         };
         let block = self.blocks_out.get_mut(key)?;
         let class = send::class_of(block);
+        let born_micros = wrap(self.clocks.micros(block.born));
         let (mut sent, mut redundant) = (0, 0);
         loop {
-            let (fragment, length) = block.fragment(choice.fragment, &self.clocks)?;
+            let (fragment, length) = block.fragment(choice.fragment, born_micros)?;
             let path = self.paths.get_mut(id)?;
             // The path's largest datagram may have shrunk since the block was cut.
             if length + wire::FRAGMENT_HEADER_BYTES > path.max_datagram() {

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use starhaul_session::{Event, ProtocolError, SessionConfig, Side, StreamId};
 
 use crate::pair::ms;
-use crate::victim::{PATH, Victim, frame, opening};
+use crate::victim::{Fragment, PATH, Victim, frame, opening};
 
 /// Streams of the peer: two that are open, and one that may be opened.
 const STREAMS: [u32; 3] = [2, 4, 6];
@@ -57,6 +57,86 @@ fn datagrams(peer: &mut Victim, steps: &[(u8, usize)]) -> Vec<Bytes> {
     sent.into_iter().map(Bytes::from).collect()
 }
 
+/// A peer's streams of blocks: one that is open, an ordered one, and one that may be opened.
+const BLOCK_STREAMS: [u32; 3] = [8, 10, 12];
+const WITH_CODE: u8 = 0;
+const FRAGMENTS: u8 = 4;
+/// Of these, this many are data.
+const DATA: u8 = 3;
+
+/// A session to which the peer has opened two streams of blocks, with room for little more than one message of it.
+fn victim_of_blocks(now: Instant) -> Victim {
+    let config = SessionConfig {
+        max_receive_bytes: 200_000,
+        ..SessionConfig::default()
+    };
+    let mut victim = Victim::at(now, Side::Server, config);
+    for (stream, ordered) in [(8, false), (10, true)] {
+        victim.open(stream, WITH_CODE, ordered).unwrap();
+    }
+    victim
+}
+
+/// What a peer sends: mostly fragments of the blocks of one stream in order, of which some go astray, come twice or are no fragments.
+fn fragments(peer: &mut Victim, steps: &[(u8, u8)]) -> Vec<Bytes> {
+    let mut next = [(0_u32, 0_u8); 3];
+    let mut sent: Vec<Vec<u8>> = Vec::new();
+    for &(step, size) in steps {
+        let which = match step {
+            0..=99 => 0,
+            100..=109 => 1,
+            _ => 2,
+        };
+        let stream = BLOCK_STREAMS[which];
+        let (block, index) = &mut next[which];
+        match step {
+            0..=119 => {
+                let fragment = Fragment {
+                    index: *index,
+                    redundancy_count: FRAGMENTS - DATA,
+                    ..Fragment::of(
+                        stream,
+                        *block,
+                        DATA,
+                        100 + usize::try_from(*block % 7).unwrap_or(0),
+                    )
+                };
+                sent.push(peer.datagram(1, &fragment.encode()));
+                *index = (*index + 1) % FRAGMENTS;
+                *block += u32::from(*index == 0);
+            }
+            120..=123 => peer.sequence = peer.sequence.wrapping_add(1),
+            124 | 125 => sent.extend(sent.last().cloned()),
+            126 | 127 => {
+                if let [.., one, other] = sent.as_mut_slice() {
+                    std::mem::swap(one, other);
+                }
+            }
+            128 => next[0].0 += u32::from(size % 2),
+            129 => sent.push(peer.control_datagram(&opening(12, WITH_CODE, false))),
+            130 => {
+                let mut finish = vec![2];
+                finish.extend_from_slice(&8_u32.to_be_bytes());
+                finish.extend_from_slice(&next[0].0.to_be_bytes());
+                sent.push(peer.control_datagram(&finish));
+            }
+            131 => sent.push(peer.datagram(4, &[])),
+            132 => {
+                let alone = Fragment::of(8, next[0].0 + 1, 1, 2_000 * usize::from(size));
+                sent.push(peer.datagram(1, &alone.encode()));
+            }
+            133 => sent.push(peer.datagram(2, &frame(2, 0, false, b"x"))),
+            134 => sent.push(peer.datagram(1, &[0; 5])),
+            // Of a stream that is ours, or the control stream.
+            _ => {
+                let stream = u32::from(size % 2);
+                sent.push(peer.datagram(1, &Fragment::of(stream, 0, 1, 10).encode()));
+            }
+        }
+    }
+    sent.into_iter().map(Bytes::from).collect()
+}
+
 /// All that an application, a peer and an observer of figures see afterwards.
 fn seen(victim: &mut Victim) -> (Vec<String>, Vec<Vec<u8>>) {
     let session = &mut victim.session;
@@ -66,6 +146,7 @@ fn seen(victim: &mut Victim) -> (Vec<String>, Vec<Vec<u8>>) {
         told.push(format!("{event:?}"));
     }
     let mut bytes = Vec::new();
+    told.push(session.dropped_on_receipt().to_string());
     for stream in STREAMS.map(StreamId) {
         let mut read = Vec::new();
         while let Ok(Some(chunk)) = session.read(victim.now, stream, usize::MAX)
@@ -98,6 +179,23 @@ proptest! {
         let [mut peer, mut single, mut together] = [(); 3].map(|()| victim(now));
         let steps = [first, then].concat();
         let datagrams = datagrams(&mut peer, &steps);
+        let one_by_one = datagrams.iter().try_for_each(|datagram| {
+            single.session.handle_datagram(now, PATH, datagram.clone())
+        });
+        let at_once = together.session.handle_datagrams(now, PATH, datagrams);
+        prop_assert_eq!(one_by_one, at_once);
+        prop_assert_eq!(seen(&mut single), seen(&mut together));
+    }
+
+    #[test]
+    fn fragments_that_arrive_together_are_taken_as_if_they_came_one_by_one(
+        first in proptest::collection::vec((0u8..132, 0u8..20), 0..150),
+        then in proptest::collection::vec((0u8..136, 0u8..20), 0..150),
+    ) {
+        let now = Instant::now();
+        let [mut peer, mut single, mut together] = [(); 3].map(|()| victim_of_blocks(now));
+        let steps = [first, then].concat();
+        let datagrams = fragments(&mut peer, &steps);
         let one_by_one = datagrams.iter().try_for_each(|datagram| {
             single.session.handle_datagram(now, PATH, datagram.clone())
         });

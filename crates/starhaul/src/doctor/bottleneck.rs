@@ -173,7 +173,7 @@ fn mega(number: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
-    use starhaul_gateway::status::{Blocks, Scheduler, Stream, Traffic};
+    use starhaul_gateway::status::{Blocks, Scheduler, StreamStatus, Traffic};
 
     use super::*;
 
@@ -199,7 +199,7 @@ mod tests {
             .iter()
             .filter_map(|path| path.traffic.sent_bit_per_s)
             .sum();
-        let stream = Stream {
+        let stream = StreamStatus {
             stream: 1,
             rule: None,
             kind: None,

@@ -1,6 +1,6 @@
 //! Applications that do not read what they were sent.
 
-use starhaul_gateway::status::{Session, Status, Stream};
+use starhaul_gateway::status::{Session, Status, StreamStatus};
 
 use super::{Cause, Finding};
 
@@ -44,7 +44,7 @@ pub(super) fn those_who_never_read(
 fn in_both<'s>(
     session: &'s Session,
     before: &'s Session,
-) -> impl Iterator<Item = (&'s Stream, &'s Stream)> {
+) -> impl Iterator<Item = (&'s StreamStatus, &'s StreamStatus)> {
     let open = session.streams.iter().filter(|stream| !stream.ended);
     open.filter_map(|stream| {
         let mut earlier = before.streams.iter();
@@ -55,7 +55,7 @@ fn in_both<'s>(
 
 /// Streams that could not go on because the peer's application does not read them.
 fn far_readers(session: &Session, before: &Session) -> Option<Finding> {
-    let stands_still = |(now, earlier): &(&Stream, &Stream)| {
+    let stands_still = |(now, earlier): &(&StreamStatus, &StreamStatus)| {
         now.peer_reads_no_more && earlier.peer_reads_no_more && now.bytes_sent == earlier.bytes_sent
     };
     let still: Vec<_> = in_both(session, before).filter(stands_still).collect();
@@ -86,7 +86,7 @@ fn our_readers(session: &Session, before: &Session) -> Option<Finding> {
     Some(reader(session, one, count, &why))
 }
 
-fn reader(session: &Session, one: &Stream, count: usize, why: &str) -> Finding {
+fn reader(session: &Session, one: &StreamStatus, count: usize, why: &str) -> Finding {
     let rule = one.rule.as_deref().unwrap_or("?");
     let target = one.target.as_deref();
     let target = target.map_or_else(String::new, |target| format!(" to {target}"));

@@ -1,6 +1,8 @@
 //! What rules and tunnels ran into: targets that are refused, limits, blocks that come late.
 
-use starhaul_gateway::status::{FlowTotals, Ingress, Limit, Refusals, Status, Tunnel};
+use starhaul_gateway::status::{
+    FlowTotals, IngressStatus, LimitStatus, RefusalCounts, Status, TunnelStatus,
+};
 
 use super::{Cause, Finding};
 
@@ -12,7 +14,7 @@ pub(super) fn examine(first: &Status, last: &Status, peer: Option<&str>) -> Vec<
     let mut findings = Vec::new();
     for rule in last.ingress.iter().filter(|rule| is_meant(&rule.peer)) {
         let before = first.ingress.iter().find(|other| other.rule == rule.rule);
-        let before = before.map_or_else(Refusals::default, |before| before.refusals);
+        let before = before.map_or_else(RefusalCounts::default, |before| before.refusals);
         findings.extend(refusals(rule, &before));
     }
     for reached in &last.limits {
@@ -38,7 +40,7 @@ pub(super) fn examine(first: &Status, last: &Status, peer: Option<&str>) -> Vec<
 }
 
 /// Connections of a rule that the far side did not make.
-fn refusals(rule: &Ingress, before: &Refusals) -> Vec<Finding> {
+fn refusals(rule: &IngressStatus, before: &RefusalCounts) -> Vec<Finding> {
     let (now, subject) = (&rule.refusals, format!("rule {}", rule.rule));
     let causes = [
         (
@@ -81,13 +83,13 @@ fn refusals(rule: &Ingress, before: &Refusals) -> Vec<Finding> {
 }
 
 /// Whether a rule has as many clients now as the limit allows: then no other client is let in, and the limit is not reached again.
-fn is_full(status: &Status, limit: &Limit) -> bool {
+fn is_full(status: &Status, limit: &LimitStatus) -> bool {
     let mut rules = status.ingress.iter();
     let rule = rules.find(|rule| Some(&rule.rule) == limit.rule.as_ref());
     limit.key == "max_connections" && rule.is_some_and(|rule| rule.clients >= limit.limit)
 }
 
-fn limit(limit: &Limit, before: Option<&Limit>, is_full: bool) -> Option<Finding> {
+fn limit(limit: &LimitStatus, before: Option<&LimitStatus>, is_full: bool) -> Option<Finding> {
     let before = before.map_or(0, |before| before.count);
     let at = limit.rule.as_deref();
     let at = at.map_or(String::new(), |rule| format!(" of {rule}"));
@@ -107,7 +109,7 @@ fn limit(limit: &Limit, before: Option<&Limit>, is_full: bool) -> Option<Finding
     }
 }
 
-fn tunnel(tunnel: &Tunnel, before: Option<&Tunnel>) -> Vec<Finding> {
+fn tunnel(tunnel: &TunnelStatus, before: Option<&TunnelStatus>) -> Vec<Finding> {
     let subject = format!("tun {}", tunnel.rule);
     let mut findings = Vec::new();
     if tunnel.device.is_none() {

@@ -1,7 +1,7 @@
 //! The running gateway: its sessions and paths, from two statuses taken one after the other.
 
 use super::{Cause, Finding, network::Way};
-use starhaul_gateway::status::{Path, PathFigures, Peer, Session, Status};
+use starhaul_gateway::status::{Path, PathFigures, PeerStatus, Session, Status};
 
 /// Loss above which redundancy or retransmission costs noticeably.
 const LOSS: f64 = 0.005;
@@ -71,7 +71,7 @@ fn sessions(status: &Status, peer: Option<&str>) -> Vec<Finding> {
     findings
 }
 
-fn no_session(peer: &Peer, text: &str) -> Finding {
+fn no_session(peer: &PeerStatus, text: &str) -> Finding {
     let cause = cause_of(text).unwrap_or(Cause::Session);
     let subject = format!("session with {}", peer.name);
     Finding::problem(cause, subject, text, advice_for(text))

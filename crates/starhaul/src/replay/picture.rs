@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use starhaul_link::{Comb, Delay, Link, LinkSpec, Recording, Summary};
 use starhaul_plot::{Chart, LINE_WIDTH, Panel, Scale, Sheet};
-use starhaul_replay::{Course, DirectionReport, LATENESS_BOUND, ReplayLink, ReplayReport};
+use starhaul_replay::{DirectionReport, LATENESS_BOUND, ReplayLink, ReplayReport, TimeSeries};
 use starhaul_units::Bandwidth;
 
 const HEIGHT: f64 = 210.0;
@@ -129,15 +129,15 @@ impl<'a> Side<'a> {
             report,
             spec,
             elapsed,
-            step: report.course.delay_bin,
+            step: report.series.delay_bin,
             outages,
             reconfigurations,
         }
     }
 
     fn panels(&self) -> Vec<Panel> {
-        let delayed = self.report.course.delays.iter().any(|bin| bin.count() > 0);
-        let dropped = self.report.course.bins.iter().any(|bin| bin.dropped > 0);
+        let delayed = self.report.series.delays.iter().any(|bin| bin.count() > 0);
+        let dropped = self.report.series.bins.iter().any(|bin| bin.dropped > 0);
         let charts = [
             Some((HEIGHT, self.rates())),
             delayed.then(|| (HEIGHT, self.delays())),
@@ -261,7 +261,7 @@ impl<'a> Side<'a> {
 
     /// The middle of each whole step in s, and the bins in it; none after the last packet.
     fn steps_of_bins(&self) -> impl Iterator<Item = (f64, &[starhaul_replay::Bin])> {
-        let Course { bin, bins, .. } = &self.report.course;
+        let TimeSeries { bin, bins, .. } = &self.report.series;
         let each = self.step.as_nanos() / bin.as_nanos().max(1);
         let each = usize::try_from(each).unwrap_or(1).max(1);
         self.middles().zip(bins.chunks(each))
@@ -289,7 +289,7 @@ impl<'a> Side<'a> {
 
     /// (middle of the step in s, median, 95th percentile in ms), in segments without a step in which nothing arrived.
     fn delay_points(&self) -> Vec<Vec<(f64, f64, f64)>> {
-        let delays = &self.report.course.delays;
+        let delays = &self.report.series.delays;
         let points: Vec<_> = (0u32..)
             .zip(delays)
             .map(|(step, delays)| {

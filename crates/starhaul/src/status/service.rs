@@ -1,11 +1,11 @@
 //! Quotas and hours of paths as text.
 
-use starhaul_gateway::status::{PathService, Peer};
+use starhaul_gateway::status::{PathService, PeerStatus};
 
 use super::cells::wrapped;
 
 /// A line for each path of a peer that has a quota or hours, or is out of service.
-pub(super) fn lines(peer: &Peer) -> String {
+pub(super) fn lines(peer: &PeerStatus) -> String {
     let paths = peer.service.iter();
     paths.map(|path| wrapped(&line(path))).collect()
 }

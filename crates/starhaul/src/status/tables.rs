@@ -2,8 +2,8 @@
 
 use comfy_table::{CellAlignment, Table};
 use starhaul_gateway::status::{
-    FlowTotals, Ingress, Path, PathFigures, Peer, Scheduler, Session, Spending, Status, Traffic,
-    Tunnel,
+    BudgetStatus, FlowTotals, IngressStatus, Path, PathFigures, PeerStatus, Scheduler, Session,
+    Status, Traffic, TunnelStatus,
 };
 use starhaul_units::Bandwidth;
 
@@ -65,8 +65,8 @@ fn bundle_text(status: &Status) -> String {
     if bundle.node_is_full {
         text.push_str("the node has no room for the next bundle\n");
     }
-    let of_far = |rule: &&Ingress| bundle.peers.contains(&rule.peer);
-    let is_peer = |rule: &&Ingress| status.peers.iter().any(|peer| peer.name == rule.peer);
+    let of_far = |rule: &&IngressStatus| bundle.peers.contains(&rule.peer);
+    let is_peer = |rule: &&IngressStatus| status.peers.iter().any(|peer| peer.name == rule.peer);
     let rules = status.ingress.iter();
     let rules: Vec<_> = rules.filter(of_far).filter(|rule| !is_peer(rule)).collect();
     if !rules.is_empty() {
@@ -131,7 +131,7 @@ fn reached_limits(status: &Status) -> String {
 }
 
 /// A peer, the rules that lead to it, and the traffic of their streams.
-fn peer_text(status: &Status, peer: &Peer) -> String {
+fn peer_text(status: &Status, peer: &PeerStatus) -> String {
     let mut text = format!("\npeer {}", cut(&peer.name, 24));
     match peer.sessions {
         0 => text.push_str(" · no session"),
@@ -220,7 +220,7 @@ const SPENT_SHARE: f64 = 0.9;
 
 /// The budget of the session, if it has one, and whether it keeps data back.
 #[expect(clippy::cast_precision_loss, reason = "a display value")]
-fn budget_text(spending: &Spending) -> String {
+fn budget_text(spending: &BudgetStatus) -> String {
     let (budget, spent) = (spending.budget_bit_per_s, spending.spent_bit_per_s);
     let is_spent = spent as f64 >= SPENT_SHARE * budget as f64;
     let all = match is_spent {
@@ -286,7 +286,7 @@ fn rates(traffic: Traffic) -> String {
     )
 }
 
-fn rule_table(rules: &[&Ingress]) -> Table {
+fn rule_table(rules: &[&IngressStatus]) -> Table {
     let columns = [
         "rule", "kind", "listen", "clients", "out/s", "in/s", "out", "in",
     ];
@@ -308,7 +308,7 @@ fn rule_table(rules: &[&Ingress]) -> Table {
 }
 
 /// Packets from the device and to it, and those that were dropped.
-fn tunnel_table(rules: &[&Tunnel]) -> Table {
+fn tunnel_table(rules: &[&TunnelStatus]) -> Table {
     let columns = [
         "tunnel",
         "device",
@@ -342,7 +342,7 @@ fn tunnel_table(rules: &[&Tunnel]) -> Table {
 }
 
 /// The losses of applications at a rule, if any.
-fn rule_problems(rule: &Ingress) -> String {
+fn rule_problems(rule: &IngressStatus) -> String {
     let dropped = &rule.dropped;
     let counts = [
         (dropped.no_session, "datagrams came without a session"),

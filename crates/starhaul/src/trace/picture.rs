@@ -75,7 +75,7 @@ impl TraceReport<'_> {
         let unit = format!("Mbit/s, in {} ms each", step.as_millis());
         let mut chart = self.chart("Capacity", &unit, Scale::up_to(most));
         chart.area("trace", &points);
-        course(&mut chart, &points);
+        line_or_dot(&mut chart, &points);
         chart.svg("capacity over time")
     }
 
@@ -105,7 +105,7 @@ impl TraceReport<'_> {
         let points: Vec<_> = points.collect();
         chart.band("trace", &points);
         let upper: Vec<_> = points.iter().map(|&(at, _, most)| (at, most)).collect();
-        course(chart, &upper);
+        line_or_dot(chart, &upper);
     }
 
     /// An empty chart with the marks.
@@ -215,7 +215,7 @@ impl TraceReport<'_> {
 }
 
 /// A line through the points; one alone is a dot, as a line through it would not be seen.
-fn course(chart: &mut Chart, points: &[(f64, f64)]) {
+fn line_or_dot(chart: &mut Chart, points: &[(f64, f64)]) {
     match points {
         [_] => chart.dots("trace", points.iter().copied()),
         _ => chart.line("trace", points),

@@ -5,7 +5,7 @@ use std::fmt;
 use starhaul_metrics::{Families, Unit};
 
 use super::paths::{Row, seconds};
-use crate::status::{Detector, Path};
+use crate::status::{DetectorStatus, Path};
 
 /// What a prober may be doing.
 const STAGES: [&str; 4] = ["searching", "probing", "resting", "waiting"];
@@ -103,7 +103,7 @@ fn detectors(rows: &[Row<'_>], families: &mut Families<'_>) -> fmt::Result {
         None,
         series,
     )?;
-    type Value = fn(&Detector) -> u64;
+    type Value = fn(&DetectorStatus) -> u64;
     let all: [(&str, &str, Value); 3] = [
         (
             "starhaul_path_detector_probes",

@@ -46,7 +46,7 @@ fn of_process(status: &Status, families: &mut Families<'_>) -> fmt::Result {
 }
 
 fn of_peers(status: &Status, families: &mut Families<'_>) -> fmt::Result {
-    let per_peer = |value: fn(&crate::status::Peer) -> f64| {
+    let per_peer = |value: fn(&crate::status::PeerStatus) -> f64| {
         let peers = status.peers.iter();
         peers.map(move |peer| ([("peer", peer.name.as_str())], value(peer)))
     };
@@ -99,7 +99,7 @@ fn of_peers(status: &Status, families: &mut Families<'_>) -> fmt::Result {
 }
 
 fn of_limits(status: &Status, families: &mut Families<'_>) -> fmt::Result {
-    let per_limit = |value: fn(&crate::status::Limit) -> u64| {
+    let per_limit = |value: fn(&crate::status::LimitStatus) -> u64| {
         let limits = status.limits.iter();
         limits.map(move |limit| {
             let rule = limit.rule.as_deref().unwrap_or_default();

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt};
 
 use starhaul_metrics::{Families, Unit};
 
-use crate::status::{Blocks, FlowTotals, Ingress, Status};
+use crate::status::{Blocks, FlowTotals, IngressStatus, Status};
 
 type Labels<'s> = [(&'static str, &'s str); 4];
 
@@ -156,9 +156,9 @@ fn with<'r, const N: usize>(
     values.map(|(value, count)| ([peer, rule, rule_of, priority, (label, value)], count))
 }
 
-fn ingress(rules: &[Ingress], families: &mut Families<'_>) -> fmt::Result {
+fn ingress(rules: &[IngressStatus], families: &mut Families<'_>) -> fmt::Result {
     let labels = |rule| -> [(&'static str, &str); 2] {
-        let rule: &Ingress = rule;
+        let rule: &IngressStatus = rule;
         [("rule", &rule.rule), ("kind", &rule.kind)]
     };
     let series = rules.iter().map(|rule| (labels(rule), rule.clients as f64));
@@ -168,7 +168,7 @@ fn ingress(rules: &[Ingress], families: &mut Families<'_>) -> fmt::Result {
         None,
         series,
     )?;
-    type Value = fn(&Ingress) -> u64;
+    type Value = fn(&IngressStatus) -> u64;
     let all: [(&str, &str, Value); 5] = [
         (
             "starhaul_ingress_clients",

@@ -4,13 +4,13 @@ use std::fmt;
 
 use starhaul_metrics::{Families, Unit};
 
-use crate::status::Tunnel;
+use crate::status::TunnelStatus;
 
-fn labels(tunnel: &Tunnel) -> [(&'static str, &str); 2] {
+fn labels(tunnel: &TunnelStatus) -> [(&'static str, &str); 2] {
     [("peer", &tunnel.peer), ("rule", &tunnel.rule)]
 }
 
-pub(super) fn write(tunnels: &[Tunnel], families: &mut Families<'_>) -> fmt::Result {
+pub(super) fn write(tunnels: &[TunnelStatus], families: &mut Families<'_>) -> fmt::Result {
     let up = tunnels
         .iter()
         .map(|tunnel| (labels(tunnel), f64::from(u8::from(tunnel.device.is_some()))));
@@ -20,7 +20,7 @@ pub(super) fn write(tunnels: &[Tunnel], families: &mut Families<'_>) -> fmt::Res
         None,
         up,
     )?;
-    type Value = fn(&Tunnel) -> u64;
+    type Value = fn(&TunnelStatus) -> u64;
     let all: [(&str, &str, Option<Unit>, Value); 5] = [
         (
             "starhaul_tunnel_sent_packets",

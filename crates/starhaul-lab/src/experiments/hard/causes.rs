@@ -3,10 +3,11 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
+use parking_lot::Mutex;
 use starhaul_demo::{
     load::{Class, Classes},
     score::ClassLog,
@@ -71,7 +72,7 @@ pub(super) struct Causes(Arc<Mutex<Log>>);
 
 impl Observer for Causes {
     fn on_fact(&mut self, now: Instant, fact: &Fact<'_>) {
-        let mut log = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut log = self.0.lock();
         log.on_fact(now, fact);
     }
 }
@@ -141,7 +142,7 @@ impl Causes {
         class_of: impl Fn(StreamId) -> Option<Class>,
         logs: &Classes<ClassLog>,
     ) -> Vec<LostBlock> {
-        let log = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let log = self.0.lock();
         let ended = log.ended.iter();
         let lost = ended.filter_map(|(stream, outcome, story)| {
             let class = class_of(*stream)?;

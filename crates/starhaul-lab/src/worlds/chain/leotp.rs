@@ -4,13 +4,14 @@ use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     net::SocketAddr,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
 use starhaul_cc::{Reconfiguration, ReconfigurationSource};
 use starhaul_leotp::{
@@ -48,7 +49,7 @@ pub(super) fn run(
     if contents.len() == plan.flows.len() {
         config.cache_bytes = config.cache_bytes.min(RECOVERY_CACHE);
     }
-    let mut world = World::new(plan, &config, seed, start)?;
+    let mut world = LeotpChain::new(plan, &config, seed, start)?;
     let mut changes: VecDeque<Duration> = plan.changes().into();
     let mut told = match (is_told, config.control) {
         (false, _) => VecDeque::new(),
@@ -91,7 +92,7 @@ pub(super) fn run(
     world.figures(plan, at)
 }
 
-struct World {
+struct LeotpChain {
     sim: Simulation<End>,
     start: Instant,
     links: BTreeMap<(usize, usize), [LinkId; 2]>,
@@ -105,7 +106,7 @@ struct World {
 
 type Departures = Arc<Mutex<Vec<Option<u64>>>>;
 
-impl World {
+impl LeotpChain {
     fn new(plan: &Plan, config: &NodeConfig, seed: u64, start: Instant) -> Result<Self, Error> {
         let mut sim = Simulation::new(seed, start);
         for number in 0..plan.nodes() {
@@ -393,10 +394,7 @@ impl Transfer {
     fn arrived(&mut self, at: Duration, offset: u64) {
         let segment =
             usize::try_from(offset / NodeConfig::SEGMENT_BYTES as u64).unwrap_or(usize::MAX);
-        let departures = self
-            .departures
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let departures = self.departures.lock();
         if let Some(left) = departures.get(segment).copied().flatten() {
             let delay = at.saturating_sub(Duration::from_nanos(left));
             self.figures.delays.add(delay);
@@ -452,10 +450,7 @@ impl Source for Noted {
     }
 
     fn read(&mut self, offset: u64, out: &mut [u8]) -> bool {
-        let mut departures = self
-            .departures
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut departures = self.departures.lock();
         let segment = usize::try_from(offset / self.segment).unwrap_or(usize::MAX);
         if departures.len() <= segment {
             departures.resize(segment + 1, None);

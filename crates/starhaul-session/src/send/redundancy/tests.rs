@@ -9,7 +9,6 @@ use super::{
     *,
 };
 use crate::{
-    clocks::Clocks,
     facts::Purpose,
     item::Item,
     rules::Rules,
@@ -256,7 +255,7 @@ fn where_the_first_code_needs_no_redundancy_that_of_the_second_leaves() {
     block.redundancy_is_urgent = true;
     let next = block.next_redundancy();
     assert_eq!(next, Some(fragment(1, 65)));
-    assert!(block.fragment(fragment(1, 65), &Clocks::new(now)).is_some());
+    assert!(block.fragment(fragment(1, 65), 0).is_some());
     let sent = last_sent(&fast(now, 10), now);
     block.on_sent(fragment(1, 65), sent, Purpose::Redundancy);
     assert_eq!((block.next_redundancy(), block.waiting_bytes()), (None, 0));
