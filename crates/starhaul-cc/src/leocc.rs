@@ -51,6 +51,8 @@ const CWND_GAIN: f64 = 2.0;
 const RTT_MARGIN_SHARE: f64 = 1.0 / 16.0;
 /// Loss up to this share is random (LeoCC §2.1): the link could have carried the lost packets.
 const MAX_RANDOM_LOSS: f64 = 0.06;
+/// Less than this share tells a mean that has not yet been measured from none.
+const LEAST_RANDOM_LOSS: f64 = 0.005;
 /// Of a round's loss in its mean: a cycle.
 const MEAN_LOSS_SHARE: f64 = 1.0 / 8.0;
 /// The loss of a round scatters by up to about twice its mean where rounds are short.
@@ -212,11 +214,14 @@ impl LeoCc {
 
     /// The share of a round's bytes that may have been lost at random. Where `leocc2` finds no queue that is what is lost anyway: a
     /// path that drops each fifth packet is not full. Losses of a round that go far beyond the mean are its own: a short buffer
-    /// drops most of a burst.
+    /// drops most of a burst. With a queue the buffer may have dropped what goes beyond the usual: counted as carried that would keep the
+    /// rate above the capacity, and the buffer full.
     fn random_loss(&self) -> f64 {
-        match self.is_queued() || !self.is_narrow() {
-            true => MAX_RANDOM_LOSS,
-            false => MAX_RANDOM_LOSS + self.mean_loss * MEAN_LOSSES,
+        let usual = self.mean_loss * MEAN_LOSSES;
+        match (self.is_narrow(), self.is_queued()) {
+            (false, _) => MAX_RANDOM_LOSS,
+            (true, false) => MAX_RANDOM_LOSS + usual,
+            (true, true) => MAX_RANDOM_LOSS.min(usual + LEAST_RANDOM_LOSS),
         }
     }
 
@@ -529,4 +534,36 @@ impl Controller for LeoCc {
 
 fn startup_rate(cwnd_bytes: u64, rtt: Duration) -> Bandwidth {
     clamp_rate(Bandwidth::from_bytes_over(cwnd_bytes, rtt).scaled(STARTUP_GAIN))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    /// The share of a round's losses that may be counted as carried, with this usual loss and queue over a path of 100 ms.
+    fn random_loss(usual: f64, queue_ms: u32) -> f64 {
+        let mut flow = LeoCc::new(LeoCcOptions::TARGET_QUEUE, 1452);
+        flow.mean_loss = usual;
+        let start = Instant::now();
+        for n in 0..100 {
+            flow.estimate.on_rtt(start + MS * 30 * n, MS * 100, true);
+        }
+        for n in 100..400 {
+            let rtt = MS * (100 + queue_ms);
+            flow.estimate.on_rtt(start + MS * 30 * n, rtt, false);
+        }
+        flow.random_loss()
+    }
+
+    /// What a full buffer drops is not carried by the link; what it loses without a queue is.
+    #[test]
+    fn losses_with_a_queue_count_as_random_up_to_the_usual_ones() {
+        assert!(random_loss(0.0, 0) >= MAX_RANDOM_LOSS);
+        assert!(random_loss(0.1, 0) > 0.2, "a fifth is lost at random");
+        assert!(random_loss(0.0, 30) < 0.01);
+        assert!((0.02..0.03).contains(&random_loss(0.01, 30)));
+        assert!(random_loss(0.1, 30) <= MAX_RANDOM_LOSS);
+    }
 }

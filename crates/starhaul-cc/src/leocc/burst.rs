@@ -17,7 +17,7 @@ const DRAIN_GAIN: f64 = 0.9;
 pub(super) struct Burst {
     /// Bursts in a row that paid.
     paid: u32,
-    /// bBW_m before it.
+    /// bBW_m before it, or the rate of the last round if that is less.
     before: Bandwidth,
     /// bRTT_latest before it.
     rtt: Duration,
@@ -28,6 +28,7 @@ impl LeoCc {
     pub(super) fn next_phase(&mut self, phase: usize) -> usize {
         let next = (phase + 1) % CYCLE_ROUNDS;
         if phase == 1 && self.is_narrow() && self.burst_has_paid() {
+            self.estimate.raise(self.round_rate);
             self.begin_burst(self.burst.paid.saturating_add(1));
             return 0;
         }
@@ -53,6 +54,11 @@ impl LeoCc {
 
     pub(super) fn begin_burst(&mut self, paid: u32) {
         let before = self.estimate.moderate().unwrap_or(self.pacing_rate);
+        // Where the path became longer each round delivers less than the one before: a burst adds to the last one.
+        let before = match self.round_rate > Bandwidth::ZERO {
+            true => before.min(self.round_rate),
+            false => before,
+        };
         let rtt = self.estimate.latest_rtt().unwrap_or_default();
         self.burst = Burst { paid, before, rtt };
     }

@@ -111,6 +111,17 @@ impl Estimate {
         self.moderate_raw = Some(rate);
     }
 
+    /// Raises bBW_m and the mean to a rate that the path has carried without a queue.
+    pub(super) fn raise(&mut self, rate: Bandwidth) {
+        if self.moderate().is_some_and(|moderate| moderate < rate) {
+            self.moderate.restart_from(real(rate.bits_per_second()));
+            self.moderate_raw = Some(rate);
+        }
+        if self.mean_rate.get().is_some_and(|mean| mean < rate) {
+            self.mean_rate.restart_from(rate);
+        }
+    }
+
     /// Whether a sample was sent and acknowledged since the last reconfiguration.
     pub(super) fn is_current(&self, now: Instant, rtt: Duration) -> bool {
         self.since

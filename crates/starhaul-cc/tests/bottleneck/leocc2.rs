@@ -173,6 +173,26 @@ fn a_rate_that_rose_is_found_within_seconds() {
     }
 }
 
+/// On a long path each round trip counts: what a burst has shown is the rate of the next one.
+#[test]
+fn a_rate_that_rose_is_found_on_a_long_path() {
+    for (rtt_ms, before, mbit, within) in [
+        (200, 20, 40, 8.0),
+        (200, 20, 100, 15.0),
+        (250, 50, 200, 19.0),
+    ] {
+        let mut path = Path::new(before, rtt_ms).queue_bdp(1.0).loss(0.002, 3);
+        path.later_rate = Some((20 * SECOND, Bandwidth::from_mbit(mbit)));
+        let run = path.run(&OURS, 60);
+        path.rate = Bandwidth::from_mbit(mbit);
+        let took = seconds_until(&run, &path, 20.0, 0.9);
+        assert!(
+            took < within,
+            "{rtt_ms} ms, {before} to {mbit} Mbit/s: {took:.1} s"
+        );
+    }
+}
+
 /// Two signals within the time in which one Adaptation is enough, and the path became longer with the second: it is followed a little later,
 /// and what the path has become is no rival.
 #[test]
