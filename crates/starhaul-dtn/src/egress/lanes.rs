@@ -115,10 +115,8 @@ impl Pool {
     /// Waits for room among all that waits for it, for a bundle of so many units and others that are handed over: what has a queue of its own
     /// would take each part of it as it becomes free, for as long as the queue lasts. `None` if that is done already, or the neighbour leaves.
     pub(super) async fn keep(&self, lane: &Lane, units: u32) -> Option<u64> {
-        if !lane.turn().begin() {
-            return None;
-        }
-        let units = units.max(lane.units / KEPT_PART);
+        let most = lane.turn().begin(units)?;
+        let units = most.max(lane.units / KEPT_PART);
         let room = self.wait_for(lane, KEPT_BUNDLES, units).await;
         lane.turn().set(room)
     }
@@ -183,12 +181,16 @@ pub(super) struct Turn {
     /// Which turn it is: the one before may still be looked after.
     number: u64,
     kept: Option<Room>,
+    /// The units of the largest bundle that has found no room in this turn, for the next one: small ones would otherwise come first each time.
+    refused: u32,
 }
 
 impl Turn {
-    /// Begins one, unless there is one.
-    fn begin(&mut self) -> bool {
-        !std::mem::replace(&mut self.is_on, true)
+    /// Begins one for a bundle of so many units, unless there is one; the units of the largest that found no room since the last one began.
+    fn begin(&mut self, units: u32) -> Option<u32> {
+        self.refused = self.refused.max(units);
+        let begins = !std::mem::replace(&mut self.is_on, true);
+        begins.then(|| std::mem::take(&mut self.refused))
     }
 
     /// Keeps room, if there is any; the number of the turn.
@@ -267,5 +269,22 @@ impl Lane {
 
     fn free_units(&self) -> usize {
         self.bytes.available_permits()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_next_turn_has_room_for_the_largest_bundle_that_found_none() {
+        let mut turn = Turn::default();
+        assert_eq!(turn.begin(2), Some(2));
+        assert_eq!(turn.begin(300), None, "the turn is that of the first");
+        assert_eq!(turn.begin(5), None);
+        assert_eq!(turn.set(None), None);
+        assert_eq!(turn.begin(1), Some(300));
+        assert_eq!(turn.set(None), None);
+        assert_eq!(turn.begin(1), Some(1), "it had its turn");
     }
 }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use super::{MOST_LOOKS, Node, routes::Again, streams::is_relayed_live};
+use super::{MOST_LOOKS, MOST_WANTED, Node, routes::Again, streams::is_relayed_live};
 use crate::{
     config::{NeighbourId, Scope},
     event::{Event, Recognised},
@@ -15,8 +15,6 @@ use crate::{
     wire::{self, Body, Data, Frame, Numbered, Packet},
 };
 
-/// Bytes that an Interest asks for at most; requesters have no more in flight, and ask for a few segments at once.
-pub(super) const MOST_WANTED: u64 = 64 << 20;
 /// Packet numbers that the reports of one packet are looked up for at most; requesters ask again for the rest.
 const MOST_REPAIRED: u64 = 1 << 16;
 

@@ -48,6 +48,8 @@ use crate::{
 const SWEEP: Duration = Duration::from_secs(1);
 /// The least time after which a range is asked for again upstream.
 const LEAST_AGAIN: Duration = Duration::from_millis(5);
+/// Bytes that an Interest asks for at most; requesters have no more in flight, and ask for a few segments at once.
+const MOST_WANTED: u64 = 64 << 20;
 /// Segments and ranges that are looked at for one packet of a neighbour at most: a requester asks for 32 segments at once, and a relay
 /// for all that it waits for when this node is new.
 const MOST_LOOKS: usize = 1 << 14;

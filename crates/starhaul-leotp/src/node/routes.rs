@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::{Node, input::MOST_WANTED};
+use super::{MOST_WANTED, Node};
 use crate::{config::NeighbourId, name::ContentId, pending::Asker, wire::Frame};
 
 /// Why what was asked for may not come any more.

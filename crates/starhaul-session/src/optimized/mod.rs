@@ -146,13 +146,15 @@ impl Scheduler for Optimized {
         Rules.takes_frame(view, frame)
     }
 
-    /// Blocks that begin too late for the paths of the plan leave where they are safest, and what follows of them is later still.
+    /// Blocks that begin too late for the retransmissions of the plan leave where they are safest, and what follows of them is later still. Where
+    /// the plan has codes instead a path may come in time for what is left of a block, and lose it.
     fn takes_whole(&self, view: &View<'_>, load: Load, limit: Limit) -> bool {
         let planned = self
             .planned(limit.class)
             .filter(|_| limit.class.retransmits && !load.waits);
         planned.is_some_and(|planned| {
-            planned.way(view.path()).is_none()
+            planned.retransmits()
+                && planned.way(view.path()).is_none()
                 && planned.target(view, load, limit) == Some(view.path())
         })
     }

@@ -145,6 +145,11 @@ impl Planned {
         self.ways.iter().find(|way| way.path == path)
     }
 
+    /// Whether it counts on a retransmission for what any of its paths loses.
+    pub(super) fn retransmits(&self) -> bool {
+        self.ways.iter().all(|way| way.again.is_some())
+    }
+
     /// The usable path that is owed most of those over which the fragment keeps its limit. If what the plan assumed holds on none of them,
     /// because the fragment leaves late: the safest path, and where all are equally safe, that of the plan without its assumption. `None`, too, if
     /// that path has carried far more than its share: others do not carry theirs, and it has no room for that as well.
