@@ -472,19 +472,36 @@ impl SendQueue {
         Err(soonest)
     }
 
-    /// Drops everything of a content.
+    /// Drops everything of a content, unless its number means another one by now.
+    pub(crate) fn forget_content(&mut self, content: ContentId, handle: u64) {
+        let flow = self.flows.get(&handle);
+        if flow.is_none_or(|flow| flow.content == content) {
+            self.forget(handle);
+        }
+    }
+
+    /// Drops everything of the content with this number.
     pub(crate) fn forget(&mut self, handle: u64) {
-        if let Some(flow) = self.flows.remove(&handle) {
+        self.forget_all(&[handle]);
+    }
+
+    /// Drops everything of the contents with these numbers, in their order.
+    fn forget_all(&mut self, handles: &[u64]) {
+        let is_kept = |handle: &u64| handles.binary_search(handle).is_err();
+        for flow in handles
+            .iter()
+            .filter_map(|handle| self.flows.remove(handle))
+        {
             self.bytes -= flow.weight;
             self.items -= flow.items.len();
             if !flow.items.is_empty() {
                 self.waiting.ends(flow.rate);
             }
         }
-        self.turn.retain(|other| *other != handle);
+        self.turn.retain(is_kept);
         let mut repairs = std::mem::take(&mut self.repairs);
         repairs.retain(|(_, next)| {
-            let is_kept = next.handle != handle;
+            let is_kept = is_kept(&next.handle);
             self.bytes -= if is_kept { 0 } else { next.item.weight() };
             is_kept
         });

@@ -336,7 +336,7 @@ impl Node {
                 let is_live = self.pending.is_live(content);
                 for asker in self.pending.refuse(content) {
                     if is_live {
-                        self.forget_queued(asker);
+                        self.forget_queued(asker, content);
                     }
                     self.refuse(now, asker);
                 }

@@ -377,6 +377,7 @@ impl Node {
         if is_fresh {
             self.cache.forget((content, is_live), at, end);
         }
+        let mut is_full = false;
         while at < end {
             if !self.may_look(asker) {
                 return;
@@ -392,12 +393,17 @@ impl Node {
             if segment.is_end {
                 at = end;
             }
+            if is_full {
+                continue;
+            }
             // Where the responder alone is paced, the stamp of this relay must not pass for the responder's.
             let is_repair = self.config.control == Scope::EndToEnd;
-            let Some(bytes) = self.deliver(now, asker, content, &segment, is_repair, None) else {
-                return;
-            };
-            self.stats.cache_hits += bytes;
+            match self.deliver(now, asker, content, &segment, is_repair, None) {
+                Some(bytes) => self.stats.cache_hits += bytes,
+                // The rest of a stream is asked for all the same: the neighbour upstream drops what waits if nobody does.
+                None if is_live => is_full = true,
+                None => return,
+            }
         }
         if at < end {
             self.ask_upstream(now, asker, content, (at, end), is_fresh, is_live);

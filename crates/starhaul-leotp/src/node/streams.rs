@@ -27,10 +27,12 @@ pub(super) fn is_relayed_live(pending: &Pending, ways: &Ways, content: ContentId
 }
 
 impl Node {
-    /// Lets this node open streams, and accept them if the configuration says so. Streams of before are forgotten.
+    /// Lets this node open streams, and accept them if the configuration says so. A node that does so already keeps its streams and
+    /// their configuration: others that began at the first number again would be taken for them.
     pub fn enable_streams(&mut self, config: StreamConfig) {
-        let segment_bytes = self.config.segment_bytes;
-        self.streams = Some(Streams::new(config, self.config.patience, segment_bytes));
+        let (patience, segment_bytes) = (self.config.patience, self.config.segment_bytes);
+        self.streams
+            .get_or_insert_with(|| Streams::new(config, patience, segment_bytes));
     }
 
     /// Opens a stream to the node that accepts them upstream. `header` is for its application, at most
@@ -215,11 +217,11 @@ impl Node {
     }
 
     /// A stream is over for one who asked for it: what waits for it leaves no more.
-    pub(super) fn forget_queued(&mut self, asker: Asker) {
+    pub(super) fn forget_queued(&mut self, asker: Asker, content: ContentId) {
         if let Asker::Neighbour(id, handle) = asker
             && let Some(hop) = self.hops.get_mut(&id)
         {
-            hop.queue.forget(handle);
+            hop.queue.forget_content(content, handle);
         }
     }
 

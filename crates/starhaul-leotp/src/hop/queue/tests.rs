@@ -336,3 +336,21 @@ fn one_content_leaves_room_in_the_queue_for_others() {
     };
     assert_eq!([1, 2, 3].map(&mut fit), [75, 19, 5]);
 }
+
+/// A stream that ended made what waited of another with its number leave no more.
+#[test]
+fn a_number_that_means_another_content_by_now_keeps_what_waits() {
+    let now = Instant::now();
+    let mut queue = SendQueue::new(100_000, 10, Duration::ZERO);
+    let of = |number: u8| Next {
+        content: ContentId([number; 16]),
+        handle: 1,
+        item: Item::Own { start: 0, end: 10 },
+    };
+    assert!(queue.push(now, now, of(4)));
+    let bytes = queue.bytes();
+    queue.forget_content(ContentId([5; 16]), 1);
+    assert_eq!(queue.bytes(), bytes);
+    queue.forget_content(ContentId([4; 16]), 1);
+    assert_eq!(queue.bytes(), 0);
+}

@@ -28,8 +28,8 @@ impl SendQueue {
         let flows = self.flows.iter();
         let unwanted = flows.filter(|(_, flow)| flow.wanted.is_some_and(is_idle));
         let unwanted: Vec<u64> = unwanted.map(|(handle, _)| *handle).collect();
-        for handle in unwanted {
-            self.forget(handle);
+        if !unwanted.is_empty() {
+            self.forget_all(&unwanted);
         }
         self.flows.values().any(|flow| flow.wanted.is_some())
     }

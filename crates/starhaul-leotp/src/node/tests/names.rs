@@ -191,3 +191,48 @@ fn names_without_end_slow_no_other_down_and_are_counted_and_forgotten() {
     assert_eq!(net.node(1).pending_ranges(), 0);
     assert!(net.node(1).stats().expired > 0);
 }
+
+/// A relay whose queue towards a slow requester was full asked for nothing of what that one waits for, so that its neighbour upstream dropped
+/// the stream's data after ten seconds.
+#[test]
+fn what_a_slow_requester_waits_for_is_asked_for_upstream_though_its_queue_is_full() {
+    let config = NodeConfig {
+        queue_bytes: 5000,
+        ..NodeConfig::default()
+    };
+    let mut net = Net::new(3, &[(0, 1), (1, 2)], &config);
+    net.route(1, 0);
+    net.cut = Some((1, 0));
+    let content = id::backward([4; 8]);
+    let interest = Frame::Want {
+        content,
+        handle: 0,
+        start: 0,
+        end: 1 << 20,
+        is_fresh: false,
+        is_live: true,
+    };
+    net.say(2, 1, interest.clone());
+    net.say(2, 1, Frame::Flow { handle: 0, kbit: 1 });
+    net.run(5);
+    let length = NodeConfig::SEGMENT_BYTES as u64;
+    for number in 0..8 {
+        net.send(0, 1, DATA, &segment(0, number * length));
+    }
+    net.run(5000);
+    assert!(net.node(1).stats().queue_drops > 0);
+    net.cut = None;
+    net.say(2, 1, interest);
+    let mut asked = false;
+    for _ in 0..10 {
+        net.run(1);
+        let upstream = net
+            .wire
+            .iter()
+            .filter(|(from, to, _)| (*from, *to) == (1, 0));
+        asked |= upstream.flat_map(|(.., datagram)| frames_of(datagram)).any(
+            |frame| matches!(frame, Frame::Want { start, is_live: true, .. } if start >= 8 * length),
+        );
+    }
+    assert!(asked);
+}
