@@ -339,6 +339,24 @@ mod tests {
         told
     }
 
+    /// Streams began at the first number again, which Interests of those of before still meant.
+    #[test]
+    fn streams_that_are_enabled_again_are_the_same() {
+        let mut now = Instant::now();
+        let mut nodes = chain(now, [8; 3]);
+        run(&mut nodes, &mut now, 50);
+        let first = nodes[0].open_stream(now, b"first").unwrap();
+        nodes[0].enable_streams(StreamConfig::new(ContentSecret::new(&[8; 32])));
+        let second = nodes[0].open_stream(now, b"second").unwrap();
+        assert_ne!(first, second);
+        let told = run(&mut nodes, &mut now, 100);
+        for id in [first, second] {
+            let opened =
+                |event: &StreamEvent| matches!(event, StreamEvent::Answered(at) if *at == id);
+            assert!(told.iter().any(opened), "{id:?}: {told:?}");
+        }
+    }
+
     #[test]
     fn a_stream_that_finds_no_room_on_its_way_ends_at_once() {
         for (contents, fit) in [
