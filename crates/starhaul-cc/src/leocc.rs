@@ -27,6 +27,7 @@ mod emptying;
 mod estimate;
 mod mean_rate;
 mod options;
+mod pauses;
 mod target_queue;
 
 use bottleneck::Bottleneck;
@@ -37,6 +38,7 @@ use deviation::Deviation;
 use emptying::Emptying;
 use estimate::Estimate;
 pub use options::LeoCcOptions;
+use pauses::Pauses;
 
 const STARTUP_GAIN: f64 = 2.885;
 const DRAIN_GAIN: f64 = 1.0 / STARTUP_GAIN;
@@ -79,6 +81,7 @@ pub(crate) struct LeoCc {
     deviation: Deviation,
     burst: Burst,
     emptying: Emptying,
+    pauses: Pauses,
     /// The rate of the last whole round; zero when that gave none.
     round_rate: Bandwidth,
     /// The rate at which the last Adaptation ended.
@@ -144,6 +147,7 @@ impl LeoCc {
             deviation: Deviation::default(),
             burst: Burst::default(),
             emptying: Emptying::default(),
+            pauses: Pauses::default(),
             round_rate: Bandwidth::default(),
             restored_rate: Bandwidth::default(),
             prefers_short_queue: false,
@@ -166,7 +170,8 @@ impl LeoCc {
         self.rounds.update(sample, self.sampler.delivered_bytes());
         self.estimate.on_rate(now, self.rounds.count(), sample);
         self.round_lost_bytes = self.round_lost_bytes.saturating_add(sample.lost_bytes);
-        self.bunching.on_acks(now);
+        let pause = self.note_pause(now);
+        self.bunching.on_acks(now, pause);
         if self.rounds.started() {
             self.measure_round(now, sample);
             self.bunching.on_round();
@@ -179,16 +184,26 @@ impl LeoCc {
         }
     }
 
+    /// How long the link was idle because this flow, `leocc2`, sent nothing, as the acknowledgements that came at `now` show.
+    fn note_pause(&mut self, now: Instant) -> Duration {
+        let usual = self.pacing_rate.time_to_send(2 * self.send_quantum());
+        let middle = self.estimate.middle_rtt().unwrap_or_default();
+        self.pauses
+            .on_acks(now, usual, middle + self.target_queue() / 2)
+    }
+
     /// The round that ends was sent with the gain of the one before. A round sent below the target gives no estimate of
     /// the path, one that began before the reconfiguration none of the present path, and one that holds an outage that of
     /// the outage.
     fn measure_round(&mut self, now: Instant, sample: &RateSample) {
         let delivered = self.sampler.delivered_bytes();
         let lost = std::mem::take(&mut self.round_lost_bytes);
+        let paused = self.pauses.on_round();
         let [_, sent_at_gain, _] = self.gains;
         self.round_rate = Bandwidth::default();
         if let Some((start, before)) = self.round_start.replace((now, delivered)) {
             let elapsed = now.saturating_duration_since(start);
+            let elapsed = elapsed.saturating_sub(paused).max(elapsed / 2);
             let silent = self.options.target_queue && self.bunching.was_silent(elapsed);
             let sent = (delivered - before).saturating_add(lost);
             let random = self.random_loss();
@@ -314,7 +329,9 @@ impl LeoCc {
         match self.mode {
             Mode::Startup => STARTUP_GAIN,
             Mode::Drain { .. } => DRAIN_GAIN,
-            Mode::Cruise { phase: 0 } if self.is_moderate() => MODERATE_BURST_GAIN,
+            Mode::Cruise { phase: 0 } if self.is_moderate() && !self.bursts_in_full() => {
+                MODERATE_BURST_GAIN
+            }
             Mode::Cruise { phase: 0 } => BURST_GAIN,
             Mode::Cruise { phase: 1 } if self.is_narrow() => self.burst_drain_gain(),
             Mode::Cruise { phase: 1 } => CYCLE_DRAIN_GAIN,
@@ -325,6 +342,12 @@ impl LeoCc {
     fn update_pacing_rate(&mut self) {
         let Some(target) = self.target_rate() else {
             return;
+        };
+        let target = match self.mode {
+            Mode::Cruise { phase: 0 } if self.bursts_in_full() => {
+                self.estimate.aggressive().unwrap_or(target)
+            }
+            _ => target,
         };
         let rate = clamp_rate(target.scaled(self.pacing_gain() * PACING_MARGIN));
         if self.mode != Mode::Startup || rate > self.pacing_rate {
@@ -402,9 +425,15 @@ impl Controller for LeoCc {
     }
 
     fn on_ack(&mut self, packet: AckedPacket) {
-        if self.sampler.on_ack(&packet).is_some() && !self.measured {
+        if self.sampler.on_ack(&packet).is_none() {
+            return;
+        }
+        let rtt = crate::rtt::rtt_sample(&packet);
+        if self.options.target_queue {
+            self.pauses.on_ack(packet.sent, rtt);
+        }
+        if !self.measured {
             self.measured = true;
-            let rtt = crate::rtt::rtt_sample(&packet);
             self.pacing_rate = startup_rate(self.cwnd_bytes, rtt);
         }
     }

@@ -25,10 +25,10 @@ pub(super) struct Bunching {
 }
 
 impl Bunching {
-    /// Notes the arrival of acknowledgements.
-    pub(super) fn on_acks(&mut self, now: Instant) {
+    /// Notes the arrival of acknowledgements. Of the time since the last ones the sender paused for `pause`.
+    pub(super) fn on_acks(&mut self, now: Instant, pause: Duration) {
         let last = self.last.replace(now).unwrap_or(now);
-        let gap = now.saturating_duration_since(last);
+        let gap = now.saturating_duration_since(last).saturating_sub(pause);
         if gap < LONGEST {
             self.longest = self.longest.max(gap);
         }
@@ -70,7 +70,9 @@ mod tests {
                 if round % 10 == 0 {
                     now += Duration::from_millis(500);
                 }
-                (0..4u32).for_each(|n| bunching.on_acks(now + Duration::from_micros(50) * n));
+                (0..4u32).for_each(|n| {
+                    bunching.on_acks(now + Duration::from_micros(50) * n, Duration::ZERO)
+                });
             }
             bunching.on_round();
         }
@@ -85,7 +87,7 @@ mod tests {
         let (mut bunching, mut now) = (Bunching::default(), Instant::now());
         let mut round = |gap: Duration| {
             now += gap;
-            bunching.on_acks(now);
+            bunching.on_acks(now, Duration::ZERO);
             let silent = bunching.was_silent(gap + ms(20));
             bunching.on_round();
             silent

@@ -46,6 +46,12 @@ impl LeoCc {
         queue.min(window.mul_f64(BURST_GAIN - 1.0))
     }
 
+    /// Whether bursts are paced above bBW_a also where the RTT is beyond the band: where no signal tells of another path that may be
+    /// a longer one, and bBW_m what its idle link carried. The window bounds the burst.
+    pub(super) fn bursts_in_full(&self) -> bool {
+        self.is_narrow() && !self.is_informed()
+    }
+
     /// The gain of the round after a burst: it drains what the burst left.
     pub(super) fn burst_drain_gain(&self) -> f64 {
         let middle = self.estimate.middle_rtt().unwrap_or_default();

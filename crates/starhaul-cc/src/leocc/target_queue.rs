@@ -33,7 +33,7 @@ const INFORMED: Duration = Duration::from_secs(60);
 
 impl LeoCc {
     /// Whether reconfigurations are signalled, so that the band is that of the present path.
-    fn is_informed(&self) -> bool {
+    pub(super) fn is_informed(&self) -> bool {
         let told = self.last_reconfiguration;
         self.updated_at.is_some_and(|now| {
             self.bottleneck.is_probed(now)
