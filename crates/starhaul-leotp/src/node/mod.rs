@@ -373,10 +373,27 @@ impl Node {
                 return;
             }
         }
-        let (mut at, end) = range;
+        self.want_relayed(now, asker, content, range, is_fresh, is_live);
+        if let Some(turned) = turned {
+            self.reroute(now, turned);
+        }
+    }
+
+    /// A range of a content of others is asked for. Where the queue to who asks is full, upstream still hears that a stream is wanted: it would drop what
+    /// waits of it there.
+    fn want_relayed(
+        &mut self,
+        now: Instant,
+        asker: Asker,
+        content: ContentId,
+        (mut at, end): (u64, u64),
+        is_fresh: bool,
+        is_live: bool,
+    ) {
         if is_fresh {
             self.cache.forget((content, is_live), at, end);
         }
+        let mut has_room = true;
         while at < end {
             if !self.may_look(asker) {
                 return;
@@ -392,18 +409,19 @@ impl Node {
             if segment.is_end {
                 at = end;
             }
+            if !has_room {
+                continue;
+            }
             // Where the responder alone is paced, the stamp of this relay must not pass for the responder's.
             let is_repair = self.config.control == Scope::EndToEnd;
-            let Some(bytes) = self.deliver(now, asker, content, &segment, is_repair, None) else {
-                return;
-            };
-            self.stats.cache_hits += bytes;
+            match self.deliver(now, asker, content, &segment, is_repair, None) {
+                Some(bytes) => self.stats.cache_hits += bytes,
+                None if is_live => has_room = false,
+                None => return,
+            }
         }
         if at < end {
             self.ask_upstream(now, asker, content, (at, end), is_fresh, is_live);
-        }
-        if let Some(turned) = turned {
-            self.reroute(now, turned);
         }
     }
 

@@ -27,10 +27,23 @@ pub(super) fn is_relayed_live(pending: &Pending, ways: &Ways, content: ContentId
 }
 
 impl Node {
-    /// Lets this node open streams, and accept them if the configuration says so. Streams of before are forgotten.
+    /// Lets this node open streams, and accept them if the configuration says so. Streams of before are forgotten: their other
+    /// sides are told that they are unknown when they ask, and their ids mean no other.
     pub fn enable_streams(&mut self, config: StreamConfig) {
         let segment_bytes = self.config.segment_bytes;
-        self.streams = Some(Streams::new(config, self.config.patience, segment_bytes));
+        let mut streams = Streams::new(config, self.config.patience, segment_bytes);
+        if let Some(before) = self.streams.take() {
+            self.forget_asked(streams.follow(before));
+        }
+        self.streams = Some(streams);
+    }
+
+    /// Streams wait for contents no more.
+    fn forget_asked(&mut self, dropped: Vec<(StreamId, ContentId)>) {
+        for (id, content) in dropped {
+            self.pending.withdraw(content, Asker::Stream(id));
+            self.routes.remove(&content);
+        }
     }
 
     /// Opens a stream to the node that accepts them upstream. `header` is for its application, at most
@@ -110,10 +123,7 @@ impl Node {
             if dropped.is_empty() && touched.is_empty() {
                 return;
             }
-            for (id, content) in dropped {
-                self.pending.withdraw(content, Asker::Stream(id));
-                self.routes.remove(&content);
-            }
+            self.forget_asked(dropped);
             for id in touched {
                 self.pump_stream(now, id);
                 self.wake(now, id);
@@ -215,12 +225,21 @@ impl Node {
     }
 
     /// A stream is over for one who asked for it: what waits for it leaves no more.
-    pub(super) fn forget_queued(&mut self, asker: Asker) {
+    pub(super) fn forget_queued(&mut self, asker: Asker, content: ContentId) {
         if let Asker::Neighbour(id, handle) = asker
             && let Some(hop) = self.hops.get_mut(&id)
         {
-            hop.queue.forget(handle);
+            hop.queue.forget(content, handle);
         }
+    }
+
+    /// Whether the number by which one asked for a content means another one by now.
+    pub(super) fn is_reused(&self, asker: Asker, content: ContentId) -> bool {
+        let Asker::Neighbour(id, handle) = asker else {
+            return false;
+        };
+        let hop = self.hops.get(&id);
+        hop.is_some_and(|hop| hop.queue.is_reused(content, handle))
     }
 
     /// A content is asked for that does not grow: it comes from upstream. A neighbour that had asked for it as one of a stream, by malice, had it sought at an
@@ -360,5 +379,32 @@ mod tests {
             assert_eq!(nodes.each_ref().map(Node::streams), [fit, 0, fit]);
             assert_eq!(nodes[1].relayed_streams(), fit, "{contents:?}");
         }
+    }
+
+    /// The numbers of streams began anew, while those of before were still waited for: a new stream was given what was an old one's.
+    #[test]
+    fn streams_that_are_enabled_anew_take_nothing_of_those_before() {
+        let mut now = Instant::now();
+        let mut nodes = chain(now, [8; 3]);
+        let mut config = StreamConfig::new(ContentSecret::new(&[8; 32]));
+        run(&mut nodes, &mut now, 500);
+        let former = nodes[0].open_stream(now, b"").unwrap();
+        let told = run(&mut nodes, &mut now, 100);
+        assert_eq!(told, [StreamEvent::Answered(former)]);
+        assert!(nodes[0].pending_ranges() > 0, "more of it is waited for");
+        nodes[0].enable_streams(config.clone());
+        assert_eq!(nodes[0].pending_ranges(), 0);
+        let id = nodes[0].open_stream(now, b"").unwrap();
+        assert_ne!(id, former);
+        let told = run(&mut nodes, &mut now, 5000);
+        assert_eq!(told, [StreamEvent::Answered(id)]);
+        assert_eq!(nodes[0].stats().refused.damaged, 0);
+        assert_eq!(nodes.each_ref().map(Node::streams), [1, 0, 1]);
+        // What comes late for a stream of before opens none.
+        config.accepts = true;
+        nodes[2].enable_streams(config);
+        let told = run(&mut nodes, &mut now, 5000);
+        assert_eq!(told, [StreamEvent::Closed(id, Outcome::Unknown)]);
+        assert_eq!(nodes.each_ref().map(Node::streams), [0; 3]);
     }
 }
