@@ -161,10 +161,16 @@ impl Departures {
         Some(std::mem::take(carried))
     }
 
-    /// The numbers that are remembered, or lie between such.
-    pub(crate) fn numbers(&self) -> std::ops::Range<u64> {
-        let kept = self.kept.front().map(|(number, ..)| *number);
-        kept.unwrap_or(self.first)..self.next_number()
+    /// The first number from this one on that is remembered: what lies between those that are kept for longer costs nothing.
+    pub(crate) fn next_known(&self, from: u64) -> Option<u64> {
+        if from < self.first {
+            let at = self.kept.partition_point(|(number, ..)| *number < from);
+            if let Some((number, ..)) = self.kept.get(at) {
+                return Some(*number);
+            }
+        }
+        let from = from.max(self.first);
+        (from < self.next_number()).then_some(from)
     }
 }
 
@@ -178,6 +184,12 @@ mod tests {
         all: SECOND,
         kept: Duration::from_secs(10),
     };
+
+    /// All numbers that are remembered.
+    fn known(departures: &Departures) -> Vec<u64> {
+        let after = |number: &u64| departures.next_known(number + 1);
+        std::iter::successors(departures.next_known(0), after).collect()
+    }
 
     fn segment(is_live: bool) -> Carried {
         Carried::Segment {
@@ -227,10 +239,10 @@ mod tests {
         departures.push(now + 3 * SECOND, Carried::Nothing, HORIZON);
         let kept = (0..10).filter(|number| departures.take(*number).is_some());
         assert_eq!(kept.collect::<Vec<_>>(), [5, 7, 9]);
-        assert_eq!(departures.numbers(), 5..11);
+        assert_eq!(known(&departures), [5, 7, 9, 10]);
         assert!(matches!(departures.take(5), Some(Carried::Nothing)));
         departures.push(now + 11 * SECOND, Carried::Nothing, HORIZON);
-        assert_eq!(departures.numbers(), 11..12);
+        assert_eq!(known(&departures), [11]);
     }
 
     /// Its answer came, and the report of what was lost before it waits for what may only be late.
@@ -246,7 +258,7 @@ mod tests {
         assert_eq!(departures.take(1).map(|it| it.must_arrive()), Some(true));
         departures.confirm(3, None);
         departures.push(now + 20 * SECOND, Carried::Nothing, HORIZON);
-        assert_eq!(departures.numbers(), 3..4);
+        assert_eq!(known(&departures), [3]);
     }
 
     #[test]
@@ -258,9 +270,20 @@ mod tests {
         }
         departures.push(now + 2 * SECOND, Carried::Nothing, HORIZON);
         assert_eq!(departures.kept.len(), MOST_KEPT);
-        let numbers = departures.numbers();
-        assert_eq!(numbers.start, 2 * MOST_KEPT as u64);
+        let numbers = known(&departures);
+        assert_eq!(numbers[0], 2 * MOST_KEPT as u64);
         departures.forget();
-        assert_eq!(departures.numbers(), numbers.end..numbers.end);
+        assert_eq!(known(&departures), []);
+    }
+    /// Numbers that are forgotten took the looks for which one packet's reports pay, and what is kept behind them was not sent again.
+    #[test]
+    fn what_is_forgotten_between_those_that_are_kept_is_not_gone_through() {
+        let now = Instant::now();
+        let mut departures = Departures::default();
+        for number in 0..200_001 {
+            departures.push(now, segment(number % 100_000 == 7), HORIZON);
+        }
+        departures.push(now + 2 * SECOND, Carried::Nothing, HORIZON);
+        assert_eq!(known(&departures), [7, 100_007, 200_001]);
     }
 }

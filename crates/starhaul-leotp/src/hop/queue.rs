@@ -271,6 +271,15 @@ impl SendQueue {
             handle,
             item,
         } = next;
+        if let Item::Segment {
+            ref segment,
+            is_repair: false,
+            ..
+        } = item
+            && self.has_waiting(now, content, handle, segment)
+        {
+            return true;
+        }
         let (bytes, weight) = (item.bytes(), item.weight());
         if self.bytes + weight > self.most_bytes {
             return false;
@@ -303,10 +312,6 @@ impl SendQueue {
             Item::Own { .. } if flow.own_bytes >= MOST_OWN_BYTES => return false,
             Item::Own { start, end } => flow.add_own(start, end),
             Item::Segment { ref segment, .. } => {
-                // Who waits for long asks again.
-                if flow.segments.contains(&mark(segment)) {
-                    return true;
-                }
                 // One content with a long queue keeps no other out.
                 if flow.weight + weight > SHARE * free {
                     return false;
@@ -327,6 +332,23 @@ impl SendQueue {
         }
         self.items += added;
         self.bytes += weight;
+        true
+    }
+
+    /// Whether a segment waits already, for which who waits for long asks again: it takes no room.
+    fn has_waiting(
+        &mut self,
+        now: Instant,
+        content: ContentId,
+        handle: u64,
+        segment: &Segment,
+    ) -> bool {
+        let flow = self.flows.get_mut(&handle);
+        let flow = flow.filter(|flow| flow.content == content);
+        let Some(flow) = flow.filter(|flow| flow.segments.contains(&mark(segment))) else {
+            return false;
+        };
+        flow.asked = now;
         true
     }
 
@@ -422,7 +444,8 @@ impl SendQueue {
             #[cfg(test)]
             self.looks.update(|looks| looks + 1);
             if now.saturating_duration_since(flow.asked) >= IDLE {
-                self.forget(handle);
+                let content = flow.content;
+                self.forget(content, handle);
                 continue;
             }
             if let Some(at) = flow
@@ -472,40 +495,40 @@ impl SendQueue {
         Err(soonest)
     }
 
-    /// Drops everything of a content, unless its number means another one by now.
-    pub(crate) fn forget_content(&mut self, content: ContentId, handle: u64) {
+    /// Whether the neighbour's handle of a content means another one by now.
+    pub(crate) fn is_reused(&self, content: ContentId, handle: u64) -> bool {
         let flow = self.flows.get(&handle);
-        if flow.is_none_or(|flow| flow.content == content) {
-            self.forget(handle);
-        }
+        flow.is_some_and(|flow| flow.content != content)
     }
 
-    /// Drops everything of the content with this number.
-    pub(crate) fn forget(&mut self, handle: u64) {
-        self.forget_all(&[handle]);
+    /// Drops everything of a content. Of another one that its handle means by now nothing goes.
+    pub(crate) fn forget(&mut self, content: ContentId, handle: u64) {
+        self.forget_all(&[(handle, content)]);
     }
 
-    /// Drops everything of the contents with these numbers, in their order.
-    fn forget_all(&mut self, handles: &[u64]) {
-        let is_kept = |handle: &u64| handles.binary_search(handle).is_err();
-        for flow in handles
-            .iter()
-            .filter_map(|handle| self.flows.remove(handle))
-        {
-            self.bytes -= flow.weight;
-            self.items -= flow.items.len();
-            if !flow.items.is_empty() {
-                self.waiting.ends(flow.rate);
+    /// The same for several contents, which are in the order of their handles.
+    fn forget_all(&mut self, gone: &[(u64, ContentId)]) {
+        for (handle, content) in gone {
+            if !self.is_reused(*content, *handle)
+                && let Some(flow) = self.flows.remove(handle)
+            {
+                self.bytes -= flow.weight;
+                self.items -= flow.items.len();
+                if !flow.items.is_empty() {
+                    self.waiting.ends(flow.rate);
+                }
             }
         }
-        self.turn.retain(is_kept);
-        let mut repairs = std::mem::take(&mut self.repairs);
-        repairs.retain(|(_, next)| {
-            let is_kept = is_kept(&next.handle);
-            self.bytes -= if is_kept { 0 } else { next.item.weight() };
+        let flows = &self.flows;
+        self.turn.retain(|handle| flows.contains_key(handle));
+        let bytes = &mut self.bytes;
+        self.repairs.retain(|(_, next)| {
+            let at = gone.binary_search_by_key(&next.handle, |(handle, _)| *handle);
+            let found = at.ok().and_then(|at| gone.get(at));
+            let is_kept = found.is_none_or(|(_, content)| *content != next.content);
+            *bytes -= if is_kept { 0 } else { next.item.weight() };
             is_kept
         });
-        self.repairs = repairs;
     }
 
     /// Drops everything: the neighbour began a new life.
@@ -516,9 +539,9 @@ impl SendQueue {
     /// The flow of a content; where there are too many, an idle one goes, or else there is none.
     fn flow(&mut self, now: Instant, content: ContentId, handle: u64) -> Option<&mut Flow> {
         // A neighbour that went to another one and came back gives its numbers anew, in the same life.
-        let is_former = |flow: &Flow| flow.content != content;
-        if self.flows.get(&handle).is_some_and(is_former) {
-            self.forget(handle);
+        let former = self.flows.get(&handle).map(|flow| flow.content);
+        if let Some(former) = former.filter(|former| *former != content) {
+            self.forget(former, handle);
         }
         if !self.flows.contains_key(&handle) {
             let swept = *self.swept.get_or_insert(now);

@@ -338,7 +338,10 @@ impl Node {
                     if is_live {
                         self.forget_queued(asker, content);
                     }
-                    self.refuse(now, asker);
+                    // Its number means another content by now, which is not refused.
+                    if !self.is_reused(asker, content) {
+                        self.refuse(now, asker);
+                    }
                 }
             }
         }
@@ -370,24 +373,20 @@ impl Node {
         let Some(hop) = self.hops.get(&to) else {
             return;
         };
-        let known = hop.departures.numbers();
+        let next_number = hop.departures.next_number();
         let first = wire::ShortNumber {
             bits: first,
             is_long: true,
         }
-        .expand(known.end);
-        let numbers = first.max(known.start)..first.saturating_add(count).min(known.end);
+        .expand(next_number);
+        let (mut from, end) = (first, first.saturating_add(count));
         let mut has_frames = false;
-        for number in numbers {
-            let Some(left) = most.checked_sub(1) else {
-                break;
-            };
-            *most = left;
-            let carried = self
-                .hops
-                .get_mut(&to)
-                .and_then(|hop| hop.departures.take(number));
-            match carried {
+        while let Some(hop) = self.hops.get_mut(&to)
+            && let Some(number) = hop.departures.next_known(from).filter(|it| *it < end)
+            && let Some(left) = most.checked_sub(1)
+        {
+            (*most, from) = (left, number + 1);
+            match hop.departures.take(number) {
                 Some(Carried::Segment {
                     content,
                     handle,
@@ -514,10 +513,12 @@ impl Node {
         self.responder.length(content).is_some() || streams.is_some_and(|it| it.serves(content))
     }
 
-    pub(super) fn fail_unreadable(&mut self, id: NeighbourId, handle: u64) {
+    pub(super) fn fail_unreadable(&mut self, id: NeighbourId, content: ContentId, handle: u64) {
         if let Some(hop) = self.hops.get_mut(&id) {
-            hop.queue.forget(handle);
-            hop.queue_frame(Frame::Refused { handle });
+            hop.queue.forget(content, handle);
+            if !hop.queue.is_reused(content, handle) {
+                hop.queue_frame(Frame::Refused { handle });
+            }
         }
         self.stats.refused.unknown += 1;
     }

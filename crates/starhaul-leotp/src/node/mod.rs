@@ -373,11 +373,27 @@ impl Node {
                 return;
             }
         }
-        let (mut at, end) = range;
+        self.want_relayed(now, asker, content, range, is_fresh, is_live);
+        if let Some(turned) = turned {
+            self.reroute(now, turned);
+        }
+    }
+
+    /// A range of a content of others is asked for. Where the queue to who asks is full, upstream still hears that a stream is wanted: it would drop what
+    /// waits of it there.
+    fn want_relayed(
+        &mut self,
+        now: Instant,
+        asker: Asker,
+        content: ContentId,
+        (mut at, end): (u64, u64),
+        is_fresh: bool,
+        is_live: bool,
+    ) {
         if is_fresh {
             self.cache.forget((content, is_live), at, end);
         }
-        let mut is_full = false;
+        let mut has_room = true;
         while at < end {
             if !self.may_look(asker) {
                 return;
@@ -393,23 +409,19 @@ impl Node {
             if segment.is_end {
                 at = end;
             }
-            if is_full {
+            if !has_room {
                 continue;
             }
             // Where the responder alone is paced, the stamp of this relay must not pass for the responder's.
             let is_repair = self.config.control == Scope::EndToEnd;
             match self.deliver(now, asker, content, &segment, is_repair, None) {
                 Some(bytes) => self.stats.cache_hits += bytes,
-                // The rest of a stream is asked for all the same: the neighbour upstream drops what waits if nobody does.
-                None if is_live => is_full = true,
+                None if is_live => has_room = false,
                 None => return,
             }
         }
         if at < end {
             self.ask_upstream(now, asker, content, (at, end), is_fresh, is_live);
-        }
-        if let Some(turned) = turned {
-            self.reroute(now, turned);
         }
     }
 

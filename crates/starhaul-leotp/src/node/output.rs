@@ -114,7 +114,7 @@ impl Node {
                     match live.or_else(fixed) {
                         Some(segment) => (segment, false, None, is_live),
                         None => {
-                            self.fail_unreadable(id, next.handle);
+                            self.fail_unreadable(id, next.content, next.handle);
                             continue;
                         }
                     }

@@ -1,6 +1,7 @@
 //! Relays among neighbours that have a key and do what no node of ours does, in virtual time: each hop takes a millisecond.
 
 mod forgeries;
+mod full_queues;
 mod names;
 mod stamps;
 mod voids;

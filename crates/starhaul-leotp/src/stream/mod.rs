@@ -9,6 +9,7 @@ mod machine;
 mod memory;
 mod outgoing;
 mod record;
+mod successor;
 mod table;
 mod trim;
 mod window;

@@ -163,7 +163,7 @@ fn segments_without_data_take_memory_too() {
     let fit = (0..100_000).filter(|number| queue.push(now, now, empty(*number)));
     assert_eq!(fit.count(), 100_000 / LEAST_BYTES);
     assert!(queue.backlog(0).0 < 10_000, "as a backlog it is what it is");
-    queue.forget(1);
+    queue.forget(ContentId([1; 16]), 1);
     while pop(&mut queue, now).is_some() {}
     assert!(queue.is_empty() && queue.bytes() == 0);
 }
@@ -189,8 +189,8 @@ fn memory_and_contents_are_bounded() {
         .filter(|handle| queue.push(now, now, segment(*handle, *handle == 1)))
         .count();
     assert_eq!((pushed, queue.bytes()), (3, 900));
-    queue.forget(1);
-    queue.forget(2);
+    queue.forget(ContentId([1; 16]), 1);
+    queue.forget(ContentId([1; 16]), 2);
     assert_eq!(queue.bytes(), 300);
     for handle in 10..20 {
         queue.push(now, now, own(handle, 0, 5));
@@ -279,7 +279,7 @@ fn whether_there_is_enough_to_send_is_known_without_a_look_at_all() {
                 handle,
                 f64::from(u32::try_from(amount + 1).unwrap()) * 125.0,
             ),
-            3 if what == 3 => queue.forget(handle),
+            3 if what == 3 => queue.forget(ContentId([1; 16]), handle),
             4 if what == 4 => queue.clear(),
             5 => drop(queue.pop(now, now, |_, _, _| None)),
             _ => drop(pop(&mut queue, now)),
@@ -337,20 +337,55 @@ fn one_content_leaves_room_in_the_queue_for_others() {
     assert_eq!([1, 2, 3].map(&mut fit), [75, 19, 5]);
 }
 
-/// A stream that ended made what waited of another with its number leave no more.
+/// A stream that was refused took with it what waited of another, which had its number by then.
 #[test]
-fn a_number_that_means_another_content_by_now_keeps_what_waits() {
+fn what_waits_of_a_content_stays_when_one_that_had_its_number_is_forgotten() {
     let now = Instant::now();
-    let mut queue = SendQueue::new(100_000, 10, Duration::ZERO);
-    let of = |number: u8| Next {
-        content: ContentId([number; 16]),
-        handle: 1,
-        item: Item::Own { start: 0, end: 10 },
+    let mut queue = SendQueue::new(10_000, 10, Duration::ZERO);
+    let segment = |content: u8, is_repair| Next {
+        content: ContentId([content; 16]),
+        handle: 0,
+        item: Item::Segment {
+            segment: Segment {
+                offset: 0,
+                is_end: false,
+                sealed: vec![content; 1000].into(),
+            },
+            is_repair,
+            left: None,
+        },
     };
-    assert!(queue.push(now, now, of(4)));
-    let bytes = queue.bytes();
-    queue.forget_content(ContentId([5; 16]), 1);
-    assert_eq!(queue.bytes(), bytes);
-    queue.forget_content(ContentId([4; 16]), 1);
-    assert_eq!(queue.bytes(), 0);
+    for (content, is_repair) in [(1, true), (1, false), (2, true), (2, false)] {
+        assert!(queue.push(now, now, segment(content, is_repair)));
+    }
+    assert_eq!(queue.bytes(), 2000, "what was of the first is gone");
+    assert!(queue.is_reused(ContentId([1; 16]), 0));
+    queue.forget(ContentId([1; 16]), 0);
+    assert_eq!((queue.bytes(), queue.items), (2000, 1));
+    queue.forget(ContentId([2; 16]), 0);
+    assert!(queue.is_empty() && queue.items == 0 && queue.bytes == 0);
+}
+
+/// A requester that asked on for what waits was told by a full queue that there is no room for it.
+#[test]
+fn what_waits_already_needs_no_room() {
+    let now = Instant::now();
+    let mut queue = SendQueue::new(3000, 10, Duration::ZERO);
+    let segment = |handle: u64| Next {
+        content: ContentId([1; 16]),
+        handle,
+        item: Item::Segment {
+            segment: Segment {
+                offset: 0,
+                is_end: false,
+                sealed: vec![0; 1000].into(),
+            },
+            is_repair: false,
+            left: None,
+        },
+    };
+    let fit = |queue: &mut SendQueue| [1, 2, 3, 4].map(|it| queue.push(now, now, segment(it)));
+    assert_eq!(fit(&mut queue), [true, true, true, false]);
+    assert_eq!(fit(&mut queue), [true, true, true, false]);
+    assert_eq!((queue.bytes(), queue.items), (3000, 3));
 }

@@ -22,12 +22,15 @@ impl SendQueue {
         }
     }
 
-    /// Drops what waits of streams that the neighbour did not ask for so long. Returns whether any are left.
+    /// Drops what waits of streams that the neighbour did not ask for so long. Returns whether any are left. The rates that it said go, too: a relay that does
+    /// not ask for so long relays the stream no more, and says the rate anew when it does.
     pub(crate) fn forget_unwanted(&mut self, now: Instant, idle: Duration) -> bool {
         let is_idle = |at: Instant| now.saturating_duration_since(at) >= idle;
         let flows = self.flows.iter();
         let unwanted = flows.filter(|(_, flow)| flow.wanted.is_some_and(is_idle));
-        let unwanted: Vec<u64> = unwanted.map(|(handle, _)| *handle).collect();
+        let unwanted: Vec<_> = unwanted
+            .map(|(handle, flow)| (*handle, flow.content))
+            .collect();
         if !unwanted.is_empty() {
             self.forget_all(&unwanted);
         }
