@@ -9,7 +9,7 @@ use hardy_bpv7::{
     eid::{Eid, Service},
     status_report::ReasonCode,
 };
-use starhaul_dtn_client::control::{Fate, Report};
+use starhaul_dtn_client::control::{Report, ReportedStatus};
 
 /// Reports that may be made at once after a while without any.
 const BURST: u32 = 2000;
@@ -93,10 +93,10 @@ pub(crate) fn told(id: &Id, from: &Eid, kind: StatusNotify, reason: ReasonCode) 
         id: whole.to_key(),
         node: node.map_or_else(|_| from.to_string(), |node| node.to_string()),
         fate: match kind {
-            StatusNotify::Received => Fate::Received,
-            StatusNotify::Forwarded => Fate::Forwarded,
-            StatusNotify::Delivered => Fate::Delivered,
-            StatusNotify::Deleted => Fate::Deleted,
+            StatusNotify::Received => ReportedStatus::Received,
+            StatusNotify::Forwarded => ReportedStatus::Forwarded,
+            StatusNotify::Delivered => ReportedStatus::Delivered,
+            StatusNotify::Deleted => ReportedStatus::Deleted,
         },
         reason: words(reason),
     }

@@ -60,7 +60,7 @@ enum Action {
 
 /// What is known of the link; all else follows from it.
 #[derive(clap::Args)]
-struct Link {
+struct LinkOptions {
     /// Number of this engine [default: 2 to receive, a random one to send]
     #[arg(long, value_name = "N")]
     engine: Option<u64>,
@@ -114,7 +114,7 @@ struct SendArguments {
     #[arg(long, value_name = "N", requires = "one_way", value_parser = clap::value_parser!(u32).range(1..=100))]
     repeat: Option<u32>,
     #[command(flatten)]
-    link: Link,
+    link: LinkOptions,
 }
 
 #[derive(clap::Args)]
@@ -129,7 +129,7 @@ struct ReceiveArguments {
     #[arg(long)]
     once: bool,
     #[command(flatten)]
-    link: Link,
+    link: LinkOptions,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -181,7 +181,7 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-impl Link {
+impl LinkOptions {
     fn peer_config(&self) -> anyhow::Result<PeerConfig> {
         if self.rate == Some(Bandwidth::ZERO) {
             let text =

@@ -76,7 +76,7 @@ async fn serve(shared: &Shared, config: &BundleConfig) -> Result<Ended, Error> {
     let endpoint = client.endpoint().to_owned();
     tracing::info!(endpoint, "the bundle node serves this gateway");
     shared.drive(|state| state.endpoint = Some(endpoint));
-    let mut link = Link {
+    let mut link = NodeConnection {
         shared,
         config,
         client,
@@ -93,7 +93,7 @@ async fn serve(shared: &Shared, config: &BundleConfig) -> Result<Ended, Error> {
 }
 
 /// A connection to the node.
-struct Link<'s> {
+struct NodeConnection<'s> {
     shared: &'s Shared,
     config: &'s BundleConfig,
     client: Client,
@@ -107,7 +107,7 @@ struct Link<'s> {
     limited: (u64, Option<Instant>),
 }
 
-impl Link<'_> {
+impl NodeConnection<'_> {
     /// Receives a bundle if there is one, sends one if there is one, or waits until there is something to do.
     async fn turn(&mut self) -> Result<Option<Ended>, Error> {
         let received = self.receive().await?;

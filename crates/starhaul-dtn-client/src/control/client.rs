@@ -15,7 +15,9 @@ use tokio::{
     },
 };
 
-use super::wire::{Fate, Reply, Report, Request, default_sockets, read, read_payload, write};
+use super::wire::{
+    Reply, Report, ReportedStatus, Request, default_sockets, read, read_payload, write,
+};
 use crate::{Error, status::Status};
 
 /// Reports that are kept for an application that does not take them.
@@ -287,7 +289,8 @@ impl Client {
 
     /// Keeps a report until it is taken.
     fn keep(&mut self, report: Report) {
-        let is_loss = |report: &Report| report.fate == Fate::Deleted && report.reason.is_some();
+        let is_loss =
+            |report: &Report| report.fate == ReportedStatus::Deleted && report.reason.is_some();
         if self.reports.len() >= MOST_REPORTS {
             if !is_loss(&report) {
                 return;

@@ -5,5 +5,5 @@ pub mod wire;
 
 pub use self::{
     client::{Bundle, Client, Message},
-    wire::{Fate, Report},
+    wire::{Report, ReportedStatus},
 };

@@ -101,7 +101,7 @@ pub struct Report {
     /// The node that reports it.
     pub node: String,
     /// What became of the bundle there.
-    pub fate: Fate,
+    pub fate: ReportedStatus,
     /// Why, as text for people; `None` if the node gives no reason.
     pub reason: Option<String>,
 }
@@ -109,7 +109,7 @@ pub struct Report {
 /// What became of a bundle at a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Fate {
+pub enum ReportedStatus {
     /// The node has received it.
     Received,
     /// The node has sent it on.

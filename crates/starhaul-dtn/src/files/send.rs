@@ -14,7 +14,7 @@ use super::{
 };
 use starhaul_dtn_client::{
     self as client,
-    control::{Bundle, Client, Fate, Message, Report},
+    control::{Bundle, Client, Message, Report, ReportedStatus},
 };
 
 use crate::Error;
@@ -67,10 +67,10 @@ impl Reported {
     /// [`Error::Deleted`] if it says that a bundle is lost. Without a reason it does not: some nodes report so of what they have sent on.
     fn note(&mut self, report: Report) -> Result<(), Error> {
         match (report.fate, report.reason) {
-            (Fate::Delivered, _) => {
+            (ReportedStatus::Delivered, _) => {
                 self.under_way.remove(&report.id);
             }
-            (Fate::Deleted, Some(reason)) if self.under_way.contains(&report.id) => {
+            (ReportedStatus::Deleted, Some(reason)) if self.under_way.contains(&report.id) => {
                 return Err(Error::Deleted {
                     node: report.node,
                     reason,

@@ -19,7 +19,7 @@ use hardy_bpv7::{
     dtn_time::DtnTime,
 };
 use starhaul_dtn::{Config, Error, Node, files::FileSender};
-use starhaul_dtn_client::control::{Client, Fate, Message, Report};
+use starhaul_dtn_client::control::{Client, Message, Report, ReportedStatus};
 
 /// Longer than a bundle takes to its node on a busy computer.
 const LIFETIME: Duration = Duration::from_millis(1500);
@@ -139,7 +139,7 @@ async fn an_application_hears_where_its_bundle_was_deleted_and_why() {
         let expected = Report {
             id: id.unwrap(),
             node: node.to_owned(),
-            fate: Fate::Deleted,
+            fate: ReportedStatus::Deleted,
             reason: Some("lifetime expired".to_owned()),
         };
         assert_eq!(heard(&mut client).await, expected);
@@ -173,7 +173,7 @@ async fn an_application_hears_of_a_delivery_once() {
     let expected = Report {
         id: id.unwrap(),
         node: "ipn:2.0".to_owned(),
-        fate: Fate::Delivered,
+        fate: ReportedStatus::Delivered,
         reason: None,
     };
     assert_eq!(heard(&mut client).await, expected);
