@@ -43,7 +43,8 @@ impl UnderWay {
         }
     }
 
-    /// What left behind a checkpoint, between two bytes of the block.
+    /// What left behind a checkpoint, between two bytes of the block. Zero is none: a report that answers none may have been made at any time,
+    /// and know of all.
     pub(super) fn behind(
         &self,
         serial: u64,
@@ -51,6 +52,7 @@ impl UnderWay {
     ) -> impl Iterator<Item = (u64, u64)> {
         let later = self.asked.range(serial.saturating_add(1)..);
         let ranges = later.map(|(_, ranges)| ranges).chain([&self.open]);
+        let ranges = ranges.filter(move |_| serial != 0);
         ranges.flat_map(move |ranges| ranges.within(lower, upper))
     }
 }
@@ -74,6 +76,7 @@ mod tests {
             [(15, 20), (30, 40), (50, 60), (70, 75)]
         );
         assert_eq!(behind(&under_way, 5), [(50, 60), (70, 75)]);
+        assert_eq!(behind(&under_way, 0), []);
         under_way.answered(7);
         assert_eq!(behind(&under_way, 4), [(15, 20), (30, 40), (70, 75)]);
         under_way.leave();
