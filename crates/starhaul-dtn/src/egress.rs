@@ -36,8 +36,10 @@ use crate::{
     stock::{Busy, Stock, Task, bundle_bytes},
 };
 
-/// For how long room is kept for bundles that are handed over: a search begins a second after it was asked for, and takes its time.
+/// For how long room is kept for bundles that are handed over when a search has found them: the agent routes them one after the other. The
+/// search of a large store takes its time; what it does not reach in `MOST_KEPT` has its room in a later turn, if there is none without one.
 const KEPT: Duration = Duration::from_secs(5);
+const MOST_KEPT: Duration = Duration::from_secs(300);
 
 tokio::task_local! {
     /// The neighbour for which the agent asks for a controller.
@@ -276,15 +278,22 @@ impl Controller {
         }
     }
 
-    /// Has room kept, in its turn, for bundles that are handed over, until a search has found them.
+    /// Has room kept, in its turn, for bundles that are handed over, until a search that begins from now on has found them: one that is under
+    /// way may have passed them.
     fn keep_room(&self, lane: &Lane, units: u32) {
         let (pool, stock, lane) = (self.pool.clone(), self.stock.clone(), lane.clone());
         tokio::spawn(async move {
             let Some(turn) = pool.keep(&lane, units).await else {
                 return;
             };
+            let before = stock.searches.begun();
             stock.changes.again();
-            tokio::time::sleep(KEPT).await;
+            let found = async {
+                stock.searches.ended_after(before).await;
+                tokio::time::sleep(KEPT).await;
+            };
+            // Else the store does not answer, or takes too long.
+            let _ = tokio::time::timeout(MOST_KEPT, found).await;
             let rest = lane.turn().end(turn);
             if let Some(rest) = rest {
                 release(&stock, &lane, rest);

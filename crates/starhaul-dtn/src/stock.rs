@@ -10,6 +10,7 @@ pub(crate) mod counted;
 pub(crate) mod memory;
 mod parts;
 mod passed;
+pub(crate) mod searches;
 #[cfg(test)]
 mod tests;
 
@@ -31,6 +32,7 @@ pub(crate) use self::parts::NoPart;
 use self::{
     parts::Parts,
     passed::{Passed, Trace},
+    searches::Searches,
 };
 use crate::{
     changes::{Changes, Seen},
@@ -82,6 +84,8 @@ pub struct Stock {
     schedule: OnceLock<Arc<Schedule>>,
     /// Of the routes that the agent knows.
     pub(crate) changes: Changes,
+    /// Of the store, for all that waits.
+    pub(crate) searches: Searches,
 }
 
 #[derive(Debug, Default)]
@@ -206,6 +210,7 @@ impl Stock {
             priorities: OnceLock::new(),
             schedule: OnceLock::new(),
             changes: Changes::default(),
+            searches: Searches::default(),
         })
     }
 

@@ -5,17 +5,18 @@ mod checksum;
 mod coded;
 mod plan;
 mod reports;
+mod under_way;
 
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 
-use self::coded::Coded;
 pub(crate) use self::{
     coded::Basis,
     plan::{Plan, Run, Source},
     reports::ReportOutcome,
 };
+use self::{coded::Coded, under_way::UnderWay};
 use crate::{
     clock::PeerTime,
     contents::Contents,
@@ -55,6 +56,7 @@ pub(crate) struct SendSession {
     fates: Fates,
     told: Vec<Fate>,
     repairs: VecDeque<Repair>,
+    under_way: UnderWay,
     pub(crate) checkpoints: BTreeMap<u64, SentCheckpoint>,
     /// Serial numbers used are from the first to below the next.
     serials: (u64, u64),
@@ -141,6 +143,7 @@ impl SendSession {
             fates: Fates::default(),
             told: Vec::new(),
             repairs: VecDeque::new(),
+            under_way: UnderWay::default(),
             checkpoints: BTreeMap::new(),
             serials: (serial, serial),
             reports_seen: RangeSet::default(),
@@ -241,7 +244,11 @@ impl SendSession {
     ) -> Option<u64> {
         match plan.source {
             Source::Fresh => self.advance(plan.end, 1, integrity),
-            Source::Repair => self.shorten_repair(plan.end),
+            Source::Repair => {
+                let serial = plan.checkpoint.map(|checkpoint| checkpoint.serial);
+                self.under_way.sent((plan.start, plan.end), serial);
+                self.shorten_repair(plan.end);
+            }
             Source::Checkpoint => {}
         }
         let Checkpoint { serial, report } = plan.checkpoint?;
@@ -294,6 +301,7 @@ impl SendSession {
         self.block = Contents::default();
         (self.red, self.next, self.checked) = (0, 0, 0);
         self.repairs.clear();
+        self.under_way = UnderWay::default();
         self.coded.give_up();
         (self.fates, self.told) = Default::default();
         self.checkpoints.clear();

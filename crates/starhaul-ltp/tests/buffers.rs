@@ -13,7 +13,7 @@ use pair::{
     RECEIVER, SENDER, SERVICE, content,
     direct::{accepting, converse, delivered, engine, output},
 };
-use starhaul_ltp::{Batch, Engine, EngineId, Event, Outgoing, PeerConfig};
+use starhaul_ltp::{Batch, Body, Engine, EngineId, Event, Outgoing, PeerConfig, parse};
 
 /// What Linux grants without a privilege by default, as it counts it.
 const BUFFER: usize = 2 * 212_992;
@@ -325,4 +325,46 @@ fn small_blocks_leave_while_those_before_them_wait_to_be_accepted() {
         converse(&mut sender, &mut receiver, now);
         assert_eq!(delivered(&mut receiver).len(), 2000, "{bytes} bytes each");
     }
+}
+
+/// A size that waits to be tried out is that of whole blocks to come. What is sent again counts as what it is, and has room beside it.
+#[test]
+fn repairs_do_not_wait_for_the_room_of_a_size_that_is_tried_out() {
+    let now = Instant::now();
+    let config = PeerConfig::new(Duration::ZERO, None);
+    let mut sender = engine(SENDER, 1, &[RECEIVER], &config, now);
+    let mut receiver = engine(RECEIVER, 2, &[SENDER], &config, now);
+    sender.set_on_this_host(RECEIVER, true);
+    // Less than a segment that fills a packet of loopback takes.
+    sender.set_receive_buffer(64 << 10);
+    receiver.set_receive_buffer(64 << 10);
+    sender.set_path_mtu(now, RECEIVER, 65_536);
+    let block = content(20_000, 1);
+    let outgoing = Outgoing {
+        to: RECEIVER,
+        service: SERVICE,
+        red: block.len() as u64,
+        block: block.clone(),
+    };
+    sender.send(now, outgoing).unwrap();
+    let segments = output(&mut sender, now);
+    for (number, segment) in segments.iter().enumerate() {
+        if ![2, 5, 8].contains(&number) {
+            receiver.handle_datagrams(now, SENDER, segment, segment.len());
+        }
+    }
+    for report in output(&mut receiver, now) {
+        sender.handle_datagrams(now, RECEIVER, &report, report.len());
+    }
+    let again = output(&mut sender, now);
+    let data = again.iter().filter(|datagram| {
+        let (segment, _) = parse(datagram).unwrap();
+        matches!(segment.body, Body::Data(data) if data.payload.len() <= 1360)
+    });
+    assert_eq!(data.count(), 3, "all that is lost leaves at once");
+    for segment in &again {
+        receiver.handle_datagrams(now, SENDER, segment, segment.len());
+    }
+    converse(&mut sender, &mut receiver, now);
+    assert_eq!(delivered(&mut receiver), [block]);
 }

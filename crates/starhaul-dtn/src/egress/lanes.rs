@@ -116,7 +116,7 @@ impl Pool {
     /// would take each part of it as it becomes free, for as long as the queue lasts. `None` if that is done already, or the neighbour leaves.
     pub(super) async fn keep(&self, lane: &Lane, units: u32) -> Option<u64> {
         let most = lane.turn().begin(units)?;
-        let units = most.max(lane.units / KEPT_PART);
+        let units = most.saturating_add(lane.units / KEPT_PART).min(lane.units);
         let room = self.wait_for(lane, KEPT_BUNDLES, units).await;
         lane.turn().set(room)
     }
@@ -169,7 +169,7 @@ impl Pool {
     }
 }
 
-/// Of a lane's bytes, and how many bundles have a place in that: what is kept for those that are handed over.
+/// Of a lane's bytes, and how many bundles have a place in that: what is kept for those that are handed over, beside the largest of them.
 const KEPT_PART: u32 = 8;
 const KEPT_BUNDLES: u32 = 256;
 
@@ -181,8 +181,10 @@ pub(super) struct Turn {
     /// Which turn it is: the one before may still be looked after.
     number: u64,
     kept: Option<Room>,
-    /// The units of the largest bundle that has found no room in this turn, for the next one: small ones would otherwise come first each time.
+    /// The units of the largest bundle that has found no room in this turn, for the next one; and of the largest before it, until that has left:
+    /// small ones that come first each time must not take its room.
     refused: u32,
+    largest: u32,
 }
 
 impl Turn {
@@ -190,7 +192,10 @@ impl Turn {
     fn begin(&mut self, units: u32) -> Option<u32> {
         self.refused = self.refused.max(units);
         let begins = !std::mem::replace(&mut self.is_on, true);
-        begins.then(|| std::mem::take(&mut self.refused))
+        begins.then(|| {
+            self.largest = std::mem::take(&mut self.refused);
+            self.largest
+        })
     }
 
     /// Keeps room, if there is any; the number of the turn.
@@ -204,9 +209,18 @@ impl Turn {
     /// Room for a bundle, if so much is kept; it counts all that is left of memory if that is less.
     fn take(&mut self, units: u32) -> Option<Room> {
         let [place, bytes, memory] = self.kept.as_mut()?;
-        let units = units as usize;
-        if place.num_permits() == 0 || bytes.num_permits() < units || memory.num_permits() == 0 {
+        let (is_largest, largest) = (units >= self.largest, self.largest as usize);
+        // What the largest one has not taken yet: its bytes, and of memory what there is.
+        let (others, units) = (if is_largest { 0 } else { largest }, units as usize);
+        let least = if is_largest { 1 } else { units + 1 };
+        if place.num_permits() == 0
+            || bytes.num_permits() < units + others
+            || memory.num_permits() < least
+        {
             return None;
+        }
+        if is_largest {
+            self.largest = 0;
         }
         let counted = units.min(memory.num_permits());
         Some([place.split(1)?, bytes.split(units)?, memory.split(counted)?])
@@ -286,5 +300,29 @@ mod tests {
         assert_eq!(turn.begin(1), Some(300));
         assert_eq!(turn.set(None), None);
         assert_eq!(turn.begin(1), Some(1), "it had its turn");
+    }
+
+    #[test]
+    fn small_bundles_that_come_first_leave_the_room_of_the_largest() {
+        let permits = |count: u32| {
+            let all = Arc::new(Semaphore::new(count as usize));
+            all.try_acquire_many_owned(count).unwrap()
+        };
+        // Memory for all of it, or less where other neighbours have that.
+        for memory in [320, 10] {
+            let mut turn = Turn::default();
+            assert_eq!(turn.begin(300), Some(300));
+            assert!(turn.set(Some([8, 320, memory].map(permits))).is_some());
+            let small = (0..20).filter(|_| turn.take(4).is_some()).count();
+            assert_eq!(small, if memory == 320 { 5 } else { 2 });
+            assert!(turn.take(313).is_none(), "so much is not kept");
+            assert!(turn.take(300).is_some());
+        }
+        let mut turn = Turn::default();
+        assert_eq!(turn.begin(300), Some(300));
+        assert!(turn.set(Some([8, 320, 320].map(permits))).is_some());
+        assert!(turn.take(300).is_some());
+        let small = (0..20).filter(|_| turn.take(4).is_some()).count();
+        assert_eq!(small, 5, "what is left is for all");
     }
 }

@@ -5,7 +5,10 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
-use hardy_bpa::bundle::BundleMetadata;
+use hardy_bpa::{
+    bundle::BundleMetadata,
+    stream::{SendError, Sender},
+};
 use hardy_bpv7::{builder::Builder, creation_timestamp::CreationTimestamp};
 use hardy_eid_patterns::EidPattern;
 use starhaul_units::Bandwidth;
@@ -15,7 +18,7 @@ use crate::{
     config::Storage,
     plan::{Contact, ContactPlan},
     priority::{Class, Priorities},
-    stock::memory::Metadata,
+    stock::{counted::Counted, memory::Metadata},
 };
 
 /// From 1 to 4, which live for a minute.
@@ -284,6 +287,7 @@ async fn what_is_handed_over_has_its_turn_beside_a_queue_that_does_not_end() {
     };
     // As the agent does when it is asked to look again.
     for _ in 0..20 {
+        let _search = stock.searches.begin();
         for other in others.iter().filter(|other| !has_left(other)) {
             over_near.0.forward(None, other.clone()).await;
         }
@@ -291,6 +295,74 @@ async fn what_is_handed_over_has_its_turn_beside_a_queue_that_does_not_end() {
     }
     assert!(others.iter().all(has_left));
     // And the queue goes on: about forty bundles a second.
+    let before = over_far.1.0.lock().unwrap().len();
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let more = over_far.1.0.lock().unwrap().len() - before;
+    assert!(more > 300, "{more}");
+    backlog.abort();
+}
+
+/// Hands what a search finds to an exit. Until it is found the search takes its time.
+struct Found<'a> {
+    exit: &'a dyn EgressController,
+    after: Duration,
+}
+
+#[async_trait]
+impl Sender<Bundle> for Found<'_> {
+    async fn send(&self, bundle: Bundle) -> Result<(), SendError<Bundle>> {
+        tokio::time::sleep(self.after).await;
+        self.exit.forward(None, bundle).await;
+        Ok(())
+    }
+}
+
+/// Its room was given back while the search went on, each time anew.
+#[tokio::test(start_paused = true)]
+async fn what_is_handed_over_has_its_turn_however_long_the_search_of_the_store_takes() {
+    let ([own, near, far], schedule) = two_ways();
+    let stock = Stock::new(own, Storage::small());
+    let store = Counted::new(Arc::new(Metadata::new(2000)), stock.clone(), None);
+    stock.begin_life();
+    let window = (2000 * UNIT, BTreeMap::new());
+    let (pool, schedule) = (Pool::new(1 << 30, UNIT), Arc::new(schedule));
+    let window = Window::new(store.clone(), stock.clone(), schedule, window, pool);
+    let exit = async |neighbour: &NodeId| {
+        let paced = Arc::new(Paced::default());
+        let queue: Arc<dyn EgressQueue> = paced.clone();
+        let making = window.new_controller(HashMap::from([(None, queue)]));
+        (to(neighbour.clone(), making).await, paced)
+    };
+    let (over_near, over_far) = (exit(&near).await, exit(&far).await);
+    let backlog = tokio::spawn({
+        let (exit, stock) = (over_far.0.clone(), stock.clone());
+        async move {
+            loop {
+                let next = bundle(&[7; 500_000]);
+                stock.insert(&next, false);
+                exit.forward(None, next).await;
+            }
+        }
+    });
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    // Nearly all that may be on its way at a time.
+    let large = bundle(&[1; 1_900_000]);
+    store.insert(&large).await.unwrap();
+    over_near.0.forward(None, large.clone()).await;
+    let has_left = || {
+        let id = format!("{:?}", large.bundle.id);
+        over_far.1.0.lock().unwrap().contains(&id)
+    };
+    let search = Found {
+        exit: &*over_near.0,
+        after: Duration::from_secs(20),
+    };
+    assert!(!has_left());
+    stock.changes.asked(Duration::from_secs(1)).await;
+    store.poll_waiting(&search).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    assert!(has_left());
+    // The queue has all its room again.
     let before = over_far.1.0.lock().unwrap().len();
     tokio::time::sleep(Duration::from_secs(10)).await;
     let more = over_far.1.0.lock().unwrap().len() - before;

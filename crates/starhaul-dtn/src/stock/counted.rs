@@ -474,6 +474,7 @@ impl MetadataStorage for Counted {
 
     async fn poll_waiting(&self, stream: &dyn Sender<Bundle>) -> Result<()> {
         let stock = &*self.stock;
+        let _search = stock.searches.begin();
         // What the agent gets first leaves first, whatever came first.
         for class in stock.priorities().classes() {
             let wanted = Wanted(Idle { stream, stock }, *class);

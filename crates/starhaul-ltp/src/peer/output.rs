@@ -212,13 +212,14 @@ impl Peer {
         window.is_none_or(|window| window.has_room(now, self.next_load()))
     }
 
-    /// A segment of red data that fits into the next one's size.
+    /// The next segment of red data, at most. What is sent again, or ends a part of a block, does not try a size out.
     fn next_load(&self) -> Load {
-        self.load(self.sizes.next(u64::MAX) as u64)
-    }
-
-    /// A segment with so many bytes of data.
-    fn load(&self, bytes: u64) -> Load {
+        let fresh = self.fresh.front().filter(|_| self.repairs.is_empty());
+        let fresh = fresh.and_then(|number| self.sends.get(number));
+        let bytes = match fresh {
+            Some(session) => self.sizes.next(session.fresh_red()),
+            None => self.sizes.again(),
+        } as u64;
         let packets = self.sizes.packets(bytes);
         Load { bytes, packets }
     }

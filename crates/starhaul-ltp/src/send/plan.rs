@@ -119,6 +119,7 @@ impl SendSession {
             let repair = self.repairs.front_mut()?;
             let Some((start, end)) = repair.gaps.pop_front() else {
                 self.repairs.pop_front();
+                self.under_way.leave();
                 continue;
             };
             let missing = self.acked.gaps(start, end);

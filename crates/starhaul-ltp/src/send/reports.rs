@@ -47,6 +47,7 @@ impl SendSession {
         }
         self.reports_seen.insert(report.serial, report.serial + 1);
         let answered = self.checkpoints.remove(&report.checkpoint);
+        self.under_way.answered(report.checkpoint);
         let cycle = answered.map_or(0, |sent| sent.cycle) + 1;
         let answered = answered.map(|sent| (report.checkpoint, sent));
         if self.was_forgotten(report) {
@@ -61,7 +62,8 @@ impl SendSession {
         }
         // Of another life of the receiver, and of a report whose claims are not taken, it says nothing.
         self.told = self.fates.judge(&self.acked, report.lower, report.upper);
-        let gaps = self.not_queued(self.acked.gaps(report.lower, report.upper));
+        let gaps = self.acked.gaps(report.lower, report.upper);
+        let gaps = self.not_under_way(report.checkpoint, gaps);
         if gaps.is_empty() {
             return (ReportOutcome::Noted, answered);
         }
@@ -79,13 +81,16 @@ impl SendSession {
         (ReportOutcome::Repair, answered)
     }
 
-    /// What of these gaps no report has left out before that waits to be repaired: several checkpoints of one repair are answered with all
-    /// that is missing before them.
-    fn not_queued(&self, gaps: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
-        if self.repairs.is_empty() {
+    /// What of these gaps no report has left out before that waits to be repaired, or has left again behind this checkpoint: several
+    /// checkpoints of one repair, and those that an interrupted link has held up, are answered with all that is missing before them.
+    fn not_under_way(&self, checkpoint: u64, gaps: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
+        let (Some(&(lower, _)), Some(&(_, upper))) = (gaps.first(), gaps.last()) else {
             return gaps;
-        }
+        };
         let mut queued = RangeSet::default();
+        for (start, end) in self.under_way.behind(checkpoint, (lower, upper)) {
+            queued.insert(start, end);
+        }
         for (start, end) in self.repairs.iter().flat_map(|repair| &repair.gaps) {
             queued.insert(*start, *end);
         }

@@ -103,6 +103,8 @@ pub struct LtpNode {
     pub events: Vec<(Instant, Event)>,
     /// Segments for which it is false are lost.
     pub passes: Filter,
+    /// The same on their arrival.
+    pub hears: Filter,
     /// Every segment that was to be sent.
     pub sent: Vec<Kind>,
     pub keeps_log: bool,
@@ -115,6 +117,9 @@ impl Node for LtpNode {
 
     fn handle_packet(&mut self, now: Instant, packet: Delivery<Carried>) {
         let payload = &packet.load.payload;
+        if self.keeps_log && !(self.hears)(&parse(payload).unwrap().0) {
+            return;
+        }
         self.engine
             .handle_datagrams(now, self.peer, payload, payload.len());
         self.drain(now);
@@ -219,6 +224,7 @@ impl Pair {
                 batch: Batch::new(65_507, 64),
                 events: Vec::new(),
                 passes: Box::new(|_| true),
+                hears: Box::new(|_| true),
                 sent: Vec::new(),
                 keeps_log: true,
                 mtu: MTU_BYTES,
