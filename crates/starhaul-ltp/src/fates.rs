@@ -9,7 +9,7 @@ const MOST_RUNS: usize = 1024;
 
 /// Segments of one size on which a report came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Fate {
+pub(crate) struct SegmentFate {
     /// Bytes of data in each.
     pub(crate) data: usize,
     /// Segments that were sent.
@@ -54,8 +54,8 @@ impl Fates {
     }
 
     /// A report on `lower..upper` came, after which these bytes are acknowledged. What an earlier report told is left out.
-    pub(crate) fn judge(&mut self, acked: &RangeSet, lower: u64, upper: u64) -> Vec<Fate> {
-        let mut fates: Vec<Fate> = Vec::new();
+    pub(crate) fn judge(&mut self, acked: &RangeSet, lower: u64, upper: u64) -> Vec<SegmentFate> {
+        let mut fates: Vec<SegmentFate> = Vec::new();
         let from = lower.max(self.judged);
         self.judged = self.judged.max(upper);
         while let Some(run) = self.runs.front().copied().filter(|run| run.start < upper) {
@@ -64,7 +64,7 @@ impl Fates {
             // Segments that lie in it as a whole.
             let first = run.start + from.saturating_sub(run.start).div_ceil(data) * data;
             let behind = run.start + (upper.min(run.end) - run.start) / data * data;
-            let fate = Fate {
+            let fate = SegmentFate {
                 data: run.data,
                 sent: behind.saturating_sub(first) / data,
                 lost: lost_in(acked, (run.start, data), (first, behind)),
@@ -107,8 +107,8 @@ fn lost_in(acked: &RangeSet, (start, data): (u64, u64), (first, behind): (u64, u
 mod tests {
     use super::*;
 
-    fn fate(data: usize, sent: u64, lost: u64) -> Fate {
-        Fate { data, sent, lost }
+    fn fate(data: usize, sent: u64, lost: u64) -> SegmentFate {
+        SegmentFate { data, sent, lost }
     }
 
     #[test]

@@ -20,7 +20,7 @@ use self::{coded::Coded, under_way::UnderWay};
 use crate::{
     clock::PeerTime,
     contents::Contents,
-    fates::{Fate, Fates},
+    fates::{Fates, SegmentFate},
     integrity::Losses,
     ranges::RangeSet,
     segment::{CancelReason, Checkpoint},
@@ -54,7 +54,7 @@ pub(crate) struct SendSession {
     coded: Coded,
     /// Segments sent once on which no report came yet, if it matters what becomes of them; and what the last report told of others.
     fates: Fates,
-    told: Vec<Fate>,
+    told: Vec<SegmentFate>,
     repairs: VecDeque<Repair>,
     under_way: UnderWay,
     pub(crate) checkpoints: BTreeMap<u64, SentCheckpoint>,

@@ -5,7 +5,7 @@ mod run;
 use bytes::Bytes;
 use starhaul_fec::Codec;
 
-use super::{Context, Control, Peer};
+use super::{Context, ControlSegment, Peer};
 use crate::{
     CancelReason, End, Event, PeerConfig, SessionId,
     clock::Timer,
@@ -398,7 +398,8 @@ impl Peer {
                 self.timers.cancel(at, Timer::Report(number, *serial));
             }
             report.is_queued = true;
-            self.control.push_back(Control::Report(number, *serial));
+            self.control
+                .push_back(ControlSegment::Report(number, *serial));
         }
     }
 
@@ -458,7 +459,7 @@ impl Peer {
         let now = self.time(cx);
         let number = id.number;
         let reception = integrity::reception(trailer);
-        let answer = Control::ReportAck(id, report.serial);
+        let answer = ControlSegment::ReportAck(id, report.serial);
         let session = self.sends.get_mut(&number).filter(|s| s.cancel.is_none());
         let Some(session) = session else {
             // A report may be repeated after its session has ended here (§6.13, §8.1).
@@ -562,7 +563,7 @@ impl Peer {
         reason: CancelReason,
     ) {
         // Acknowledged also for sessions that are unknown by now (§6.17).
-        self.queue_answer(Control::CancelAck(id, by));
+        self.queue_answer(ControlSegment::CancelAck(id, by));
         let number = id.number;
         if by == End::Sender {
             let session = self.receives.get(&number);

@@ -91,7 +91,7 @@ pub(crate) struct Numbers {
 
 /// A segment that is no data sent for the first time or repaired.
 #[derive(Clone, Copy, Debug)]
-enum Control {
+enum ControlSegment {
     /// A checkpoint again: session and serial number.
     Checkpoint(u64, u64),
     /// A report: session and serial number.
@@ -127,7 +127,7 @@ pub(crate) struct Peer {
     ended: Ended,
     /// Blocks that came damaged, whose sender cannot be told.
     damaged: Damaged,
-    control: VecDeque<Control>,
+    control: VecDeque<ControlSegment>,
     /// Sessions with something to repair, each once.
     repairs: VecDeque<u64>,
     /// Sessions that were not sent in full.
@@ -383,7 +383,7 @@ impl Peer {
         stop_timers(&mut self.timers, number, session);
         session.give_up(reason);
         match was_begun {
-            true => self.control.push_back(Control::CancelSend(number)),
+            true => self.control.push_back(ControlSegment::CancelSend(number)),
             false => drop(self.sends.remove(&number)),
         }
         cx.events.push_back(Event::SendCancelled {
@@ -417,7 +417,8 @@ impl Peer {
                 timer: None,
             });
             self.receives.insert(number, husk);
-            self.control.push_back(Control::CancelReceive(number));
+            self.control
+                .push_back(ControlSegment::CancelReceive(number));
         }
         if !is_delivered {
             cx.events.push_back(Event::ReceiveCancelled {
@@ -509,7 +510,7 @@ impl Peer {
         }
     }
 
-    fn queue_answer(&mut self, answer: Control) {
+    fn queue_answer(&mut self, answer: ControlSegment) {
         if self.control.len() < MOST_ANSWERS && !self.config.is_one_way {
             self.control.push_back(answer);
         }

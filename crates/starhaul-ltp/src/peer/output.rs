@@ -4,7 +4,7 @@ mod plain;
 
 use std::time::Instant;
 
-use super::{Context, Control, Peer};
+use super::{Context, ControlSegment, Peer};
 use crate::{
     Batch, Event, PeerConfig, SessionId,
     auth::TRAILER_BYTES,
@@ -41,20 +41,22 @@ impl Peer {
     fn write_control(&mut self, cx: &mut Context<'_>, batch: &mut Batch) -> bool {
         while let Some(&control) = self.control.front() {
             let fitted = match control {
-                Control::Checkpoint(number, serial) => {
+                ControlSegment::Checkpoint(number, serial) => {
                     let session = self.sends.get(&number);
                     let most = self.sizes.single_packet();
                     let plan = session.and_then(|session| session.plan_checkpoint(serial, most));
                     plan.is_none_or(|plan| self.write_data(cx, number, &plan, batch))
                 }
-                Control::Report(number, serial) => self.write_report(cx, number, serial, batch),
-                Control::ReportAck(session, report) => {
+                ControlSegment::Report(number, serial) => {
+                    self.write_report(cx, number, serial, batch)
+                }
+                ControlSegment::ReportAck(session, report) => {
                     self.write(session, Body::ReportAck { report }, batch)
                 }
-                Control::CancelAck(session, by) => {
+                ControlSegment::CancelAck(session, by) => {
                     self.write(session, Body::CancelAck { by }, batch)
                 }
-                Control::CancelSend(_) | Control::CancelReceive(_) => {
+                ControlSegment::CancelSend(_) | ControlSegment::CancelReceive(_) => {
                     self.write_cancel(cx, control, batch)
                 }
             };
@@ -104,11 +106,18 @@ impl Peer {
         true
     }
 
-    fn write_cancel(&mut self, cx: &mut Context<'_>, control: Control, batch: &mut Batch) -> bool {
+    fn write_cancel(
+        &mut self,
+        cx: &mut Context<'_>,
+        control: ControlSegment,
+        batch: &mut Batch,
+    ) -> bool {
         let now = self.time(cx);
         let (number, by, timer) = match control {
-            Control::CancelSend(number) => (number, crate::End::Sender, Timer::CancelSend(number)),
-            Control::CancelReceive(number) => {
+            ControlSegment::CancelSend(number) => {
+                (number, crate::End::Sender, Timer::CancelSend(number))
+            }
+            ControlSegment::CancelReceive(number) => {
                 (number, crate::End::Receiver, Timer::CancelReceive(number))
             }
             _ => return true,

@@ -1,6 +1,6 @@
 //! Timers of the peer's sessions. Each leads to another attempt, or to the end of its session.
 
-use super::{Context, Control, Peer, STRANGE_LIMIT};
+use super::{Context, ControlSegment, Peer, STRANGE_LIMIT};
 use crate::{CancelReason, End, Event, clock::Timer};
 
 /// So many times its patience a block waits, too, while data of others come.
@@ -37,7 +37,9 @@ impl Peer {
             self.sizes.silent(cx.now, timeout, bytes);
         }
         match attempts < limit {
-            true => self.control.push_back(Control::Checkpoint(number, serial)),
+            true => self
+                .control
+                .push_back(ControlSegment::Checkpoint(number, serial)),
             false => self.cancel_send(cx, number, CancelReason::RetransmissionLimit),
         }
     }
@@ -52,7 +54,9 @@ impl Peer {
         report.timer = None;
         report.is_queued = report.attempts <= limit;
         match report.is_queued {
-            true => self.control.push_back(Control::Report(number, serial)),
+            true => self
+                .control
+                .push_back(ControlSegment::Report(number, serial)),
             false => self.cancel_receive(cx, number, CancelReason::RetransmissionLimit),
         }
     }
@@ -66,7 +70,7 @@ impl Peer {
         };
         cancel.timer = None;
         match cancel.attempts <= limit {
-            true => self.control.push_back(Control::CancelSend(number)),
+            true => self.control.push_back(ControlSegment::CancelSend(number)),
             false => drop(self.take_send(cx, number)),
         }
     }
@@ -84,7 +88,9 @@ impl Peer {
         };
         cancel.timer = None;
         match cancel.attempts <= limit {
-            true => self.control.push_back(Control::CancelReceive(number)),
+            true => self
+                .control
+                .push_back(ControlSegment::CancelReceive(number)),
             false => self.end_receive(cx, number),
         }
     }

@@ -1,7 +1,7 @@
 //! What reports tell of a block: what of it arrived, what is to be sent again, what was lost, and what became of each segment.
 
 use super::{Plan, Repair, Run, SendSession, SentCheckpoint};
-use crate::{fates::Fate, integrity::Losses, ranges::RangeSet, segment::Report};
+use crate::{fates::SegmentFate, integrity::Losses, ranges::RangeSet, segment::Report};
 
 /// Greatest number of separate runs of report serial numbers remembered; a peer counts them up by one.
 const MOST_REPORT_RUNS: usize = 1024;
@@ -161,7 +161,7 @@ impl SendSession {
     }
 
     /// What the last report told of segments that were sent once; nothing that was told before.
-    pub(crate) fn take_fates(&mut self) -> Vec<Fate> {
+    pub(crate) fn take_fates(&mut self) -> Vec<SegmentFate> {
         std::mem::take(&mut self.told)
     }
 }

@@ -20,7 +20,7 @@ use crate::{
     PeerConfig,
     batch::begin_below,
     config::ETHERNET_SEGMENT_DATA,
-    fates::Fate,
+    fates::SegmentFate,
     size_choice::{SegmentChoice, SizeReason},
 };
 
@@ -180,17 +180,17 @@ impl SegmentSizes {
     /// What reports told of packets, where that is not the same as of segments: how many were sent, and how many of these were lost. Of
     /// a segment of several packets one was lost, and those that try a size out tell of no other. A size that stays as it is has repair
     /// segments of that size: there the losses of segments are what counts.
-    pub(crate) fn packets_of(&self, fates: &[Fate]) -> Option<(u64, u64)> {
+    pub(crate) fn packets_of(&self, fates: &[SegmentFate]) -> Option<(u64, u64)> {
         if !self.is_adaptive {
             return None;
         }
-        let is_tried = |fate: &Fate| {
+        let is_tried = |fate: &SegmentFate| {
             let class = self.index(fate.data).filter(|at| *at > self.safe);
             let class = class.and_then(|at| self.classes.get(at));
             fate.lost > 0 && class.is_some_and(|class| !class.is_proven)
         };
         let has_tries = fates.iter().any(is_tried);
-        let is_cut = |fate: &Fate| self.packets(fate.data as u64) > 1;
+        let is_cut = |fate: &SegmentFate| self.packets(fate.data as u64) > 1;
         match (has_tries, fates.iter().any(is_cut)) {
             (true, _) => Some((0, 0)),
             (false, true) => {
@@ -357,7 +357,7 @@ impl SegmentSizes {
     }
 
     /// A report told what became of segments.
-    pub(crate) fn take(&mut self, now: Instant, fates: &[Fate]) {
+    pub(crate) fn take(&mut self, now: Instant, fates: &[SegmentFate]) {
         if !self.is_learning() || fates.is_empty() {
             return;
         }

@@ -9,8 +9,8 @@ fn sizes(now: Instant, mtu: usize) -> SegmentSizes {
     sizes
 }
 
-fn fate(data: usize, sent: u64, lost: u64) -> Fate {
-    Fate { data, sent, lost }
+fn fate(data: usize, sent: u64, lost: u64) -> SegmentFate {
+    SegmentFate { data, sent, lost }
 }
 
 /// Sends spans and has them reported, each byte at its cost, until sizes settle; no segment is lost that `arrives` says to arrive.
