@@ -4,11 +4,15 @@ use starhaul_ltp::{EngineConfig, Explained, NumberWidth, PeerConfig, RepairRate}
 use starhaul_net::{HostMemory, host_memory};
 use starhaul_transfer::{CHUNK_BYTES, verdict_awaited};
 
-use super::{FIRST_RANDOM, Link, MOST_PEERS, Sending};
+use super::{FIRST_RANDOM, LinkOptions, MOST_PEERS, Sending};
 use crate::output::print;
 
 /// The values of a sender, whatever its file.
-pub(super) fn sender(link: &Link, config: &PeerConfig, sending: Sending) -> anyhow::Result<()> {
+pub(super) fn sender(
+    link: &LinkOptions,
+    config: &PeerConfig,
+    sending: Sending,
+) -> anyhow::Result<()> {
     let engine = match link.engine {
         Some(number) => number.to_string(),
         None => format!("random, {FIRST_RANDOM} at least"),
@@ -63,7 +67,7 @@ pub(super) fn sender(link: &Link, config: &PeerConfig, sending: Sending) -> anyh
 
 /// The values of a receiver.
 pub(super) fn receiver(
-    link: &Link,
+    link: &LinkOptions,
     config: &PeerConfig,
     engine: &EngineConfig,
 ) -> anyhow::Result<()> {
@@ -101,7 +105,7 @@ pub(super) fn receiver(
 }
 
 /// What both ends have, beside what the engine tells of itself.
-fn of_link(link: &Link, config: &PeerConfig) -> Vec<Explained> {
+fn of_link(link: &LinkOptions, config: &PeerConfig) -> Vec<Explained> {
     let (repair, reason_of_repair) = match link.repair {
         Some(RepairRate::Auto) => (
             "auto, none at first".to_owned(),

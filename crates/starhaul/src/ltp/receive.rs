@@ -13,7 +13,7 @@ use starhaul_net::ltp::LtpDriver;
 use starhaul_transfer::{FileReceiver, Received};
 
 use super::{
-    Link, MOST_PEERS, ReceiveArguments, explain, hex, progress::Arrivals, refusals::Refusals,
+    LinkOptions, MOST_PEERS, ReceiveArguments, explain, hex, progress::Arrivals, refusals::Refusals,
 };
 use crate::{
     output::{print, printable},
@@ -59,7 +59,7 @@ pub(super) fn run(arguments: &ReceiveArguments) -> anyhow::Result<()> {
 }
 
 /// The configuration of a receiver's engine, which serves senders of this one.
-fn receiver_config(link: &Link, config: &PeerConfig) -> anyhow::Result<EngineConfig> {
+fn receiver_config(link: &LinkOptions, config: &PeerConfig) -> anyhow::Result<EngineConfig> {
     let mut engine_config = link.engine_config(Some(2))?;
     engine_config.unknown_peers = UnknownPeers::Accept {
         most: MOST_PEERS,
