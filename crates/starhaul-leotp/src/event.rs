@@ -81,7 +81,8 @@ pub struct Stats {
     pub aggregated: u64,
     /// Data that had come before or that were not asked for any more: dropped.
     pub duplicates: u64,
-    /// Segments for which the queue of a neighbour had no room.
+    /// Segments for which the queue of a neighbour had no room, and segments and ranges of own contents that waited for one that fell
+    /// silent.
     pub queue_drops: u64,
     /// Frames for which a neighbour's control packets had no room, or that could not be kept to be sent again.
     pub frame_drops: u64,

@@ -520,16 +520,17 @@ impl Hop {
         }
     }
 
-    /// Drops what waits for a neighbour that was silent for long.
-    pub(crate) fn give_up_silent(&mut self, now: Instant) {
+    /// Drops what waits for a neighbour that was silent for long. Returns how much that was.
+    pub(crate) fn give_up_silent(&mut self, now: Instant) -> u64 {
         let heard = self.queue.busy_since().max(Some(self.heard));
-        if !self.queue.is_empty()
-            && heard.is_some_and(|heard| {
-                now.saturating_duration_since(heard) > SILENCE + self.rtt() * 8
-            })
-        {
-            self.queue.clear();
+        let waiting = self.queue.waiting();
+        let is_silent = heard
+            .is_some_and(|heard| now.saturating_duration_since(heard) > SILENCE + self.rtt() * 8);
+        if waiting == 0 || !is_silent {
+            return 0;
         }
+        self.queue.clear();
+        waiting
     }
 
     /// When the pace, or that of every content that waits, allows the next data.

@@ -259,6 +259,11 @@ impl SendQueue {
         self.turn.is_empty() && self.repairs.is_empty()
     }
 
+    /// How many segments, and ranges of this node's own contents, wait.
+    pub(crate) fn waiting(&self) -> u64 {
+        u64::try_from(self.items + self.repairs.len()).unwrap_or(u64::MAX)
+    }
+
     /// When something came into the empty queue the last time.
     pub(crate) fn busy_since(&self) -> Option<Instant> {
         self.busy_since

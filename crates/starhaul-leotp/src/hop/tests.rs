@@ -305,3 +305,26 @@ fn a_packet_is_confirmed_by_the_life_that_it_was_sent_to() {
     let carried = sender.departures.take(lost);
     assert!(matches!(carried, Some(Carried::Segment { .. })), "{lost}");
 }
+
+/// What waited for a neighbour that is gone went without a count.
+#[test]
+fn what_waits_for_a_silent_neighbour_is_dropped_and_counted() {
+    let now = Instant::now();
+    let (mut relay, mut requester) = (hop(now, 1), hop(now, 2));
+    meet(now, &mut relay, &mut requester);
+    let now = now + Duration::from_secs(1);
+    for handle in 0..3 {
+        let next = queue::Next {
+            content: ContentId([4; 16]),
+            handle,
+            item: queue::Item::Own { start: 0, end: 10 },
+        };
+        assert!(relay.queue.push(now, now, next));
+    }
+    assert_eq!(relay.give_up_silent(now + Duration::from_secs(2)), 0);
+    assert_eq!(relay.queue.waiting(), 3);
+    let later = now + SILENCE + Duration::from_secs(60);
+    assert_eq!(relay.give_up_silent(later), 3);
+    assert_eq!(relay.give_up_silent(later), 0);
+    assert!(relay.queue.is_empty());
+}

@@ -284,7 +284,7 @@ impl Node {
         for id in ids {
             self.report_losses(now, id);
             if let Some(hop) = self.hops.get_mut(&id) {
-                hop.give_up_silent(now);
+                self.stats.queue_drops += hop.give_up_silent(now);
                 hop.greet_unheard(now);
             }
         }
