@@ -137,6 +137,34 @@ fn remove_results(folder: &Path) -> Result<(), Error> {
     Ok(())
 }
 
+/// What tests ask of an experiment's command.
+#[cfg(test)]
+pub(crate) mod asked {
+    #![allow(clippy::unwrap_used, reason = "a failed call is a failed test")]
+
+    use super::{Experiment, Plan};
+    use crate::Error;
+
+    /// The plan of an experiment with these arguments, which its command has to know, and seed 1.
+    pub(crate) fn plan(
+        experiment: &dyn Experiment,
+        arguments: &[&str],
+    ) -> Result<Box<dyn Plan>, Error> {
+        let all = ["experiment"].iter().chain(arguments);
+        let options = experiment.command().try_get_matches_from(all).unwrap();
+        experiment.plan(&options, 1)
+    }
+
+    /// They are refused with an error that contains what is `said`.
+    pub(crate) fn refused(experiment: &dyn Experiment, arguments: &[&str], said: &str) {
+        let error = plan(experiment, arguments)
+            .err()
+            .map(|error| error.to_string());
+        let error = error.unwrap_or_else(|| panic!("{arguments:?} is not refused"));
+        assert!(error.contains(said), "{arguments:?}: {error}");
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

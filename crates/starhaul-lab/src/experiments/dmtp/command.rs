@@ -167,17 +167,14 @@ mod tests {
     use clap::error::ErrorKind;
 
     use super::*;
+    use crate::kit::experiment::asked;
 
     fn plan(arguments: &[&str]) -> Result<Box<dyn Plan>, Error> {
-        let all = ["dmtp"].iter().chain(arguments);
-        let options = Dmtp.command().try_get_matches_from(all).unwrap();
-        Dmtp.plan(&options, 1)
+        asked::plan(&Dmtp, arguments)
     }
 
     fn refused(arguments: &[&str], said: &str) {
-        let error = plan(arguments).err().map(|error| error.to_string());
-        let error = error.unwrap_or_else(|| panic!("{arguments:?} is not refused"));
-        assert!(error.contains(said), "{arguments:?}: {error}");
+        asked::refused(&Dmtp, arguments, said);
     }
 
     #[test]

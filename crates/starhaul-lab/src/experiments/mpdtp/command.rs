@@ -142,17 +142,14 @@ mod tests {
     use clap::error::ErrorKind;
 
     use super::*;
+    use crate::kit::experiment::asked;
 
     fn plan(arguments: &[&str]) -> Result<Box<dyn Plan>, Error> {
-        let all = ["mpdtp"].iter().chain(arguments);
-        let options = Mpdtp.command().try_get_matches_from(all).unwrap();
-        Mpdtp.plan(&options, 1)
+        asked::plan(&Mpdtp, arguments)
     }
 
     fn refused(arguments: &[&str], said: &str) {
-        let error = plan(arguments).err().map(|error| error.to_string());
-        let error = error.unwrap_or_else(|| panic!("{arguments:?} is not refused"));
-        assert!(error.contains(said), "{arguments:?}: {error}");
+        asked::refused(&Mpdtp, arguments, said);
     }
 
     #[test]
