@@ -534,7 +534,7 @@ async fn a_sender_faster_than_its_processor_still_reads_its_socket_and_keeps_its
     const SENDING: Duration = Duration::from_millis(1500);
     const DEADLINE: Duration = Duration::from_millis(100);
     const INTERVAL: Duration = Duration::from_millis(10);
-    /// Who reads only when nothing is left to send hears nothing in the whole flood. Who reads in turn hears nothing for up to 400 ms on two
+    /// Who reads only when nothing is left to send hears nothing in the whole flood. Who reads in turn hears nothing for up to half a second on two
     /// processors that do other work, too: answers are lost where the flood's acknowledgements fill the socket.
     const SILENCE: Duration = Duration::from_millis(750);
     /// What is sent by then has ended long before the flood, also what is lost: it waits for its acknowledgement after its deadline.
