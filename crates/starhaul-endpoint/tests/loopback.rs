@@ -534,9 +534,8 @@ async fn a_sender_faster_than_its_processor_still_reads_its_socket_and_keeps_its
     const SENDING: Duration = Duration::from_millis(1500);
     const DEADLINE: Duration = Duration::from_millis(100);
     const INTERVAL: Duration = Duration::from_millis(10);
-    /// Who reads only when nothing is left to send hears nothing in the whole flood. Who reads in turn hears nothing for up to half a second on two
-    /// processors that do other work, too: answers are lost where the flood's acknowledgements fill the socket.
-    const SILENCE: Duration = Duration::from_millis(750);
+    /// Much longer than any turn, also on a busy computer, and much shorter than the flood.
+    const SILENCE: Duration = Duration::from_millis(300);
     /// What is sent by then has ended long before the flood, also what is lost: it waits for its acknowledgement after its deadline.
     const EARLY: Duration = Duration::from_millis(500);
     let pair = pair_over(|server| {
