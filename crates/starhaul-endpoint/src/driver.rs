@@ -35,6 +35,9 @@ const OUTPUT_BATCH: usize = 8;
 /// Greatest number of batches of transmits before the sockets get a turn. A smaller batch leaves less for the next, and counts as four.
 const OUTPUT_TURNS: usize = 8;
 const SMALL_BATCH_TURNS: usize = 4;
+/// Number of datagrams that may leave in answer to those received in one turn of all sockets: as many as before that turn. What more there is
+/// leaves after it, so that many readable sockets do not make a turn as many times longer.
+const ANSWERS: usize = OUTPUT_BATCH * OUTPUT_TURNS * 64;
 /// Greatest number of receive calls per socket before the timers get a turn.
 const RECEIVE_TURNS: usize = 4;
 /// Fewer datagrams than this are handled before others come: the next wait, which there is in any case, tells whether any did.
@@ -47,6 +50,8 @@ pub(crate) struct Driver {
     sockets: BTreeMap<LocalId, DrivenSocket>,
     network: NetworkWatch,
     outbox: Vec<Transmit>,
+    /// Datagrams that may still leave before the sockets have had their turn.
+    answers: usize,
     /// Contents of batches that were sent, for the stack to use again.
     spent: Vec<Bytes>,
     /// Memory is to be given back to the system.
@@ -71,6 +76,7 @@ impl Driver {
             sockets: BTreeMap::new(),
             network: NetworkWatch::start(),
             outbox: Vec::with_capacity(OUTPUT_BATCH),
+            answers: 0,
             spent: Vec::new(),
             is_to_release: false,
             echo: EchoResponder::new(echo_secret, Instant::now()),
@@ -100,6 +106,7 @@ impl Driver {
                 tracing::error!(%error, "the driver cannot go on");
                 return;
             }
+            self.answers = ANSWERS;
             for local in readable.drain(..) {
                 self.receive(local, &mut buffer);
             }
@@ -119,7 +126,8 @@ impl Driver {
         }
     }
 
-    /// Gives the stack received datagrams, and sends what follows. `datagrams` says whether more of those follow that were received together.
+    /// Gives the stack received datagrams, and sends what follows while the turn allows it. `datagrams` says whether more of those follow that
+    /// were received together.
     fn drive(&mut self, datagrams: impl FnOnce(&mut Node, Instant) -> bool) {
         let mut round = self.round(false, datagrams);
         for _ in 1..OUTPUT_TURNS {
@@ -153,7 +161,7 @@ impl Driver {
     }
 
     /// Gives the stack the inputs of the inbox, then received datagrams, then the time; sends some of what follows and passes on events.
-    /// Where nothing follows and this thread may rest, it says that it does. Readers of byte streams are woken unless `datagrams` says that
+    /// Where nothing follows and this thread may rest, which is between the turns of the sockets, it says that it does. Readers of byte streams are woken unless `datagrams` says that
     /// more datagrams follow: another round comes after those before this thread waits.
     fn round(
         &mut self,
@@ -177,18 +185,14 @@ impl Driver {
         {
             state.node.handle_timeout(now);
         }
-        while self.outbox.len() < OUTPUT_BATCH
-            && let Some(transmit) = state.node.poll_transmit(now)
-        {
-            self.outbox.push(transmit);
-        }
+        let is_held = self.collect(&mut state.node, now, may_rest);
         dispatch(&mut state, now);
         let mut round = Round {
             now,
             sent: self.outbox.len(),
             timeout: None,
         };
-        let flushed = match round.has_more() {
+        let flushed = match is_held || round.has_more() {
             true => Vec::new(),
             false => std::mem::take(&mut state.flush_waiters),
         };
@@ -209,6 +213,23 @@ impl Driver {
             let _ = waiter.send(());
         }
         round
+    }
+
+    /// Fills the outbox; returns whether the turn of the sockets kept back what it might have taken.
+    fn collect(&mut self, node: &mut Node, now: Instant, between_turns: bool) -> bool {
+        while self.outbox.len() < OUTPUT_BATCH {
+            if !between_turns && self.answers == 0 {
+                return true;
+            }
+            let Some(transmit) = node.poll_transmit(now) else {
+                break;
+            };
+            let size = transmit.segment_size.max(1);
+            let datagrams = transmit.contents.len().div_ceil(size);
+            self.answers = self.answers.saturating_sub(datagrams);
+            self.outbox.push(transmit);
+        }
+        false
     }
 
     /// Waits for a datagram, room to send, an application's call, or the time; `readable` becomes the sockets to read.
