@@ -417,6 +417,18 @@ fn columns_of_bursts() -> Vec<Column<Row>> {
     let mut columns = columns();
     let burst = |row: &Row| row.step.burst.into();
     columns.insert(1, Column::number("burst", "burst", "", 0, burst));
+    let fragments = |key, name, of: fn((u64, u64)) -> u64| {
+        let of = move |row: &Row| row.result.fragments.map(of).into();
+        Column::count(key, name, of).total()
+    };
+    columns.extend([
+        fragments("data_fragments", "fragments", |(data, _)| data),
+        fragments("extra_fragments", "beside", |(_, extra)| extra),
+        Column::count("lost_packets", "lost", |row: &Row| {
+            row.result.lost_packets.into()
+        })
+        .total(),
+    ]);
     columns
 }
 

@@ -53,6 +53,8 @@ pub struct StepResult {
     pub recovered_by_retransmission: u32,
     /// Bytes given to each path meanwhile, headers and the transport's acknowledgements included.
     pub path_bytes: [u64; 2],
+    /// Packets that the cheap path lost meanwhile, on the way there.
+    pub lost_packets: u64,
     /// Bytes of the session's datagrams on the dear path: data, redundancy, retransmissions, probes; none are counted of a rival.
     pub dear_datagram_bytes: u64,
     /// Fragments of their data that were sent for the first time, and all others of them; none are counted of a rival.
@@ -250,6 +252,7 @@ impl Observer for Fragments {
 #[derive(Debug, Default)]
 pub(super) struct Carried {
     before: [u64; 2],
+    lost_before: u64,
     row: Option<usize>,
 }
 
@@ -293,10 +296,14 @@ impl Carried {
         for (bytes, path) in now.iter_mut().zip(world.paths.clone()) {
             *bytes = world.sim().network[path.forward].stats().enqueued_bytes;
         }
+        let cheap = world.paths[0].forward;
+        let lost = world.sim().network[cheap].stats().dropped_loss;
         if let Some(result) = self.row.take().and_then(|row| results.get_mut(row)) {
             result.path_bytes = [0, 1].map(|path| now[path] - self.before[path]);
+            result.lost_packets = lost - self.lost_before;
         }
         self.before = now;
+        self.lost_before = lost;
     }
 }
 
