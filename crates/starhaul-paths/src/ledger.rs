@@ -215,23 +215,17 @@ impl<T: Copy> PathLedger<T> {
             .map(|(sequence, record)| (sequence, record.sent))
     }
 
-    /// What outstanding datagrams carry that were not given up, in the order of sending.
-    pub(crate) fn outstanding(&self) -> impl Iterator<Item = T> {
-        let kept = |record: &&Record<T>| record.fate == Fate::Outstanding && record.elicits_ack;
-        self.records.iter().filter(kept).map(|record| record.item)
-    }
-
-    /// Gives up outstanding datagrams that are chosen by number, by when they were sent and by what they carried, without declaring them
-    /// lost, because the path fell silent.
+    /// Gives up outstanding datagrams that `cannot_wait`, by when they were sent and what they carried, without declaring them lost,
+    /// because the path fell silent.
     pub(crate) fn release(
         &mut self,
-        mut is_chosen: impl FnMut(u64, Instant, T) -> bool,
+        mut cannot_wait: impl FnMut(Instant, T) -> bool,
     ) -> Vec<Fated<T>> {
         let mut released = Vec::new();
         for (sequence, record) in (self.base..).zip(&mut self.records) {
             if record.fate == Fate::Outstanding
                 && record.elicits_ack
-                && is_chosen(sequence, record.sent, record.item)
+                && cannot_wait(record.sent, record.item)
             {
                 released.push(fated(sequence, record, Fate::Outstanding));
                 record.fate = Fate::Released;

@@ -276,23 +276,17 @@ impl<T: Copy> PathMonitor<T> {
 
     /// Gives up all datagrams without a fate, so that their content goes elsewhere, without declaring them lost.
     pub fn release(&mut self) -> Vec<Fated<T>> {
-        self.release_where(|_, _| true)
+        self.ledger.release(|_, _| true)
     }
 
-    /// The same for those that `is_chosen` by when their acknowledgement is overdue and by their content.
-    pub fn release_where(
+    /// The same for those whose content `cannot_wait` until their acknowledgement is overdue, which is said with it.
+    pub fn release_urgent(
         &mut self,
-        mut is_chosen: impl FnMut(Instant, T) -> bool,
+        mut cannot_wait: impl FnMut(Instant, T) -> bool,
     ) -> Vec<Fated<T>> {
-        let (silenced, present) = (self.silenced, self.overdue_after());
-        self.ledger.release(|sequence, sent, item| {
-            is_chosen(sent + overdue_after(silenced, sequence, present), item)
-        })
-    }
-
-    /// What was sent and has no fate yet, in the order of sending.
-    pub fn under_way(&self) -> impl Iterator<Item = T> {
-        self.ledger.outstanding()
+        let overdue = self.overdue_after();
+        self.ledger
+            .release(|sent, item| cannot_wait(sent + overdue, item))
     }
 
     /// Time from sending until a loss is noticed, when nothing queues on the way: the acknowledgement time, and no more than the least

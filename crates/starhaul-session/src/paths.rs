@@ -403,23 +403,17 @@ impl Paths {
                 released: Vec::new(),
             };
         }
+        let table = &self.table;
+        let is_silent = |id: &PathId| {
+            let path = table.get(id);
+            path.is_some_and(|path| path.monitor.is_suspect())
+        };
         let mut released = fallen.clone();
-        let unreleased = std::mem::take(&mut self.unreleased);
-        released.extend(unreleased.into_iter().filter(|id| self.is_silent(*id)));
+        released.extend(self.unreleased.drain(..).filter(is_silent));
         if !released.is_empty() {
             self.lose_answers(&released);
         }
         Silence { fallen, released }
-    }
-
-    /// This path is there and silent.
-    pub(crate) fn is_silent(&self, id: PathId) -> bool {
-        self.get(id).is_some_and(|path| path.monitor.is_suspect())
-    }
-
-    /// All are silent: what this path has is given up when another is heard again.
-    pub(crate) fn release_when_another_is_heard(&mut self, id: PathId) {
-        self.unreleased.push(id);
     }
 
     /// Whether paths fell silent when no other was left: then [`Paths::find_silent`] is due when one is heard again.

@@ -88,12 +88,12 @@ fn a_silent_path_releases_once_and_what_arrives_after_all_is_told() {
     ledger.push(now, 50, 99, false);
     arrived(&mut ledger, 1, 1);
     let released: Vec<u32> = ledger
-        .release(|_, _, _| true)
+        .release(|_, _| true)
         .iter()
         .map(|fated| fated.item)
         .collect();
     assert_eq!(released, [0, 2]);
-    assert!(ledger.release(|_, _, _| true).is_empty());
+    assert!(ledger.release(|_, _| true).is_empty());
     assert_eq!(arrived(&mut ledger, 0, 0), [(0, true, false)]);
     assert_eq!(lost(&mut ledger, now + OVERDUE + 2 * MS), [2]);
 }
@@ -235,7 +235,7 @@ proptest! {
                         *given_up = true;
                     }
                 }
-                Operation::Release => for fated in ledger.release(|_, _, _| true) {
+                Operation::Release => for fated in ledger.release(|_, _| true) {
                     let (acked, given_up) = table.get_mut(&fated.sequence).unwrap();
                     assert!(!*acked && !std::mem::replace(given_up, true));
                 },

@@ -645,6 +645,14 @@ impl SendBlock {
         at_risk.sum()
     }
 
+    /// Bytes of fragments that have left and of which nothing is known.
+    pub(crate) fn bytes_in_flight(&self) -> usize {
+        let codes = self.codes.iter();
+        codes
+            .map(|code| code.in_flight * code.fragment_length)
+            .sum()
+    }
+
     /// Bytes of each fragment of the first code, once the block is cut.
     pub(crate) fn fragment_length(&self) -> Option<usize> {
         self.codes.first().map(|code| code.fragment_length)

@@ -442,7 +442,7 @@ mod tests {
                 block.on_sent(fragment(0), sent_at(now + 36 * MS), Purpose::Retransmission);
             }
             assert!(block.on_lost(fragment(1)), "{leaves_first}");
-            assert_eq!(block.bytes_at_risk(), 1_000 * usize::from(leaves_first));
+            assert_eq!(block.bytes_in_flight(), 1_000 * usize::from(leaves_first));
         }
     }
 

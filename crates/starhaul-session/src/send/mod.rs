@@ -29,6 +29,7 @@ use crate::{
     facts::Purpose,
     item::{BlockKey, FragmentId},
     paths::{Path, Paths},
+    rules::LAST_CHANCE_MARGIN,
     scheduler::{Class, Offer, Scheduler, View},
     types::{BlockId, ExpiredCause, Outcome},
     wire::{FRAGMENT_HEADER_BYTES, wrap},
@@ -468,6 +469,26 @@ impl BlocksOut {
             block.on_lost(fragment);
             self.requeue(now, key);
         }
+    }
+
+    /// A fragment of the block, if it is sent again when it is overdue over others that take `soonest`, may come too late. The rest of its
+    /// block becomes overdue as fast as it left, at the rate `from`, and is sent at the rate `over`.
+    pub(crate) fn cannot_wait(
+        &self,
+        key: BlockKey,
+        overdue_at: Instant,
+        soonest: Duration,
+        [from, over]: [Bandwidth; 2],
+    ) -> bool {
+        let Some(block) = self.blocks.get(&key) else {
+            return false;
+        };
+        let bytes = block.bytes_in_flight() as u64;
+        let longer = over.time_to_send(bytes);
+        let longer = longer.saturating_sub(from.time_to_send(bytes));
+        let needed = soonest.saturating_add(longer);
+        let arrival = overdue_at.checked_add(needed.saturating_add(LAST_CHANCE_MARGIN));
+        arrival.is_none_or(|arrival| arrival > block.deadline)
     }
 
     /// When [`BlocksOut::expire`] has something to do.

@@ -9,7 +9,6 @@ mod input;
 mod ordered;
 mod output;
 mod runs;
-mod silence;
 mod writing;
 
 use std::time::{Duration, Instant};
@@ -25,7 +24,7 @@ use crate::{
     events::Events,
     facts::{Fact, Observer, Observers},
     item::Item,
-    paths::Paths,
+    paths::{LAST_RESORT, Paths},
     receive::inbound::Inbound,
     received::AckSchedule,
     scheduler::{Scheduler, SchedulerStatus},
@@ -64,7 +63,6 @@ pub struct Session {
     control: ControlStream,
     acks: AckSchedule,
     signals: Signals,
-    silent: silence::Silent,
     events: Events,
     observers: Observers,
     /// Counts for [`Session::poll_requests`].
@@ -112,7 +110,6 @@ impl Session {
             control: ControlStream::new(),
             acks: AckSchedule::default(),
             signals: Signals::default(),
-            silent: silence::Silent::default(),
             events: Events::default(),
             observers: Observers::default(),
             poll_requests: 0,
@@ -251,7 +248,6 @@ impl Session {
         let silent = paths().filter_map(|path| path.monitor.silence_deadline());
         let done_here = overdue
             .chain(silent)
-            .chain(self.silent.next())
             .chain(self.blocks_out.next_expiry())
             .chain(self.next_release());
         // These are done by a path that is asked for a datagram, which it may not be allowed at once.
@@ -350,6 +346,49 @@ impl Session {
     fn advance(&mut self, now: Instant) {
         self.clocks.advance(now);
         self.paths.allot(self.clocks.now());
+    }
+
+    /// A path may be heard again after all were silent.
+    pub(super) fn on_heard_again(&mut self) {
+        if self.paths.awaits_another() {
+            self.find_silent_paths();
+        }
+    }
+
+    fn find_silent_paths(&mut self) {
+        let now = self.clocks.now();
+        let silence = self.paths.find_silent(now);
+        for path in silence.fallen {
+            self.observers.note(now, || Fact::PathSilent { path });
+        }
+        if silence.released.is_empty() {
+            return;
+        }
+        let (soonest, over) = (self.paths.soonest(now), self.paths.bandwidth());
+        let is_dear = self
+            .paths
+            .usable()
+            .all(|(_, path)| path.monitor.cost() >= LAST_RESORT);
+        for id in silence.released {
+            let Some(path) = self.paths.get_mut(id) else {
+                continue;
+            };
+            let (blocks, rates) = (&self.blocks_out, [path.monitor.bandwidth(), over]);
+            // Over the last resort bytes wait a little longer: see `rules::takes_frame`.
+            let waits = is_dear && path.monitor.cost() < LAST_RESORT;
+            let cannot_wait = |overdue_at: Instant, item: Item| match item {
+                Item::Fragment { block, .. } => {
+                    blocks.cannot_wait(block, overdue_at, soonest, rates)
+                }
+                Item::Frame { stream, .. } => !waits || stream == StreamId::CONTROL,
+                _ => true,
+            };
+            let released = path.monitor.release_urgent(cannot_wait);
+            for fated in released {
+                self.on_datagram_lost(id, &fated);
+            }
+        }
+        self.blocks_out.on_silence(now, &self.paths);
     }
 
     /// Observers are told which paths seem to share a bottleneck; without one nothing is compared.
