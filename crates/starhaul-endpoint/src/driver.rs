@@ -161,8 +161,8 @@ impl Driver {
     }
 
     /// Gives the stack the inputs of the inbox, then received datagrams, then the time; sends some of what follows and passes on events.
-    /// Where nothing follows and this thread may rest, which is between the turns of the sockets, it says that it does. Readers of byte streams are woken unless `datagrams` says that
-    /// more datagrams follow: another round comes after those before this thread waits.
+    /// Where nothing follows and this thread may rest, which is between the turns of the sockets, it says that it does. Readers of
+    /// byte streams are woken unless `datagrams` says that more datagrams follow: another round comes after those before this thread waits.
     fn round(
         &mut self,
         may_rest: bool,

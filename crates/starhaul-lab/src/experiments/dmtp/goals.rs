@@ -109,7 +109,7 @@ fn extra(name: &str, row: Figures<'_>) -> Option<Bound> {
     has_both(name).then_some(Bound::AtMost(1.25 * least + chance))
 }
 
-/// Each lost packet carried a fragment, and each of these leaves again. One fragment in 10 000 is by chance.
+/// Nearly each lost packet carried a fragment, and each of these leaves again. One fragment in 10 000 is by chance.
 fn extra_in_a_row(name: &str, row: Figures<'_>) -> Option<Bound> {
     let (lost, all) = (row.of("lost_packets")?, row.of("data_fragments")?);
     has_both(name).then_some(Bound::AtMost(1.25f64.mul_add(lost, 1e-4 * all)))
